@@ -165,8 +165,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
 
 def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
     """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
-    from rcjax.tuning.diagnostics.checks import adjusted
-    from rcjax.tuning.diagnostics.primary_figures import Baseline
+    from rcjax.tuning.diagnostics.checks import Baseline, adjusted
     from rcjax.tuning.replaying.replay import walk_log
 
     counts, every = Counter[tuple[object, ...]](), Counter[int]()

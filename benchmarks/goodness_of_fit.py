@@ -1,4 +1,4 @@
-"""Size and power of the tests behind `rcjax diagnose`, and their speed against a plain loop.
+"""Size and power of the tests of the model's fit, and their speed against a plain loop.
 
     python -m benchmarks.goodness_of_fit study [--datasets 200] [--copulas 100] [--replicates 200] [--only NAME]
     python -m benchmarks.goodness_of_fit race

@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 from benchmarks import record
-from rcjax.logs.importing.inspect_ai import zipfile
+from rcjax.logs.importing.harnesses import zipfile
 
 _FILES = Path(__file__).parents[1] / "tests" / "logs" / "importing" / "files" / "inspect"
 _TOKENS = 100

@@ -22,8 +22,7 @@ from rcjax._base.figures import Money, choose_unit
 from rcjax._base.files import write_atomically
 from rcjax.cli.replays import FRESH, MARGIN
 from rcjax.report.page import style, to_svg
-from rcjax.report.plots import plot_frontier
-from rcjax.report.plots.drawings import BLACK, ORANGE
+from rcjax.report.plots import BLACK, ORANGE, plot_frontier
 
 DOCS = Path(rcjax.__file__).parent / "docs"
 SIZE = 7.2, 3.6  # inches

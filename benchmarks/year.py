@@ -39,8 +39,8 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
+from rcjax.tuning.diagnostics.decision import judge_replacement
 from rcjax.tuning.diagnostics.policy_check import check_policy
-from rcjax.tuning.diagnostics.replacement import judge_replacement
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
 from rcjax.tuning.retune import held_out_gain
@@ -153,7 +153,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     if remembers:
         return new if judged.replaces_sound or (drifted and judged.replaces_broken) else policy
     gain = held_out_gain(known, week, tuned=tuned)
-    return new if gain is not None and not judged.against and gain.p_value < 0.05 else policy
+    return new if gain is not None and not judged.against and gain.gain.mean > 1.645 * gain.gain.se else policy
 
 
 @dataclasses.dataclass

@@ -20,7 +20,7 @@ GROUPS = {
         *("copulas", "model", "testing", "model.goodness_of_fit", "model.interop"),
         *("solving.frontier", "solving", "bayes"),
     ],
-    "the product": ["tuning.replaying", "tuning", "tuning.diagnostics", "tuning.sweeps", "report.plots", "report"],
+    "the product": ["tuning.replaying", "tuning", "tuning.diagnostics", "tuning.sweeps", "report"],
     "commands": ["cli"],
 }
 #: Each package imports from those before it, and from itself.
@@ -132,7 +132,7 @@ def main() -> None:
     graph = arrows()
     print(f"{len(graph)} modules, {sum(map(len, graph.values()))} arrows, {floors(graph)} floors")
     lines = {name: len(path.read_text("utf-8").splitlines()) for name, path in modules().items()}
-    for start in ("tuning.tune", "tuning.pairs"):
+    for start in ("tuning.tune", "tuning.candidates"):
         reach = reached(graph, start)
         print(f"reached from {start}: {len(reach)} modules, {sum(lines[name] for name in reach):,} lines")
     print(f"circles: {[sorted(ring) for ring in circles(graph)]}")

@@ -26,7 +26,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     "CascadeModel.calibrate": lambda the, log: the.model.calibrate(log),
     "bootstrap": lambda the, log: figures_of(rcjax.tuning.bootstrap(the.frontier, log, replicates=20)),
     "certify": lambda the, log: [
-        rcjax.certify(the.frontier, log, max_error=0.4, tuned_on=turned(the.train, log)).to_json(),
+        certificate_of(rcjax.certify(the.frontier, log, max_error=0.4, tuned_on=turned(the.train, log))),
         refusal_of(lambda: rcjax.certify(the.frontier, turned(the.train, log), max_error=0.4)),
     ],
     "check_policy": lambda the, log: [
@@ -57,6 +57,10 @@ def undated(document: dict[str, Any]) -> str:
 
 def figures_of(found: Any) -> Any:
     return plain(dataclasses.asdict(found))
+
+
+def certificate_of(found: Any) -> Any:
+    return plain(vars(found) | {"policy": found.policy.expected})
 
 
 def refusal_of(call: Callable[[], Any]) -> str:

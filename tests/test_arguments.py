@@ -30,7 +30,6 @@ VERBS = {
     bayes.credible_bands: ("posterior", "frontier"),
     logs.with_segments: ("log",),
     plots.plot_frontier: ("frontier",),
-    plots.plot_pairs: ("model",),
 }
 #: What may be None.
 FREE = {(rcjax.retune, "log", "None")}

@@ -87,9 +87,6 @@ ROWS = {
     '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
-    "`area_under_curve`": Row(
-        lambda cast: lambda x: rcjax.tuning.replaying.area_under_curve(COST.astype(x.dtype), x, 1.2, 2.8), ERROR
-    ),
     "`smooth_quantile`": Row(
         lambda cast: lambda x: rcjax.solving.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
         np.array([0.2, 0.5, 0.9]),

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from benchmarks.methods import best_single_or_pair, change, grid_search, rational_tuning
 from benchmarks.paper.inputs import Source
 from benchmarks.paper.statistics import accuracy_above, rank_correlations
-from rcjax.report.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _FEWEST = 20  # queries of a share that is shown
 

@@ -37,7 +37,7 @@ from benchmarks.race.contenders import METHODS
 from benchmarks.race.objectives import METHODS as OWN_METHODS
 from benchmarks.report import machine, markdown
 from rcjax._base.files import write_atomically
-from rcjax.report.plots.drawings import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
+from rcjax.report.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE
 
 _AXES = ("models", "lambdas", "queries")
 _PATIENT = 8  # times the limit, where rcjax is alone

@@ -21,15 +21,6 @@ def half_width(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def upper_tail(mean: float, se: float) -> float:
-    """Return the probability of a mean so far above 0 by chance: the one-sided p-value; 0 or 1 without an error.
-
-    >>> round(upper_tail(1.645, 1.0), 2), upper_tail(0.0, 0.0)
-    (0.05, 1.0)
-    """
-    return math.erfc(mean / se / math.sqrt(2)) / 2 if se > 0 else float(mean <= 0)
-
-
 _ARROW = " → "
 
 

@@ -17,11 +17,10 @@ from rcjax._base.codec import read, written
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import Screen, command, comparison_table, conclude, fold_names, make_table, shown, staged
-from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, read_pair
+from rcjax.cli.inputs import at_traffic_of, cascade as read_cascade, load_tuned, models_to_read, read_for, read_pair
 from rcjax.cli.options import (
     AsJson,
     BudgetOptions,
-    CopulaFamily,
     Count,
     File,
     InUse,
@@ -30,7 +29,6 @@ from rcjax.cli.options import (
     LogOptions,
     PolicyFile,
 )
-from rcjax.cli.parsers import cascade as read_cascade, models_to_read
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
 from rcjax.policy.policy import AnyPolicy
@@ -68,8 +66,6 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     Remarks give the reason if no comparison is possible, and the two positions of a ladder that follows its bill.
 
     Args:
-        policy: the policy.
-        log: the log.
         today: today's model or policy; None for the one that the policy was tuned with.
     """
     from rcjax.logs.errors import LogError
@@ -116,9 +112,6 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
 
     Args:
         log, test: files of the log and of the fresh queries.
-        reading: options of reading them.
-        spec: options of tuning.
-        target: target of tuning.
     """
     if isinstance(spec.today, AnyPolicy):
         return ""
@@ -140,7 +133,6 @@ def check(
     looks: Count = None,
     against: InUse = None,
     retuning: bool = True,
-    explain: bool = False,
     json_: AsJson = False,
 ) -> None:
     """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
@@ -161,13 +153,12 @@ def check(
         against: Test instead whether this policy, or model, is better than POLICY, by the queries of LOG that the two
             answer differently (`rcjax label --between`). Exit status 1 if it is worse.
         retuning: Test whether tuning again would gain; takes some seconds.
-        explain: Explain each figure.
     """
     options = reading.options()
     start_jax()
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
+    from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -185,11 +176,11 @@ def check(
         comparison, remarks = _compare_with_both(subject, fresh, today)
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
-    show = partial(show_check, document, retune, money, explain=explain)
+    show = partial(show_check, document, retune, money)
     if fresh is None and traffic is not None:
         document |= {"drifted": traffic.changed, "without_labels": why}
         step = _labelling_step(subject, main_file(log))
-        show = partial(show_traffic, document["traffic"], why, step, explain=explain)
+        show = partial(show_traffic, document["traffic"], why, step)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
@@ -274,8 +265,6 @@ def diagnose(
     log: LogFile,
     test: File = None,
     cascade: Annotated[str | tuple[tuple[str, ...]] | None, typer.Option(parser=read_cascade, metavar="SEARCH")] = None,
-    copula: CopulaFamily = None,
-    replicates: Annotated[int, typer.Option(min=20, max=100_000)] = 200,
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -283,22 +272,15 @@ def diagnose(
 
     Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the decision of
     `rcjax check` on the policy for your target; the default target is the least money at a point more error than
-    today's. With `--cascade` it also checks the fitted model: marginals, copulas and the Markov property. Each check is
-    fine, doubtful or bad, and comes with advice.
+    today's. Each check is fine, doubtful or bad, and comes with advice.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
         test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        cascade: Judge the promise of `rcjax tune` with this `--cascade`, and the fitted model. [default: the promise of
-            the default search]
-        copula: With `--cascade`, the copula family of the confidences of two models. [default: gumbel]
-        replicates: Number of bootstrap replicates for each p-value.
+        cascade: Judge the promise of `rcjax tune` with this `--cascade`. [default: the promise of the default search]
         all_: Show every check, not only those to act on.
     """
-    if copula is not None and cascade is None:
-        what = "goes with --cascade: policies that are found without it rest on no copula"
-        raise typer.BadParameter(what, param_hint="--copula")
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
     start_jax()
@@ -310,11 +292,10 @@ def diagnose(
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
     judged = fresh or training
     with steps("fitting the model"):
-        model = rcjax.fit(training, copula=copula or "gumbel")
-    with steps(f"testing, with {replicates:,} redrawings of the log"):
+        model = rcjax.fit(training)
+    with steps("testing"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
-        about = {"replicates": replicates, "frontier": frontier, "model_fit": cascade is not None}
-        diagnosis = rcjax.diagnose(model, judged, training=training, **about)
+        diagnosis = rcjax.diagnose(model, judged, training=training, frontier=frontier)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         spec = spec.with_some_target(float(training.cost[-1]))
@@ -367,26 +348,21 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         kinds = dict.fromkeys(check["name"] for check in checks)
         checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
         screen.print("The worst of each kind of check:")
-    _print_checks(screen, checks, explain=every)
+    _print_checks(screen, checks)
     screen.hang("note", *document["remarks"])
     if check:
         screen.next_step(*next_of(check, retune))
         return
-    more = "" if every else f"--all shows all {len(document['checks'])} checks, and says what their figures are; "
+    more = "" if every else f"--all shows all {len(document['checks'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
 @shown
-def show_check(
-    facts: Mapping[str, Any], retune: str = "", money: Money | None = None, *, explain: bool = False
-) -> None:
+def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
     Args:
-        facts: JSON form of the check.
         retune: command that tunes the policy again.
-        money: unit of money.
-        explain: whether to explain each figure.
     """
     screen = Screen()
     checks, looked = facts["checks"], facts["looked"]
@@ -401,18 +377,15 @@ def show_check(
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
             screen.hang("changed", check["advice"])
-    chance = f", for the two primary figures together, and for the others: {_ALARMS[looked['looks'] == 1]}"
-    _print_checks(screen, checks, _word, explain=explain, chance=chance)
+    _print_checks(screen, checks, _word)
     if facts.get("traffic"):
-        _print_traffic(screen, facts["traffic"], explain=explain)
-    if not explain:
-        screen.print("(--explain says what the figures are)")
+        _print_traffic(screen, facts["traffic"])
     screen.hang("note", *facts["remarks"])
     screen.next_step(*next_of(facts, retune))
 
 
 @shown
-def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str], *, explain: bool = False) -> None:
+def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) -> None:
     """Print the check of all traffic of a call log, `why` labels are missing, and the next step with its command."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
@@ -421,23 +394,17 @@ def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str], *,
     )
     screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
-    _print_traffic(screen, traffic, explain=explain)
+    _print_traffic(screen, traffic)
     screen.hang("note", why)
     screen.next_step(*step)
 
 
-def _print_traffic(screen: Screen, traffic: Mapping[str, Any], *, explain: bool) -> None:
+def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["checks"], _word, explain=explain)
+    _print_checks(screen, traffic["checks"], _word)
     if traffic["dear"]:
         screen.print(traffic["dear"])
-
-
-_ALARMS = {
-    True: "where nothing has changed, the first alarm in at most 5 % of logs",
-    False: "where nothing changes, the first alarm in at most 5 % of years",
-}
 
 
 def _word(check: Mapping[str, Any]) -> str:
@@ -466,14 +433,8 @@ def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
-    *,
-    explain: bool = False,
-    chance: str = "",
 ) -> None:
-    """Print a row for each check, with its verdict in a word.
-
-    `explain` adds the meanings of the figures; `chance` is a remark on p.
-    """
+    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
@@ -484,14 +445,3 @@ def _print_checks(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
-    if not explain:
-        return
-    meanings = {check["label"]: check["meaning"] for check in checks}
-    meanings["p"] = f"how likely chance alone makes such a figure{chance}"
-    if any(_by_chance(check) for check in checks):
-        meanings["by chance"] = "beyond its limit, and fine all the same, as chance explains it"
-    if chance and any(check["verdict"] == "doubtful" for check in checks):
-        meanings["unclear"] = "beyond its limit, where chance may explain it or may not: more queries must tell"
-    for name, meaning in meanings.items():
-        screen.hang(name, meaning, width=20)
-    screen.print()

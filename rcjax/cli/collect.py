@@ -31,9 +31,8 @@ from rcjax.cli.console import (
     terminable,
     warn,
 )
-from rcjax.cli.inputs import require_distinct, require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.inputs import pairs, require_distinct, require_libraries, require_outputs, require_plausible_models
 from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Name, Output, Really, Seconds, Text
-from rcjax.cli.parsers import pairs
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows

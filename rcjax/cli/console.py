@@ -321,7 +321,6 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
     """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
-        what: the work, in words.
         after: seconds until a terminal shows a spinner, and a pipe a line if a program is compiled; a pipe shows other
             work every ten seconds.
         how_far: function that returns the progress, in words; empty if it is unknown.
@@ -424,8 +423,6 @@ def make_table(
     """Make a table.
 
     Args:
-        heads: heads of the columns.
-        rows: cells of the rows.
         words: number of columns at the left that hold words; the others hold numbers.
         unbroken: whether numbers, and the heads above them, stay on one line.
         lines: whether lines surround the heads.
@@ -486,8 +483,6 @@ def facts(figures: Mapping[str, Any], money: Money, noun: str = "error") -> Iter
 
     Args:
         figures: figures by name; intervals as `error_interval`, or as `error_low` and `error_high`.
-        money: unit of money.
-        noun: noun for the counted quantity.
 
     >>> [fact.label for fact in facts({"cost": 1e-4, "error": 0.2}, Money(1e6, "million"))]
     ['error', '$ per million']
@@ -537,8 +532,6 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
 
     Args:
         comparison: comparison on the present queries.
-        money: unit of money.
-        noun: noun for the counted quantity.
         promised: comparison at the time of tuning; None: no column for it.
     """
     heads = ["", money.label, noun, "gap in points"]
@@ -559,7 +552,6 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     """Describe the cascades of a policy or a ladder in lines, each with the queries that it decides.
 
     Args:
-        policy: JSON form of the policy.
         name: first words of each line.
     """
     from rcjax.policy.comparison import LEAST_SHARE

@@ -1,14 +1,17 @@
-"""The files that commands read and write: logs, policies, frontiers; and the refusals before any work.
+"""What a user gives: values of options, logs and policies, parsed and read; and the refusals before any work.
 
-Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query, and 60/M was meant; a price of
-2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes` accepts them.
+An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
+and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
+accepts them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,8 +32,182 @@ from rcjax.policy.spec import recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import Parts
-    from rcjax.policy.spec import Target
-    from rcjax.solving.frontier.frontier import Frontier
+    from rcjax.policy.ladder import Period, Queries
+    from rcjax.policy.policy import AnyPolicy
+    from rcjax.policy.spec import SecondsLimit, Target
+    from rcjax.serving.call_log import ShadowRate
+
+
+_SEARCHES = ("all", "full", "adaptive")
+
+_MOST, _LEAST = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
+
+_PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
+
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _number(number: str, text: str, what: str) -> float:
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is no {what}")
+    return value
+
+
+def _bounded(value: float, text: str) -> float:
+    """Return a sum of money, or λ; a usage error beyond the range of computation."""
+    if value != 0 and not _LEAST <= value <= _MOST:
+        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
+    return value
+
+
+def money(text: str) -> float:
+    """Parse money per query: `0.00015`, `150/M` (per million queries) or `0.15/k` (per thousand)."""
+    amount, _, unit = text.strip().removeprefix("$").partition("/")
+    number = amount if unit.strip().lower() in _PER else "nan"
+    value = _number(number, text, "sum of money: give 0.00015, 0.15/k or 150/M")
+    return _bounded(_PER.get(unit.strip().lower(), 1.0) * value, text)
+
+
+def budget(text: str) -> float | Period:
+    """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
+    from rcjax.policy.ladder import PERIODS, Period
+
+    amount, _, unit = text.strip().lower().partition("/")
+    return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
+
+
+def queries(text: str) -> Queries:
+    """Parse a number of queries in a period, `200000/month`, as `Queries`."""
+    from rcjax.policy.ladder import PERIODS, Queries
+
+    amount, _, unit = text.strip().lower().partition("/")
+    if unit.strip() not in PERIODS:
+        raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
+    return Queries(positive(amount), unit.strip())
+
+
+def fraction(text: str) -> float:
+    """Parse an error probability: `0.05` or `5%`."""
+    number = text.strip()
+    value = _number(number.removesuffix("%"), text, "share such as 0.05 or 5%") / (100 if number.endswith("%") else 1)
+    if value > 1:
+        raise typer.BadParameter(f"{text!r} is more than 1: give a share such as 0.05, or 5%")
+    return value
+
+
+def margin(text: str) -> float:
+    """Parse a margin of error: `0.01` or `1%` for one point."""
+    if text.strip() in ("1", "1.0"):
+        raise typer.BadParameter(f"{text!r} would be 100 points: give 1% for one point, or 100%")
+    return fraction(text)
+
+
+def part(text: str) -> float:
+    """Parse a share: `1/5`, `0.2` or `20%`."""
+    number, slash, of = text.partition("/")
+    value = positive(number) / positive(of) if slash else fraction(text)
+    if not 0 < value <= 1:
+        raise typer.BadParameter(f"{text!r}: give a share above 0 and at most 1, such as 1/5")
+    return value
+
+
+def shadow(text: str) -> float | ShadowRate:
+    """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
+    if "/" not in text:
+        return fraction(text)
+    from rcjax.serving.call_log import ShadowRate
+
+    try:
+        return ShadowRate.of(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+def positive(text: str) -> float:
+    """Parse a number above 0."""
+    value = _number(text.strip().removeprefix("$"), text, "number above 0")
+    if value == 0:
+        raise typer.BadParameter(f"{text!r} is not above 0")
+    return _bounded(value, text)
+
+
+def size(text: str) -> int:
+    """Parse a number of bytes: `500KB`, `100MB` or `1GB`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?B?)", text.strip().upper())
+    if match is None or float(match[1]) * _BYTES[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r} is no size: give 500KB, 100MB or 1GB")
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def seconds_limit(text: str) -> SecondsLimit:
+    """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
+    from rcjax.policy.spec import SecondsLimit
+
+    try:
+        return SecondsLimit.of(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
+
+
+def today(text: str) -> AnyPolicy | str:
+    """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
+    if not (text.endswith(".json") or os.path.isfile(text)):
+        return text
+    from rcjax.policy.ladder import load_policy
+
+    try:
+        return load_policy(text)
+    except OSError as problem:
+        raise typer.BadParameter(f"{text}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Parse names of models, with commas between them."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(names) > len({*names}):
+        raise typer.BadParameter(f"{text!r}: give names of models, each once, with commas between them")
+    return names
+
+
+def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Parse pairs such as `old=new`, each of another name; a usage error for any other text.
+
+    >>> pairs(["correct=is_right", "model=engine"], "--column")
+    {'correct': 'is_right', 'model': 'engine'}
+    """
+    named: dict[str, str] = {}
+    for text in texts or ():
+        left, _, right = (part.strip() for part in text.partition("="))
+        if not (left and right) or left in named:
+            raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
+        named[left] = right
+    return named
+
+
+def cascade(text: str) -> str | tuple[tuple[str, ...]]:
+    """Parse a search by the model, for `Spec.cascade`: a word, or the names of the models of one cascade.
+
+    >>> cascade("full"), cascade("small,large")
+    ('full', (('small', 'large'),))
+    """
+    return text if text in _SEARCHES else (names(text),)
+
+
+def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
+    """Return the models of `--models`, or those of one `--cascade`, in the order given rather than by cost.
+
+    >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
+    (('large', 'small'), None)
+    """
+    return models or (cascade[0] if isinstance(cascade, tuple) else None)
+
 
 _IF_RIGHT = "; if it is right, add --yes"
 
@@ -114,7 +291,6 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
 
     Args:
         target: the target; None if no policy is asked for.
-        log: the log.
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
@@ -123,7 +299,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd = oddities(log)
+    odd = [*oddities(log)]
     for what in (*odd, *doubts(log)):
         warn(f"{Path(log.source).name}: {what}")
     if odd and target is not None and not really:
@@ -184,16 +360,12 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 # Files of `rcjax tune`, and logs for them.
 
 
-def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
-    """Load a policy of `rcjax tune`, or with `frontiers` also a frontier; ValueError names the file and the place."""
+def load_tuned(path: Path) -> AnyPolicy:
+    """Load a policy of `rcjax tune`; ValueError names the file and the place."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
-    def read(data: Any) -> AnyPolicy | Frontier:
-        if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
-            from rcjax.solving.frontier.frontier import frontier_from_json
-
-            return frontier_from_json(data)
+    def read(data: Any) -> AnyPolicy:
         policy = policy_from_json(data)
         recorded_tuning(policy)  # every command reads the record: an error here has the file's name
         return policy
@@ -236,27 +408,22 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     return {**before, **given}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str, Any]) -> Log:
+def read_for(policy: AnyPolicy, path: Path | Parts, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
-        subject: the policy, or a frontier; its prices apply if nothing else gives prices.
-        path: path of the log.
+        policy: the policy; its prices apply if nothing else gives prices.
         how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
             default. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
-    if isinstance(subject, AnyPolicy):
-        tuning, provenance = recorded_tuning(subject), subject.provenance
-        transform, recorded = tuning.spec.transform, {"segment": subject.segment_column}
-    else:
-        tuning, provenance = subject.model, subject.model.provenance
-        transform, recorded = subject.model.calibrators.transform, {}
+    tuning, provenance = recorded_tuning(policy), policy.provenance
+    recorded: dict[str, Any] = {"segment": policy.segment_column}
     scores = recorded_scores(provenance)
     recorded |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
     options: dict[str, Any] = recorded | {name: value for name, value in how.items() if value is not None}
-    options |= {"task": "choice" if transform == "choice" else "generation"}
+    options |= {"task": "choice" if tuning.spec.transform == "choice" else "generation"}
     if options.get("prices") is not None and tuning.prices:
         options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))
 
@@ -271,4 +438,4 @@ def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str
     try:
         return read(tuning.models)
     except LogError:
-        return read(subject.models)
+        return read(policy.models)

@@ -20,9 +20,15 @@ from rcjax._base.figures import count, figure, percent, visible
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
 from rcjax.cli.console import INTERRUPTED, HowFar, Screen, busy, command, conclude, escaped, shown, terminable
-from rcjax.cli.inputs import read_log, require_distinct, require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.inputs import (
+    read_log,
+    require_distinct,
+    require_libraries,
+    require_outputs,
+    require_plausible_models,
+    today,
+)
 from rcjax.cli.options import AsJson, File, Grading, LogFile, LogOptions, Model, Money, Output, Really
-from rcjax.cli.parsers import today
 from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
@@ -248,7 +254,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
 
 def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
     """Print a question with its answer, without the name of the model, which might bias the label."""
-    for name in ("question", "right_answer", "answer", "other_answers"):
+    for name in ("question", "right_answer", "answer"):
         if row.get(name) or name == "answer":
             lines = [visible(line) for line in (row[name] or "(empty)").expandtabs(4).splitlines()]
             width = min(screen.width, _WIDEST) - 2

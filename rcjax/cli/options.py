@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
-from rcjax.cli import parsers
+from rcjax.cli import inputs
 from rcjax.policy.ladder import PERIODS, Period, Queries
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
@@ -31,11 +31,11 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE")]
 Text = Annotated[str | None, typer.Option(metavar="TEXT")]
 Name = Annotated[str | None, typer.Option(metavar="NAME")]
 Model = Annotated[str | None, typer.Option(metavar="MODEL")]
-Models = Annotated[tuple[str, ...] | None, typer.Option(parser=parsers.names, metavar="A,B,…")]
+Models = Annotated[tuple[str, ...] | None, typer.Option(parser=inputs.names, metavar="A,B,…")]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N")]
-Money = Annotated[float | None, typer.Option(parser=parsers.positive, metavar="MONEY")]
-Seconds = Annotated[float, typer.Option(parser=parsers.positive, metavar="SECONDS")]
-FullScore = Annotated[float | None, typer.Option(parser=parsers.positive, metavar="NUMBER")]
+Money = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="MONEY")]
+Seconds = Annotated[float, typer.Option(parser=inputs.positive, metavar="SECONDS")]
+FullScore = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="NUMBER")]
 
 LogFile = Annotated[
     Path,
@@ -63,8 +63,7 @@ Prices = Annotated[
         "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
     ),
 ]
-InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=parsers.today, metavar="MODEL|FILE")]
-CopulaFamily = Annotated[str | None, typer.Option(parser=parsers.family, metavar="FAMILY", rich_help_panel=SEARCH)]
+InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]
 
 
 @dataclass(frozen=True)
@@ -109,17 +108,16 @@ class BudgetOptions:
     """
 
     budget: Annotated[
-        float | Period | None, typer.Option(parser=parsers.budget, metavar="MONEY", rich_help_panel=TARGET)
+        float | Period | None, typer.Option(parser=inputs.budget, metavar="MONEY", rich_help_panel=TARGET)
     ] = None
     queries: Annotated[
-        Queries | None, typer.Option(parser=parsers.queries, metavar="N/month", rich_help_panel=TARGET)
+        Queries | None, typer.Option(parser=inputs.queries, metavar="N/month", rich_help_panel=TARGET)
     ] = None
 
     def spread(self, spec: Spec, *log: Path) -> Spec:
         """Add the budget to the options of tuning; a usage error for a period without a number of queries.
 
         Args:
-            spec: other options of tuning.
             log: log of a service, or of its replicas: its queries are counted if `queries` is not given.
         """
         if not isinstance(self.budget, Period):
@@ -158,12 +156,12 @@ class LogOptions:
     answers: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=READ)] = None
     reference: Annotated[str | None, typer.Option(metavar="MODEL", rich_help_panel=READ)] = None
     same: Annotated[str | None, typer.Option(metavar="GRADER", rich_help_panel=READ)] = None
-    score_max: Annotated[
-        float | None, typer.Option(parser=parsers.positive, metavar="NUMBER", rich_help_panel=READ)
-    ] = None
+    score_max: Annotated[float | None, typer.Option(parser=inputs.positive, metavar="NUMBER", rich_help_panel=READ)] = (
+        None
+    )
     task: Annotated[Literal["generation", "choice"], typer.Option(rich_help_panel=READ)] = "generation"
     models: Annotated[
-        tuple[str, ...] | None, typer.Option(parser=parsers.names, metavar="A,B,…", rich_help_panel=SEARCH)
+        tuple[str, ...] | None, typer.Option(parser=inputs.names, metavar="A,B,…", rich_help_panel=SEARCH)
     ] = None
     really: Really = False
 
@@ -328,7 +326,7 @@ def _of_record(kind: Any) -> list[inspect.Parameter]:
 def _of_spec(field: Any, words: str) -> inspect.Parameter:
     """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
-    how = {"metavar": metavar, "parser": parser and getattr(parsers, parser, str)}
+    how = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
     option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **how)
     kind, default = (bool, field.default) if metavar is None else (Any, None)

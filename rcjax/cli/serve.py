@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rcjax.cli.console import print_json, shown, warn
-from rcjax.cli.inputs import require_libraries, require_outputs, require_plausible_models
+from rcjax.cli.inputs import (
+    pairs,
+    part,
+    require_libraries,
+    require_outputs,
+    require_plausible_models,
+    shadow as read_shadow,
+    size,
+)
 from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
-from rcjax.cli.parsers import pairs, part, shadow as read_shadow, size
 from rcjax.serving.call_log import ShadowRate
 
 if TYPE_CHECKING:

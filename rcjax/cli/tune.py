@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read
-from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain, percent
+from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import next_of, show_decision, tune_and_again
 from rcjax.cli.console import (
@@ -42,6 +42,7 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import (
+    models_to_read,
     read_log,
     read_pair,
     require_distinct,
@@ -52,7 +53,6 @@ from rcjax.cli.inputs import (
     require_plausible_prices,
 )
 from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions, Really
-from rcjax.cli.parsers import models_to_read
 from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
@@ -102,9 +102,6 @@ def sweep(
     with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
         done = run_sweep(**settings, ray=ray, progress=far.note)
     facts = _facts(done, time.perf_counter() - started)
-    if facts["with_answers"]:
-        logs = count(facts["with_answers"], "log")
-        warn(f"the answers of {logs} are not used: a sweep is of confidences alone; rcjax tune compares answers")
     conclude(facts, partial(_show_sweep, facts), as_json=json_)
 
 
@@ -139,7 +136,6 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     return {
         "folder": str(done.path),
         "logs": logs.height - unused.height,
-        "with_answers": int(logs["answers"].sum()) if "answers" in logs.columns else 0,
         "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
         "points": int(counts["len"].sum()),
         "status": {PointStatus(row["status"]).message: row["len"] for row in counts.to_dicts()},
@@ -167,8 +163,6 @@ _LEAST_WIDTH = 20  # columns of a cascade in a table
 
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
-_CERTAIN = 0.5  # share of a model's answers at confidence 1 from which a note mentions it
-
 
 def tune(
     *,
@@ -177,7 +171,6 @@ def tune(
     reading: LogOptions,
     log: LogFiles,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
-    frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
@@ -189,7 +182,6 @@ def tune(
 
     Args:
         out: Write the policy to deploy here (JSON); needs a target.
-        frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
     options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
@@ -197,7 +189,7 @@ def tune(
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
-    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
+    require_outputs({"--out": out}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
     from rcjax.solving.frontier.hull import InfeasibleError
@@ -217,9 +209,7 @@ def tune(
         if problem.tuned is None:  # the budget is below every model's price: nothing was fitted
             raise
         tuned, infeasible = problem.tuned, problem
-    unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
-    unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
-    problem = unwritten or infeasible
+    problem = (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None) or infeasible
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
 
 
@@ -260,22 +250,14 @@ def show_tuning(
     """Print the log, the models, and some points of the frontier.
 
     Args:
-        heading: description of the log.
-        rows: figures of each model alone.
         points: entries of the JSON form of the frontier.
-        money: unit of money.
         chosen: error and cost of the policy for a target, whose row has an asterisk if it is a point; None to show more
             points.
-        noun: noun for the counted quantity.
     """
     screen = Screen()
     screen.print(heading, style="bold")
     alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", alone, money))
-    for row in rows[:-1]:  # the last model has no threshold
-        if row["certain"] >= _CERTAIN:
-            what = f"{percent(row['certain'], 0)} of the answers of {row['model']} have the confidence 1"
-            screen.hang("note", f"{what}: no threshold parts them")
     from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
@@ -342,8 +324,6 @@ def _show_policy(
     Args:
         policy, comparison: JSON forms of the policy and of the comparison.
         words: texts about the policy, from `_words_of`.
-        money: unit of money.
-        counted: words for the counted quantity.
     """
     screen = Screen()
     screen.print("What to do", style="bold")

@@ -26,7 +26,7 @@ from rcjax.logs.columns import SAMPLE, judge_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
-from rcjax.policy.decisions import Comparison, comparable
+from rcjax.policy.decisions import AnswerForm, comparable
 from rcjax.policy.signals.answers import PLAIN
 
 #: The hash of a missing answer.
@@ -108,7 +108,7 @@ def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     return tuple(map(int, texts) if are_whole else texts)
 
 
-def comparison(column: str, task: str) -> Comparison:
+def comparison(column: str, task: str) -> AnswerForm:
     """Return the kind of comparison for the answers of a column.
 
     >>> comparison("answer", "choice"), comparison("answer_key", "choice")
@@ -119,7 +119,7 @@ def comparison(column: str, task: str) -> Comparison:
     return "choice" if task == "choice" else "text"
 
 
-def hash_answers(answers: pl.Series, compare: Comparison) -> np.ndarray:
+def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
     """Return an (m,) hash of each answer as it is compared; 0 for a missing answer.
 
     >>> one, other, none = hash_answers(pl.Series(["1,000", "1000.0", None]), "text").tolist()

@@ -39,7 +39,7 @@ from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
-from rcjax.policy.decisions import Comparison
+from rcjax.policy.decisions import AnswerForm
 
 #: Why no row of a model can be used.
 UNUSABLE = "its calls failed, or did not go to all models"
@@ -123,7 +123,7 @@ class Gathered:
 
     answers: Answers
     """Answers, one per query and model."""
-    compare: Comparison
+    compare: AnswerForm
     """Kind of comparison of the answers."""
     asked: dict[str, dict[str, object]]
     """Request settings by model, of the models for which the log records them."""
@@ -163,7 +163,7 @@ class _Reader:
 
     def __init__(self, how: ReadOptions, labels: Labels | None) -> None:
         self.how, self.labels = how, labels
-        self.compare: Comparison = comparison("answer", how.task)
+        self.compare: AnswerForm = comparison("answer", how.task)
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls

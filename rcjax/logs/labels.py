@@ -21,9 +21,8 @@ from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
-from rcjax.policy.decisions import Comparison
+from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
-from rcjax.policy.signals.answers import INVALID, canonical_json
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
@@ -168,7 +167,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 # -- answers
 
 
-def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, Comparison]:
+def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
     """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
@@ -252,30 +251,9 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     }
     key = [name for name in columns if name in texts.columns]
     sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
-    sheet = _with_other_calls(sheet, texts)
-    shown = [
-        name for name in (*TEXTS, OTHER_ANSWERS) if name in sheet.columns and sheet[name].fill_null("").ne("").any()
-    ]
+    shown = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
     labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in old)]
     return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
-
-
-#: Column of the other models' answers to a query, if answers are calls or JSON.
-OTHER_ANSWERS = "other_answers"
-
-
-def _with_other_calls(sheet: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
-    """If answers are calls or JSON, add a column of the other models' answers: differences show side by side."""
-    if "answer" not in sheet.columns:
-        return sheet
-    if not any(canonical_json((text or "").removeprefix(INVALID)) for text in sheet["answer"]):
-        return sheet
-    answers: dict[str, dict[str, None]] = {}
-    for query, text in texts.select("query", "answer").iter_rows():
-        answers.setdefault(query, {}).setdefault(text or "")
-    pairs = sheet.select("query", "answer").iter_rows()
-    others = ["\n".join(one for one in answers.get(query, {}) if one and one != text) for query, text in pairs]
-    return sheet.with_columns(pl.Series(OTHER_ANSWERS, others, pl.String))
 
 
 def answer_texts(source: Path) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from rcjax._base.figures import count, no_confidence, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
-from rcjax.policy.decisions import NO_CONFIDENCE, Comparison
+from rcjax.policy.decisions import NO_CONFIDENCE, AnswerForm
 
 Axis = Literal["query", "model"]
 
@@ -159,7 +159,7 @@ class Log(Cells):
     them."""
     answer: jax.Array | None = field(default=None, metadata=CELL)
     """(n, k) integer codes: equal codes in a row are equal answers, −1 is no answer. None for a log without answers."""
-    compare: Comparison | None = None
+    compare: AnswerForm | None = None
     """Kind of comparison of the answers (`rcjax.policy.decisions.comparable`); None for a log without answers."""
     hand: HandLabels | None = None
     """Labels by hand and judges' verdicts; None if all answers are labelled and none is judged. `correct` is False for

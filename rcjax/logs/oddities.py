@@ -38,29 +38,14 @@ _INVERTED = 0.45  # ROC area below which confidences look inverted
 _Z = 3.5  # standard errors below a half
 
 
-def oddities(log: Log) -> tuple[str, ...]:
-    """Return a sentence for each oddity of a log, with advice; empty for a log that looks right.
+def doubts(log: Log) -> Iterator[str]:
+    """Yield a sentence for each reason to doubt the policies of a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> oddities(log), oddities(log.take(slice(11)))
-    ((), ('11 queries tell good policies from lucky ones no better than dice: log 100 or more',))
+    >>> [*doubts(log)], [*doubts(log.take(slice(30)))]
+    ([], ['30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more'])
     """
-    return tuple(_odd(log))
-
-
-def doubts(log: Log) -> tuple[str, ...]:
-    """Return a sentence for each reason to doubt the policies of a log that looks right.
-
-    >>> import rcjax
-    >>> log = rcjax.sample_log(300, seed=0)
-    >>> doubts(log), doubts(log.take(slice(30)))
-    ((), ('30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more',))
-    """
-    return tuple(_doubtful(log))
-
-
-def _doubtful(log: Log) -> Iterator[str]:
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
     labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
     if FEWEST <= n < _SOME:
@@ -119,7 +104,14 @@ def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -
     return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {alone}"
 
 
-def _odd(log: Log) -> Iterator[str]:
+def oddities(log: Log) -> Iterator[str]:
+    """Yield a sentence for each oddity of a log, with advice; empty for a log that looks right.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(300, seed=0)
+    >>> [*oddities(log)], [*oddities(log.take(slice(11)))]
+    ([], ['11 queries tell good policies from lucky ones no better than dice: log 100 or more'])
+    """
     if log.n_queries < FEWEST:
         yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
     labelled = np.asarray(log.labelled & np.asarray(log.answered))

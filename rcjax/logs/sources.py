@@ -144,12 +144,7 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
 
 
 def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
-    """Return (all rows of a text file, as texts; the number of truncated lines of a call log).
-
-    Args:
-        text: the file.
-        name: name of the file, for messages.
-    """
+    """Return (all rows of a text file, as texts; the number of truncated lines of a call log)."""
     with _readable(name, text):
         sound, cut = sound_calls(text) if text.separator is None else (text, 0)
         columns = _scan(sound).collect_schema().names()

@@ -133,10 +133,11 @@ def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) 
     return min(max(curve, min(before, after)), max(before, after))
 
 
-Comparison = Literal["text", "choice", "key"]
+#: The form in which answers are compared.
+AnswerForm = Literal["text", "choice", "key"]
 
-#: How answers can be compared.
-COMPARISONS: tuple[str, ...] = get_args(Comparison)
+#: All forms.
+COMPARISONS: tuple[str, ...] = get_args(AnswerForm)
 
 #: Texts that programs write for a reply without an answer, in small letters. They never agree with another answer.
 NO_ANSWERS = (
@@ -162,7 +163,7 @@ _LETTERS = (
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 
 
-def comparable(answer: str | None, how: Comparison) -> str | None:
+def comparable(answer: str | None, how: AnswerForm) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
     A JSON object or array, and calls of tools, have their canonical form (`rcjax.policy.signals.answers`). An answer
@@ -187,11 +188,11 @@ def comparable(answer: str | None, how: Comparison) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _kept_form(answer: str, how: Comparison) -> str | None:
+def _kept_form(answer: str, how: AnswerForm) -> str | None:
     return _form(answer, how)
 
 
-def _form(answer: str, how: Comparison) -> str | None:
+def _form(answer: str, how: AnswerForm) -> str | None:
     if answer.startswith(INVALID) or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
     document = canonical_json(answer)
@@ -306,7 +307,7 @@ class Agreement(Record):
 
     earlier: str
     model: str
-    compare: Comparison = "text"
+    compare: AnswerForm = "text"
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Return whether two answers are equal; None if one of them is not known."""

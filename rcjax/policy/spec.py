@@ -189,7 +189,7 @@ _MARGIN = 0.01  # the default target: error above today's
 #: The entries of provenance that are dropped from today's policy in a record.
 _MEMORY = ("reference", COMPARISON, "tuning")
 
-#: The metavar in `--help`, and the function of `rcjax.cli.parsers` that parses the value.
+#: The metavar in `--help`, and the function of `rcjax.cli.inputs` that parses the value.
 _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
 
 

@@ -1,4 +1,3 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.report.findings import Against as Against
 from rcjax.report.page import Report as Report, make_report as make_report

@@ -1,4 +1,4 @@
-"""Render a report as one HTML page: its figures in words, its drawings, and its template.
+"""A report: the tuned policy, its comparison with today's and the checks, in sentences and as one HTML page.
 
 Drawings are SVG inside the page: text stays text, and colours are those of the page, light or dark.
 """
@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from importlib import resources
 from pathlib import PurePath
 from typing import Any, Unpack
@@ -22,23 +23,187 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes
-from rcjax._base.figures import between, capitalised, check_figure, describe_cascade, figure, percent, threshold
+from rcjax._base.codec import takes, written
+from rcjax._base.figures import Money, between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._base.files import write_atomically
+from rcjax._core.pytrees import plain
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
-from rcjax.report.findings import Findings, compare
-from rcjax.report.plots import plot_error_cost, plot_frontier, plot_reliability
-from rcjax.report.plots.drawings import BLUE, GREY, ORANGE, lay_out
+from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
+from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.replaying.comparing import compare_policy
-from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.tune import tune
+from rcjax.tuning.replaying.replay import beside_reference, replay
+from rcjax.tuning.tune import Tuned, tune
+
+_FREE = 1e-12  # the budget, in dollars per query, of a policy that costs nothing
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of `make_report`: the tuned policy, its results on fresh queries, the checks, and their page."""
+
+    tuned: Tuned
+    """Result of tuning, with a policy: for the given target, or for at most a point more error than today's."""
+    asked: bool
+    """Whether a target was given."""
+    diagnosis: Diagnosis
+    """Diagnosis of the tuning on the judging log."""
+    judged: Log
+    """The judging log: fresh queries, or the log itself."""
+    fresh: Comparison | None
+    """Comparison of the policy with today's on fresh queries; None without fresh queries."""
+    check: PolicyCheck | None = None
+    """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
+    again: str | None = None
+    """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
+    command: str | None = None
+    """`rcjax tune` with the log and its options, except the target; None if no command made the report."""
+
+    @property
+    def log(self) -> Log:
+        """The log that the policies were tuned on."""
+        return self.tuned.log
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier, with bands; L points, k models."""
+        return self.tuned.frontier
+
+    @property
+    def spec(self) -> Spec:
+        """Options of the tuning."""
+        return self.tuned.spec
+
+    @property
+    def policy(self) -> AnyPolicy:
+        """The first policy of the page."""
+        assert self.tuned.policy is not None
+        return self.tuned.policy
+
+    @property
+    def promised(self) -> Comparison:
+        """Comparison of the first policy with today's, from the tuning."""
+        assert self.tuned.comparison is not None
+        return self.tuned.comparison
+
+    @property
+    def start(self) -> Target:
+        """Target of the first policy of the page."""
+        return Target.of(**self.tuned.target)
+
+    @property
+    def aim(self) -> str:
+        """Target of the first policy in words."""
+        if self.spec.period is not None:
+            return f"at most {self.spec.period}"
+        return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
+
+    def target_of(self, point: int) -> Target:
+        """Return the target for which `rcjax tune` chooses a point of the curve: of the given kind, or a budget."""
+        kind = self.start.name if self.start.name != "match" else "budget"
+        cost, error, lam = (
+            float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
+        )
+        values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
+        return Target(kind, _rounded(values[kind]) if kind in ("budget", "max_error") else values[kind])
+
+    @property
+    def money(self) -> Money:
+        """Unit of money on the page."""
+        return self.tuned.money
+
+    @property
+    def noun(self) -> str:
+        """Noun for the counted quantity."""
+        return self.log.counted.noun
+
+    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+        """Compare a policy with today's, on the fresh queries if there are any."""
+        if policy is self.policy:
+            return self.fresh or self.promised
+        if self.fresh is None:
+            return self.tuned.compare(policy, target)
+        money = target.value if target.name == "budget" else None
+        return compare_policy(policy, self.judged, self.spec.today, money=money)
+
+    def headline(self) -> str:
+        """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
+        advice = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        names = ("error", "error_low", "error_high", "level")  # a report has intervals
+        error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
+        errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
+        certificate = self.tuned.certificate
+        noun = self.log.counted.noun
+        guarantee = "" if certificate is None else f" {capitalised(certificate.describe(noun))}."
+        if self.fresh is None:
+            return f"{capitalised(advice)}. It {errs}.{guarantee}"
+        promised = self.promised.headline(self.money, self.log.counted)
+        return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
+
+    @cached_property
+    def beside(self) -> str | None:
+        """Sentence on the first policy by the reference, and by labels if there are any; None without a reference."""
+        beside = beside_reference(self.policy, self.judged)
+        return None if beside is None else f"The policy that this page starts with {beside.describe()}."
+
+    @property
+    def tried(self) -> str:
+        """Sentence on the promise of all policies on held-out queries; empty if it was not tested."""
+        diagnosis = self.diagnosis
+        if diagnosis.promise is None:
+            return ""
+        gaps = f"{diagnosis.promise.describe()}, mean over the curve"
+        if diagnosis.held_out:
+            return f"On {diagnosis.n:,} fresh queries the {self.noun} of the curve’s policies was {gaps}."
+        return (
+            f"The promise was tried: the {self.noun} of policies tuned in the same way on four fifths of the log was, "
+            f"on the fifth left out, {gaps}. No such trial can show that future queries are harder than the log; "
+            "only fresh ones can (rcjax report --test)."
+        )
+
+    @property
+    def judged_by(self) -> str:
+        """Description of the queries that the checks judge by."""
+        if self.diagnosis.held_out:
+            return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
+        return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        return {
+            "models": list(self.frontier.models),
+            "headline": self.headline(),
+            "comparison": written(self.promised),
+            "fresh": None if self.fresh is None else written(self.fresh),
+            "counted": self.noun,
+            **({} if self.log.reference is None else {"beside": self.beside}),
+            "model_summary": [model.to_json() for model in self.tuned.single_models],
+            "frontier": self.frontier.to_json()["frontier"],
+            "target": self.spec.target if self.asked else {},
+            "expected": plain(dict(self.policy.expected)),
+            "check": self.check and self.check.to_json(),
+            "diagnosis": self.diagnosis.to_json(),
+        }
+
+    def to_html(self) -> str:
+        """Return the report as one self-contained HTML page without control characters."""
+        return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", render(self))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, atomically."""
+        write_atomically(path, self.to_html())
+
+
+def _rounded(limit: float) -> float:
+    """Round a limit to seven digits, so that it does not become smaller."""
+    return float(f"{limit * (1 + 1e-6):.7g}")
+
 
 #: The CSS variables of the page for the colours of `rcjax.report.plots`.
 VARIABLES: Mapping[str, str] = {
@@ -161,7 +326,7 @@ _MOST_ROWS = 15
 _SAME = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
-def render(report: Findings) -> str:
+def render(report: Report) -> str:
     """Render the page."""
     environment = Environment(loader=PackageLoader("rcjax.report", "."), autoescape=True, trim_blocks=True)
     environment.lstrip_blocks = True
@@ -173,7 +338,7 @@ def render(report: Findings) -> str:
     return environment.get_template("page.html.jinja").render(context(report))
 
 
-def context(report: Findings) -> dict[str, Any]:
+def context(report: Report) -> dict[str, Any]:
     """Return the variables of the template: the report, its drawings and its sentences."""
     policies = _policies(report)
     expected = [policy.expected for _, policy in policies]
@@ -202,11 +367,11 @@ def context(report: Findings) -> dict[str, Any]:
         "checks": checks,
         "judged": report.judged_by,
         "tried": report.tried,
-        "figures": report.drawn,
+        "figures": draw_checks(report.diagnosis, report.judged.select(report.diagnosis.models)),
     }
 
 
-def _policies(report: Findings) -> list[tuple[Target, AnyPolicy]]:
+def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
     """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
     frontier, start = report.frontier, report.policy
     curve = frontier.rungs.tolist() if report.start.is_limit else range(len(frontier.lam))
@@ -232,9 +397,9 @@ def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dic
     return different, {"policy": shared, "reference": reference}
 
 
-def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
+def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
     """Return (the SVG of the frontier, positions (L, 2) of policies on it, the corner of its axes)."""
-    single = {comparison.model: (comparison.cost, comparison.error) for comparison in report.comparisons}
+    single = {one.model: (one.cost, 1 - one.accuracy) for one in report.tuned.single_models}
     with style():
         canvas = Figure(figsize=_ONE)
         plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
@@ -246,7 +411,7 @@ def _frontier(report: Findings, cost: np.ndarray, error: np.ndarray) -> tuple[st
         return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
-def _point(report: Findings, target: Target, policy: AnyPolicy) -> dict[str, Any]:
+def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     """Return the texts of the page on the policy for a target."""
     expected = policy.expected
     money = report.money
@@ -299,30 +464,17 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     return rows, describe_cascade(policy.to_json())
 
 
-def _option(report: Findings, target: Target, policy: AnyPolicy) -> str:
+def _option(report: Report, target: Target, policy: AnyPolicy) -> str:
     """Return a target as options of the command; only the first policy's may be money for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
 
 
-def _describe_fresh(report: Findings, comparison: Comparison) -> str:
+def _describe_fresh(report: Report, comparison: Comparison) -> str:
     """Describe the results of a policy on fresh queries; empty without them."""
     if not comparison.fresh:
         return ""
     return f"This one had {percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}."
-
-
-@dataclasses.dataclass(frozen=True)
-class Report(Findings):
-    """The result of `make_report`: the findings, and their page."""
-
-    def to_html(self) -> str:
-        """Return the report as one self-contained HTML page without control characters."""
-        return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", render(self))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file, atomically."""
-        write_atomically(path, self.to_html())
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))
@@ -354,22 +506,18 @@ def make_report(
     spec = spec.with_some_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
-    log, model = tuned.log, fit(tuned.log)
+    log = tuned.log
     judged = log if test is None else test.select(log.models)
-    options = {"replicates": replicates, "frontier": tuned.frontier, "model_fit": False}
-    diagnosis = diagnose(model, judged, training=log, **options)
+    diagnosis = diagnose(fit(log), judged, training=log, replicates=replicates, frontier=tuned.frontier)
     budget = tuned.target.get("budget")
     fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(
         tuned=tuned,
         asked=asked,
-        model=model,
-        comparisons=tuple(compare(tuned.frontier, j, 1 - one.accuracy) for j, one in enumerate(tuned.single_models)),
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,
         check=None if test is None else _try_check(tuned.policy, judged),
-        drawn=draw_checks(diagnosis, judged.select(model.models)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price, Tokens
-from rcjax.policy.decisions import COMPARISONS, Comparison, comparable
+from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
@@ -28,7 +28,7 @@ from rcjax.serving.workers import require_runnable
 class AsInLog:
     """Normalises answers as the answers of a log are compared."""
 
-    compare: Comparison
+    compare: AnswerForm
 
     def __call__(self, text: str) -> str:
         """Return the normalised answer; "" for an empty one.

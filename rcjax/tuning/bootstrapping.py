@@ -22,9 +22,9 @@ from rcjax.model.label_outcomes import corrected_log
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, Policies, check_level
 from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
+from rcjax.tuning.cross_validation import sample_queries
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
-from rcjax.tuning.scoring import sample_queries
 from rcjax.tuning.search import Retuner, search_of
 
 _ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it

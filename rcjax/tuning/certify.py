@@ -44,7 +44,6 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.codec import Object, read, takes
 from rcjax._base.figures import percent
-from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
@@ -383,11 +382,6 @@ class Certificate:
             figures += f", {abs(100 * self.more):.1f} points {'more' if self.more > 0 else 'less'} than today's"
         test = f"on {self.n:,} queries held out for the test it had {figures}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}{refused}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, the policy by its `to_json`."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return plain(fields | {"policy": self.policy.to_json()})
 
 
 @takes(frontier=Frontier, log=Log, tuned_on=(Log, None))

@@ -13,26 +13,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._base.figures import upper_tail
 from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log
-from rcjax.model.calibration import Calibrator
+from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target
+from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
-from rcjax.tuning.agreement import expected_on_log
-from rcjax.tuning.candidates import (
-    ChosenPolicies,
-    Targets,
-    choose,
-    choose_unmixed,
-    concatenate,
-)
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, deal_folds, score_all
+from rcjax.tuning.scoring import FOLDS, charges, deal_folds, expected_on_log, score_all
 
 N_LAM = 40
 BUDGETS = 24
@@ -41,10 +33,102 @@ BUDGETS = 24
 _LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
 
 
-_ROUNDING = 1e-9  # of a loss
-
-
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
+
+
+_MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+
+
+def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
+    """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
+
+    They give the calibration error of a log on which a model was fitted.
+
+    Args:
+        log: the log, with the models of `model`.
+        model: the model that was fitted to the log.
+        seed: seed of the folds.
+    """
+    fold = deal_folds(log.complete, FOLDS, seed)
+    confidence = np.full_like(log.logprob, np.nan)
+    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    for number, right in enumerate(expected_without(log, fold, FOLDS)):
+        out = fold == number
+        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, np.asarray(log.answered) & ~out[:, None]), **how)
+        confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
+    return np.where(np.asarray(log.answered), confidence, np.nan)
+
+
+def sample_queries(log: Log, seed: int) -> Log:
+    """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
+    if log.n_queries <= _MOST_COMPARED:
+        return log
+    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    return log.take(np.sort(chosen))
+
+
+_NONE = np.zeros(0)
+
+
+class Targets(NamedTuple):
+    """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
+
+    lam: np.ndarray = _NONE
+    """(G,) λ, the errors that a unit of money is worth; the best policy has the least error + λ·cost."""
+    budgets: np.ndarray = _NONE
+    """(B,) budgets, in money per query; the best policy has the least error within the budget."""
+
+    @property
+    def lam_slice(self) -> slice:
+        """Slice of the λ among all targets."""
+        return slice(len(self.lam))
+
+    @property
+    def within(self) -> slice:
+        """Slice of the budgets among all targets."""
+        return slice(len(self.lam), None)
+
+
+class ChosenPolicies(NamedTuple):
+    """The policies chosen for T targets, as mixtures of rungs; numpy arrays."""
+
+    rungs: Candidates
+    """(R,) the rungs."""
+    weights: np.ndarray
+    """(T, R) share of the queries that goes by each rung."""
+
+    @property
+    def error(self) -> np.ndarray:
+        """(T,) in-sample error, refusals at their price."""
+        return self.weights @ self.rungs.error
+
+    def padded(self) -> "ChosenPolicies":
+        """Repeat the last rung, with the weight 0, until there are `RESAMPLED_RUNGS`."""
+        count = len(self.rungs.cost)
+        weights = np.pad(self.weights, ((0, 0), (0, max(RESAMPLED_RUNGS - count, 0))))
+        return ChosenPolicies(self.rungs.padded(), weights)
+
+
+def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
+    """Choose a policy for each target: a corner of the hull for a price, a mixture of two corners for a budget.
+
+    >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
+    >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
+    >>> choose(table, Targets(np.array([0.05]), np.array([1.5]))).weights.tolist()
+    [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
+    """
+    rungs = table.rungs()
+    place = np.arange(len(rungs.cost), dtype=float)
+    at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
+    return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
+
+
+def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
+    """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
+    fits = table.cost <= targets.budgets[:, None]
+    within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
+    best = np.concatenate([table.loss(targets.lam).argmin(1), within])
+    return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
 
 #: A number, or a numpy array of several.
@@ -73,46 +157,6 @@ class Gain(NamedTuple, Generic[Figures]):
     def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
         """Return the gain at an index of the arrays."""
         return Gain(float(self.mean[index]), float(self.se[index]))
-
-
-@dataclasses.dataclass(frozen=True)
-class RetuningGain:
-    """Cross-validated gain of retuned policies over the policy in service."""
-
-    loss: float
-    """Loss of the policy in service: error + λ·cost, refusals at their price."""
-    gain: Gain[float]
-    """Loss of the policy in service minus loss of the retuned policies."""
-    lam: float
-    """Price λ, in errors per unit of money."""
-    n: int
-    """Number of queries, fresh and carried."""
-
-    @property
-    def share(self) -> float:
-        """The gain as a share of the policy's loss."""
-        return self.gain.mean / self.loss if self.loss > 0 else 0.0
-
-    @property
-    def p_value(self) -> float:
-        """One-sided p-value of the hypothesis that retuning gains nothing, by the normal law."""
-        if abs(self.gain.mean) <= _ROUNDING * self.loss:
-            return 1.0  # policies that do the same, but for rounding
-        return upper_tail(self.gain.mean, self.gain.se)
-
-    def describe(self, noun: str) -> str:
-        """Describe the gain in words, at the price of an error that the policy was tuned for.
-
-        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
-        'lose the equivalent of 0.9 ± 1.0 points of error'
-        """
-        points, se = 100 * self.gain.mean, 100 * self.gain.se
-        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
-
-    def to_json(self) -> dict[str, float]:
-        """Return the figures; `retuned` is the loss of the retuned policies."""
-        figures = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
-        return figures | {"lam": self.lam, "n": self.n, "share": self.share}
 
 
 class Gains(NamedTuple):
@@ -217,7 +261,7 @@ class HeldOutLosses(NamedTuple):
     """(F, S, T, m) errors, and refusals at their price."""
     charge: np.ndarray
     """(S, T, m) cost, in money per query."""
-    expected: np.ndarray
+    estimated: np.ndarray
     """(F, S, T, m) the penalty; where answers are compared, by expected errors in place of labels."""
     promised: np.ndarray
     """(S, T) in-sample penalty."""
@@ -246,9 +290,9 @@ class HeldOutLosses(NamedTuple):
         lam = self.targets.lam_slice
         money = self.targets.lam[:, None] * self.charge[pair, lam]
         counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
-        loss = self.expected[:, pair, lam] + money if expected else counted
+        loss = self.estimated[:, pair, lam] + money if expected else counted
         share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
-        by_loss, by_count = (of[:, 0] - of[:, 1] for of in (loss, counted))
+        by_loss, by_count = (losses[:, 0] - losses[:, 1] for losses in (loss, counted))
         return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
 
     def summarise(self) -> CrossValidation:
@@ -289,31 +333,33 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     charge = charges(log)
-    forms, logs = [log.correct], [log] * folds
+    outcomes, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
-        expected = expected_log(log)
-        forms = [expected.correct, corrected_log(log).correct]
-        outcomes = jax.device_put(expected_without(log, fold, folds).astype(expected.correct.dtype))
-        logs = [dataclasses.replace(expected, correct=right) for right in outcomes]
+        by_labels = expected_log(log)
+        outcomes = [by_labels.correct, corrected_log(log).correct]
+        unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))
+        logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `expected` and `promised` of a fold, as in `HeldOutLosses`."""
+        """Return `penalty`, `charge`, `estimated` and `promised` of a fold, as in `HeldOutLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
-        walked = [[_replay_fold(calibrators, choice, out, log, of, charge) for choice in choices] for of in forms]
-        terms = LossTerms(*(np.array([[of[n] for of in form] for form in walked]) for n in range(3)))
+        walked = [
+            [_replay_fold(calibrators, choice, out, log, right, charge) for choice in choices] for right in outcomes
+        ]  # F forms of outcomes by S sets, each of three terms (T, m)
+        terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(price)
-        expected = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
-        return penalty, terms.cost[0], expected, np.stack([choice.error for choice in choices])
+        estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
+        return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 
     *figures, promised = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
-    penalty, spent, expected = (np.concatenate(some, axis=-1)[..., order] for some in figures)
+    penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     promised = np.average(promised, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return HeldOutLosses(targets, penalty, spent, expected, promised, folds)
+    return HeldOutLosses(targets, penalty, spent, estimated, promised, folds)
 
 
 def _choose_without(
@@ -337,10 +383,12 @@ def _choose_without(
     if not comparing:
         return calibrators, filled, None
     wrong = expected_on_log(calibrators, rows, log, [choice.rungs for choice in filled])
-    return calibrators, filled, np.stack([choice.weights @ of for choice, of in zip(filled, wrong, strict=True)])
+    return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 
-def _replay_fold(calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, *of: Any) -> LossTerms:
+def _replay_fold(
+    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, charge: Any
+) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), *of)
+    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
     return LossTerms(*(choice.weights @ np.asarray(figure[:, out], float) for figure in terms))

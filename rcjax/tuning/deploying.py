@@ -52,15 +52,8 @@ class Deployed(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def certify_policy(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
-    """Certify a policy of a frontier that was tuned on a log, with held-out queries.
-
-    Args:
-        frontier: the frontier.
-        log: the log tuned on.
-        held_out: queries for the test of the guarantee.
-        spec: the limit and the confidence.
-    """
+def _certified(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
+    """Certify a policy of a frontier that was tuned on a log, with held-out queries, for a limit with a confidence."""
     certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
     return Deployed(certificate.policy, certificate)
 
@@ -78,7 +71,7 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
         return match_today(frontier, log, held_out, spec)
     if spec.confidence is not None:
         assert held_out is not None
-        return certify_policy(frontier, log, held_out, spec)
+        return _certified(frontier, log, held_out, spec)
     if spec.segment is not None:
         return choose_by_segment(frontier, log, spec)
     return Deployed(frontier.policy(**spec.target))
@@ -169,7 +162,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if spec.confidence is not None:
         assert held_out is not None
         try:
-            return certify_policy(frontier, log, held_out, spec)
+            return _certified(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
     places = margins(frontier, log, today)

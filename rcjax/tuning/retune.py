@@ -25,7 +25,7 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
-from rcjax.tuning.cross_validation import Gain, RetuningGain
+from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
@@ -34,6 +34,34 @@ from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
 FEWEST_QUERIES = 50  # that gains are estimated on
+
+
+@dataclasses.dataclass(frozen=True)
+class RetuningGain:
+    """Cross-validated gain of retuned policies over the policy in service."""
+
+    loss: float
+    """Loss of the policy in service: error + λ·cost, refusals at their price."""
+    gain: Gain[float]
+    """Loss of the policy in service minus loss of the retuned policies."""
+    lam: float
+    """Price λ, in errors per unit of money."""
+    n: int
+    """Number of queries, fresh and carried."""
+
+    def describe(self, noun: str) -> str:
+        """Describe the gain in words, at the price of an error that the policy was tuned for.
+
+        >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
+        'lose the equivalent of 0.9 ± 1.0 points of error'
+        """
+        points, se = 100 * self.gain.mean, 100 * self.gain.se
+        return f"{'gain' if points >= 0 else 'lose'} the equivalent of {abs(points):.1f} ± {se:.1f} points of {noun}"
+
+    def to_json(self) -> dict[str, float]:
+        """Return the figures; `retuned` is the loss of the retuned policies."""
+        losses = {"loss": self.loss, "retuned": self.loss - self.gain.mean, "se": self.gain.se}
+        return losses | {"lam": self.lam, "n": self.n}
 
 
 def carried_log(policy: AnyPolicy, prices: Any = None) -> Log:
@@ -213,7 +241,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
-    return RetuningGain(float(served.mean()), _gain(served, retuned), float(lam), log.n_queries)
+    gain = Gain.of((served - retuned)[None]).at()
+    return RetuningGain(float(served.mean()), gain, float(lam), log.n_queries)
 
 
 def _losses_on_others(policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: float) -> np.ndarray:
@@ -251,21 +280,12 @@ def _optimism(losses: np.ndarray) -> float:
     return max(float((out - within).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
-def _gain(served: np.ndarray, retuned: np.ndarray) -> Gain[float]:
-    return Gain(*map(float, Gain.of((served - retuned)[None])))
-
-
-def _dealt(log: Log) -> np.ndarray:
-    """Return the fold of each query of a log that is in random order: (n,)."""
-    return np.arange(log.n_queries) % FOLDS
-
-
 def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> list[tuple[Calibrator, Policies]]:
     """Tune a policy again without each fold of a log, on the same number of queries each time.
 
     A frontier of one point is tuned again: the widest rung of the policy, at its λ.
     """
-    fold, search = _dealt(log), search_of(spec)
+    fold, search = np.arange(log.n_queries) % FOLDS, search_of(spec)  # the log is in random order
     others = [np.flatnonzero(fold != number) for number in range(FOLDS)]
     model = search.fit(log)
     widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
@@ -280,12 +300,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
 
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
-    """Return (reason why `held_out_gain` is None, in words; whether another log could change that).
-
-    Args:
-        policy: the policy in service.
-        log: the fresh log.
-    """
+    """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
     if policy.expected.get("lam") is None:
         return "the policy does not record its λ", False
     if recorded_tuning(policy).spec.max_seconds is not None:

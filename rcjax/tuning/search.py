@@ -2,8 +2,8 @@
 
 The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
 compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
-Three measures limit this optimism. Pairs are scored by labels that are averaged with their probabilities (`pairs`).
-Policies that compare answers (`agreement`) are used only where they gain on pairs in `cross_validation`. The errors of
+Three measures limit this optimism. Labels of pairs are averaged with their probabilities (`candidates`).
+Policies that compare answers (`scoring`) are used only where they gain on pairs in `cross_validation`. The errors of
 cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
 labels. So a cascade does not stay on the frontier where a single model does better.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,11 +37,10 @@ from rcjax.solving.frontier.points import (
     check_lam,
     refusal_at,
 )
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Candidates, concatenate
-from rcjax.tuning.cross_validation import CrossValidation, cross_validate
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Candidates, concatenate
+from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, sample_queries, score_all
+from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +66,7 @@ def select_frontier(
 ) -> Selection:
     """Select the error–cost frontier of the cascades that earn their place on a log.
 
-    Single models and pairs, at every threshold, are scored on the log's own queries (`pairs`). Where the log has
+    Single models and pairs, at every threshold, are scored on the log's own queries (`candidates`). Where the log has
     answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
     frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
     between two corners.
@@ -247,45 +246,6 @@ class SecondsFilter:
         return frontier.take(indices)
 
 
-class Search(Protocol):
-    """A way to find a frontier."""
-
-    @property
-    def spec(self) -> Spec:
-        """The options of the search."""
-        ...
-
-    def fit(self, log: Log) -> Fitted:
-        """Learn from a log what the search needs."""
-        ...
-
-    def find(
-        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
-    ) -> tuple[Frontier, CrossValidation | None]:
-        """Return (frontier of a fitted model, cross-validation of its policies; None for the model's search).
-
-        Args:
-            log: the log.
-            model: what `fit` learnt from it.
-            limit: limit on the seconds of policies; None: no limit.
-            lam: (L,) the λ of the frontier; None: the search chooses them.
-            seed: seed of the folds of the cross-validation.
-
-        Raises InfeasibleError if no policy keeps to the limit.
-        """
-        ...
-
-    def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes points of a frontier again on a draw of its log.
-
-        Args:
-            frontier: the frontier that was tuned.
-            log: the log that the frontier was tuned on.
-            points: (G,) positions of points of the frontier; None: its ladder, which only a search by labels tunes.
-        """
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
     """The search among single models, pairs, and policies that compare answers, scored by labels."""
@@ -299,10 +259,14 @@ class LabelSearch:
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the cascades that earn their place, by `select_frontier`.
+        """Select the cascades that earn their place, by `select_frontier`; (frontier, its cross-validation).
 
         Args:
-            log, model, limit, lam, seed: as in `Search`.
+            log: the log.
+            model: what `fit` learnt from it.
+            limit: limit on the seconds of policies; None: no limit.
+            lam: (L,) the λ of the frontier; None: the search chooses them.
+            seed: seed of the folds of the cross-validation.
         """
         admits = None if limit is None else limit.admits
         price = self.spec.abstain_price
@@ -356,10 +320,10 @@ class ModelSearch:
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Solve the frontier of the model, by `solve_frontier`; without a cross-validation.
+        """Solve the frontier of the model, by `solve_frontier`; InfeasibleError if no policy keeps to the limit.
 
         Args:
-            log, model, limit, lam, seed: as in `Search`; `seed` is not used.
+            log, model, limit, lam, seed: as in `LabelSearch.find`; `seed` is not used.
         """
         from rcjax.solving.tradeoff import solve_frontier
 
@@ -393,7 +357,7 @@ class ModelSearch:
         return tune_again
 
 
-def search_of(spec: Spec) -> Search:
+def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
     if spec.search == "minimised":
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")

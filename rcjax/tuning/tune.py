@@ -29,7 +29,7 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.cross_validation import CrossValidation
+from rcjax.tuning.cross_validation import CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
@@ -40,7 +40,6 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.scoring import held_out_confidence, sample_queries
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
@@ -110,8 +109,6 @@ class SingleModel:
     """Mean cost, in money per query."""
     calibration_error: float
     """Held-out expected calibration error of its labelled answers, on 50,000 queries at most."""
-    certain: float
-    """Share of its answers whose raw confidence is 1."""
     seconds: float | None = None
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
@@ -435,7 +432,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
     truth = np.asarray(sample.correct)
-    logprob, answered = np.asarray(log.logprob), np.asarray(log.answered)
+    answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
     counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
@@ -445,7 +442,6 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
             accuracy=float(counted[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
-            certain=float((logprob[rows, j] == 0).mean()),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
         )
         for j, (name, rows) in enumerate(zip(log.models, answered.T, strict=True))

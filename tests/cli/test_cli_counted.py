@@ -113,7 +113,7 @@ def test_what_tunes_again_and_a_page(kind):
     noun, folder, _ = kind
     _, reading, target, recorded, _ = KINDS[noun]
     page, log, worse = folder / "report.html", folder / "log.csv", folder / "worse.csv"
-    tune, diagnose = ("tune", log, *reading, "--no-bands", target[0]), ("diagnose", log, *reading, "--replicates", 20)
+    tune, diagnose = ("tune", log, *reading, "--no-bands", target[0]), ("diagnose", log, *reading)
     retune = "retune", folder / "policy.json", folder / "fresh.csv", "--anyway", "--out", folder / "again.json"
     said = {
         "retune": printed(*retune),

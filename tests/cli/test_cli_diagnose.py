@@ -12,8 +12,7 @@ import rcjax
 from rcjax.cli.checks import show_check, show_diagnosis
 from rcjax.tuning.diagnostics import KINDS
 
-#: Those of test_diagnosis, so that its programmes serve here.
-N, REPLICATES = 200, 50
+N = 200  # as in test_diagnosis, so that its programmes serve here
 
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -36,16 +35,15 @@ def logs(tmp_path_factory):
 
 
 def judge(log, *arguments):
-    return succeed("diagnose", log, "--task", "choice", "--replicates", REPLICATES, *arguments)
+    return succeed("diagnose", log, "--task", "choice", *arguments)
 
 
 @pytest.mark.thorough
 def test_another_search_is_held_to_its_own_promise(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
-    fit = {"marginal", "copula", "Markov property"}  # on which the default rests not
     default, full = ({check["name"] for check in each["checks"]} for each in own)
-    assert (full - default, default & fit, full <= {*KINDS}) == (fit, set(), True)
+    assert default == full <= {*KINDS}
     assert [each["promise"]["search"] for each in own] == ["selected", "full"]
     assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
     pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
@@ -63,7 +61,7 @@ def test_what_is_shown_of_a_diagnosis(capsys):
             ("accuracy", "a", 0.01, "fine"),
             ("accuracy", "b", 0.04, "doubtful"),
             ("accuracy", "c", 0.05, "doubtful"),
-            ("copula", f"{'a' * 30} & {'b' * 30}", 0.5, "bad"),
+            ("separation", f"{'a' * 30} & {'b' * 30}", 0.5, "bad"),
         )
     ]
     found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
@@ -77,8 +75,8 @@ def test_what_is_shown_of_a_diagnosis(capsys):
     assert text.index("bad advice on a") < text.index("doubtful advice on b; likewise c (5.0 %)")
     show_diagnosis(found, every=True)
     text = capsys.readouterr().out
-    assert text.count("change of own error") == 3 + 1
-    assert re.search(r"bad +fit of two models .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
+    assert text.count("change of own error") == 3
+    assert re.search(r"bad +better is surer .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
     assert "note a remark" in " ".join(text.split())
 
 
@@ -89,7 +87,7 @@ FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "reference": 3
 
 def one(verdict, figure=0.2, p_value=0.3, name="error"):
     about = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": f"see the {name}"}
-    about |= {"label": f"change of {name}", "meaning": "", "primary": name == "error"}
+    about |= {"label": f"change of {name}", "primary": name == "error"}
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
 
 
@@ -135,7 +133,7 @@ def test_fresh_queries_give_the_verdict_of_check_whatever_the_screen(tmp_path):
         ["check", policy, test],
         ["evaluate", policy, test],
         ["retune", policy, test],
-        ["diagnose", train, "--test", test, "--replicates", 20, *target],
+        ["diagnose", train, "--test", test, *target],
         ["report", train, "--test", test, "--out", tmp_path / "page.html", *target],
     ):
         result = run(*line)

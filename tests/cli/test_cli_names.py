@@ -11,8 +11,8 @@ import rcjax
 from rcjax.logs import read_log
 
 SMALL, MIDDLE, LARGE = "sm\x1b[31mall\x07", "mid\u2066dle", "lar\u202ege\x9b2J"
-#: As many models, queries and replicates as in test_diagnosis, so that its programmes serve here.
-N, REPLICATES = 200, "50"
+#: As many models and queries as in test_diagnosis, so that its programmes serve here.
+N = 200
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 
@@ -46,7 +46,7 @@ COMMANDS = {
     "tune rules": [*TUNE, "--cascade", "adaptive"],
     "label": ["label", "train", "--task", "choice", "--n", "12", "--labels", "few", "--out", "drawn"],
     "evaluate": ["evaluate", "policy", "fresh"],
-    "diagnose": ["diagnose", "train", "--task", "choice", "--replicates", REPLICATES, "--all"],
+    "diagnose": ["diagnose", "train", "--task", "choice", "--all"],
     "check": ["check", "policy", "fresh", "--no-retuning"],
     "retune": ["retune", "policy", "fresh", "--no-bands", "--out", "new"],
     "a missing file": ["tune", "absent"],

@@ -17,7 +17,7 @@ from rcjax.solving.frontier.hull import too_dear
 pytestmark = pytest.mark.usefixtures("own_settings")
 
 NAMES = ["llama3.2-1b", "llama3.1-8b-instruct", "llama3.1-405b-fp8"]
-ROWS = [{"model": name, "accuracy": 0.7, "cost": 2e-4, "calibration_error": 0.02, "certain": 0.0} for name in NAMES]
+ROWS = [{"model": name, "accuracy": 0.7, "cost": 2e-4, "calibration_error": 0.02} for name in NAMES]
 
 
 def point(cost, error, models=NAMES, **more):

@@ -13,7 +13,7 @@ from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.labels import answer_texts, draw_answers, label_sheet, read_sheet, write_sheet
+from rcjax.logs.labels import answer_texts, draw_answers, read_sheet, write_sheet
 
 FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", '=HYPERLINK("x")']
 TEXTS = [
@@ -99,22 +99,6 @@ def test_answers_are_drawn_at_random_as_many_of_each_model():
     assert draw_answers(log, 300) == [(query, model) for query in range(100) for model in range(3) if query + model]
     with pytest.raises(LogError, match="every answer has a label already"):
         draw_answers(rcjax.sample_log(20), 1)
-
-
-def test_calls_stand_beside_those_of_other_models(tmp_path):
-    """What differs between two calls is seen side by side; a call that two models made stands there once."""
-    calls = [json.dumps([{"name": "f", "arguments": {"x": x}}]) for x in (1, 2)]
-    rows = [{"query": str(q), "model": model, "correct": None} for q in range(20) for model in ("a", "b", "c")]
-    for row in rows:
-        row |= {"cost": 0.1 if row["model"] == "a" else 1.0, "answer": calls[row["model"] == "c"], "logprob": 0.0}
-    path = tmp_path / "log.csv"
-    pl.DataFrame(rows, schema_overrides={"correct": pl.Int64}).write_csv(path)
-    log = rcjax.read_log(path, unlabelled=True)
-    sheet = label_sheet(log, draw_answers(log, 9, 0), answer_texts(path))
-    others = dict(sheet.select("model", "other_answers").iter_rows())
-    assert others == {"a": calls[1], "b": calls[1], "c": calls[0]}
-    texts = answer_texts(path).with_columns(answer=pl.lit("Paris"))
-    assert "other_answers" not in label_sheet(log, draw_answers(log, 9, 0), texts).columns
 
 
 def test_a_terminal_finds_nothing_to_obey_in_a_sheet_and_none_but_its_owner_reads_it(tmp_path):

@@ -13,7 +13,6 @@ from helpers.timed_logs import timed_log
 import rcjax
 from rcjax.policy.comparison import what_to_do
 from rcjax.policy.spec import Target
-from rcjax.report.findings import compare
 from rcjax.report.page import _policies, context
 from rcjax.tuning.replaying.comparing import compare_policy
 
@@ -21,26 +20,6 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 # -- figures
-
-
-def test_a_model_is_compared_with_the_ladder_for_its_money_and_for_its_errors(report):
-    frontier = report.frontier
-    cost, error = (np.asarray(each, float)[frontier.rungs] for each in (frontier.cost, frontier.error))
-    for j, against in enumerate(report.comparisons):
-        assert against.error == pytest.approx(1 - float(report.log.correct[:, j].mean()))
-        assert against.cost == float(report.log.cost[j])
-        assert (against.at_its_cost is None) == (cost[0] > against.cost * (1 + 1e-9))
-        if against.at_its_cost is not None:
-            assert against.at_its_cost == pytest.approx(np.interp(against.cost, cost, error), rel=1e-6)
-        assert (against.at_its_error is None) == (error[-1] > against.error + 1e-9)
-        if against.at_its_error is not None:
-            assert against.at_its_error == pytest.approx(np.interp(-against.error, -error, cost), rel=1e-6)
-
-
-def test_where_no_point_will_do_there_is_none(report):
-    assert compare(report.frontier, 0, error=0.0).at_its_error is None
-    dear = dataclasses.replace(report.frontier, cost=report.frontier.cost + 1.0)
-    assert compare(dear, 0, error=1.0).at_its_cost is None
 
 
 def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error(report):
@@ -69,7 +48,7 @@ def test_figures_of_fresh_queries_stand_in_the_headline(logs):
         seen = compare_policy(policy, test, MODELS[1])
         told = f"{100 * seen.error:.1f} % error on them, at {found.money.full(seen.cost)}"
         assert page["points"][index]["tried"].startswith(f"This one had {told}")
-    again = rcjax.diagnose(found.model, test, training=train, frontier=found.frontier, replicates=50)
+    again = rcjax.diagnose(rcjax.fit(train), test, training=train, frontier=found.frontier, replicates=50)
     for name, value in vars(again.promise).items():
         np.testing.assert_array_equal(getattr(found.diagnosis.promise, name), value)
 
@@ -116,14 +95,15 @@ def test_no_two_elements_have_one_id(page):
 
 def test_names_are_text_and_never_markup(report):
     models = ("<b>one</b>", *MODELS[1:])
-    model = dataclasses.replace(report.model, models=models)
+    model = dataclasses.replace(report.frontier.model, models=models)
     log = dataclasses.replace(report.log, models=models, prices=None)
     frontier = dataclasses.replace(report.frontier, model=model)
-    comparisons = tuple(
-        dataclasses.replace(each, model=name) for each, name in zip(report.comparisons, models, strict=True)
-    )
-    tuned = dataclasses.replace(report.tuned, log=log, frontier=frontier, policy=frontier.point(0))
-    odd = dataclasses.replace(report, tuned=tuned, judged=log, model=model, comparisons=comparisons)
+    every = zip(report.tuned.single_models, models, strict=True)
+    singles = tuple(dataclasses.replace(each, model=name) for each, name in every)
+    policy = frontier.point(0)
+    tuned = dataclasses.replace(report.tuned, log=log, frontier=frontier, policy=policy, single_models=singles)
+    diagnosis = dataclasses.replace(report.diagnosis, models=models)
+    odd = dataclasses.replace(report, tuned=tuned, judged=log, diagnosis=diagnosis)
     html = odd.to_html()
     assert "<b>one</b>" not in html
     assert "&lt;b&gt;one&lt;/b&gt;" in html

@@ -18,11 +18,9 @@ from rcjax.model.calibrated import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.agreement import expected_on_log, score_triples
-from rcjax.tuning.candidates import concatenate
-from rcjax.tuning.pairs import Blending, CandidateRows
+from rcjax.tuning.candidates import Blending, CandidateRows, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
-from rcjax.tuning.scoring import score_all
+from rcjax.tuning.scoring import expected_on_log, score_all, score_triples
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,10 +8,9 @@ import pytest
 import rcjax
 from rcjax.model.calibrated import calibrated
 from rcjax.tuning import scoring
-from rcjax.tuning.candidates import are_verdicts, score_chains
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import Blending
 from rcjax.tuning.replaying.replay import walk_log
-from rcjax.tuning.scoring import charges, score_all
+from rcjax.tuning.scoring import are_verdicts, charges, score_all, score_chains
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3

@@ -7,7 +7,8 @@ from hypothesis import given, settings, strategies as st
 from test_pairs import COST, K, random_log, tried
 from tiers import examples
 
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates, Targets, choose, choose_unmixed
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.cross_validation import Targets, choose, choose_unmixed
 from rcjax.tuning.scoring import _undominated
 
 

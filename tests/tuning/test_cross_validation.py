@@ -12,9 +12,17 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_at
-from rcjax.tuning.candidates import Targets
-from rcjax.tuning.cross_validation import BUDGETS, N_LAM, CrossValidation, Gain, Gains, cross_validate, targets_of
-from rcjax.tuning.pairs import Blending
+from rcjax.tuning.candidates import Blending
+from rcjax.tuning.cross_validation import (
+    BUDGETS,
+    N_LAM,
+    CrossValidation,
+    Gain,
+    Gains,
+    Targets,
+    cross_validate,
+    targets_of,
+)
 from rcjax.tuning.scoring import estimate_blending, score_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -113,7 +121,7 @@ def test_losses_are_a_loop_over_the_folds(two):
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
     np.testing.assert_allclose(losses.promised, told, atol=1e-7)
-    np.testing.assert_array_equal(losses.expected, losses.penalty)
+    np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.selection_references import centred
 
-from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, score_pairs
 
 pytestmark = pytest.mark.usefixtures("float64")
 

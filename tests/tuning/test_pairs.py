@@ -11,7 +11,7 @@ from tiers import examples
 import rcjax
 from rcjax.model.calibrated import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
-from rcjax.tuning.pairs import Blending, CandidateRows, calibrate_conditionally, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import charges, score_all
 

@@ -9,7 +9,6 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.cross_validation import Gain, RetuningGain
 from rcjax.tuning.retune import held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -114,13 +113,6 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     assert found.to_json()["retuned"] == pytest.approx(np.mean(losses), rel=1e-6)
 
 
-def test_a_gain_is_a_share_of_the_loss():
-    gain = RetuningGain(loss=0.3, gain=Gain(0.1, 0.01), lam=1.0, n=100)
-    assert gain.p_value < 1e-6
-    assert gain.share == pytest.approx(1 / 3)
-    assert dataclasses.replace(gain, gain=Gain(0.0, 0.0)).p_value == 1
-
-
 @pytest.fixture(scope="module")
 def ladder(logs):
     frontier = rcjax.tuning.select_frontier(logs[0]).frontier
@@ -161,10 +153,9 @@ def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder
 
 def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
-    seen, before = (rcjax.replay(ladder, log) for log in (logs[1], logs[0]))
+    seen = rcjax.replay(ladder, logs[1])
     assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
     assert found.bill.seen == pytest.approx(float(seen.spent))
-    assert found.error.tuned == pytest.approx(float(before.error))
     assert found.bill.expected == pytest.approx(ladder.expected["cost"])
     assert (found.policy_models, found.drifted) == (ladder.models, False)
 

@@ -9,7 +9,7 @@ from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
 
 from rcjax.tuning import scoring as module
-from rcjax.tuning.pairs import Blending, recentre
+from rcjax.tuning.candidates import Blending, recentre
 from rcjax.tuning.scoring import charges, estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")

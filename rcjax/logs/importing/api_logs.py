@@ -145,9 +145,9 @@ def decoded(value: Any) -> Any:
     return value
 
 
-def query_of(messages: Sequence[tuple[str, str]]) -> str:
-    """Return a name of a query, a hash of its messages: the same for every model that received them."""
-    return hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:16]
+def query_of(content: Sequence[Any]) -> str:
+    """Return a name of a query, a hash of its messages, or of a prompt and its variables: the same for every model."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def prompt_of(messages: Sequence[tuple[str, str]]) -> str:

@@ -23,10 +23,19 @@ from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
 from rcjax.logs.importing.api_logs import BATCHES, LITELLM
-from rcjax.logs.importing.harnesses import HELM, LM_EVAL, PROMPTFOO
-from rcjax.logs.importing.inspect_ai import INSPECT
-from rcjax.logs.importing.lines import CHARACTERS, DamageError, Format, How, Line, require, require_sound, unread
-from rcjax.logs.importing.table import TABLE, WIDE
+from rcjax.logs.importing.harnesses import HELM, INSPECT, LM_EVAL, PROMPTFOO
+from rcjax.logs.importing.lines import (
+    CHARACTERS,
+    TABLE,
+    WIDE,
+    DamageError,
+    Format,
+    How,
+    Line,
+    require,
+    require_sound,
+    unread,
+)
 from rcjax.logs.oddities import describe_unread
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json

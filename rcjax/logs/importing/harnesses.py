@@ -1,5 +1,8 @@
-"""Import runs of evaluation harnesses: samples of lm-evaluation-harness, runs of HELM, results of promptfoo.
+"""Import runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
 
+- Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
+  query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated
+  model are counted, not those of graders.
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
   choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
   metric. A line of text has the replies before and after the filter.
@@ -12,7 +15,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -21,7 +23,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcjax.logs.importing.api_logs import of_content, of_numbers, taken, used
+from rcjax._base.extras import how_to_install
+from rcjax.logs.errors import LogError
+from rcjax.logs.importing.api_logs import (
+    calls_in,
+    messages_of,
+    of_choice,
+    of_content,
+    of_numbers,
+    prompt_of,
+    query_of,
+    taken,
+    used,
+)
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,
@@ -38,7 +52,211 @@ from rcjax.logs.importing.lines import (
     unread,
 )
 from rcjax.policy.decisions import comparable
-from rcjax.policy.signals.replies import NO_LOGPROB, logprob_of
+from rcjax.policy.signals import SignalError
+from rcjax.policy.signals.answers import chosen_choice
+from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
+from rcjax.serving.completions import choice_text
+
+try:  # reads Zstandard, with which newer versions of Inspect compress; Python reads it from 3.14 on
+    from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
+except ImportError:
+    import zipfile
+
+# -- Inspect AI
+
+_EMPTY = "holds no samples: was the run broken off, or were they not logged (log_samples)?"
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+#: Inspect's letters for correct, partially correct, incorrect and no answer, as shares of the full score.
+_LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+
+
+def _is_inspect(path: Path, head: bytes) -> bool:
+    """Return whether a file is a ZIP with Inspect's header, or JSON that begins like Inspect's."""
+    if head.startswith(b"PK"):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return bool({"header.json", "_journal/start.json"} & {*archive.namelist()})
+        except (OSError, zipfile.BadZipFile):
+            return path.suffix == ".eval"
+    return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
+
+
+def _read_inspect(path: Path, how: How) -> Iterator[Line | DamageError]:
+    """Yield the lines of a log, one per sample and epoch."""
+    head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
+    evaluation = None
+    for sample in samples:
+        if isinstance(sample, DamageError):
+            yield sample
+            continue
+        evaluation = evaluation or _evaluation(head(), path.name)
+        where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
+        yield from pieces(
+            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, how, where)]
+        )
+
+
+def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
+    evaluation = head.get("eval") if isinstance(head, dict) else None
+    fields = evaluation if isinstance(evaluation, dict) else {}
+    require_sound(isinstance(fields.get("model"), str), where, "no evaluation of a model: is it a log of Inspect?")
+    return fields
+
+
+def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as problem:
+        raise DamageError(f"{path.name}: cannot be read: {problem}: is it whole?") from None
+    names = archive.namelist()
+
+    def parsed(member: str) -> Any:
+        try:
+            return json.loads(archive.read(member))
+        except NotImplementedError:
+            advice = how_to_install("import")
+            raise LogError(f"{path.name}: is compressed by Zstandard: {advice}") from None
+        except Exception as problem:  # from the archive, its compression or JSON
+            raise DamageError(f"{path.name}, {member}: cannot be read: {problem}: is it whole?") from None
+
+    def head() -> Any:  # an interrupted run has only the journal's start
+        return parsed("header.json" if "header.json" in names else "_journal/start.json")
+
+    samples = [member for member in names if member.startswith("samples/") and member.endswith(".json")]
+    require_sound(bool(samples), path.name, _EMPTY)
+
+    def sound(member: str) -> dict[str, Any] | DamageError:
+        try:
+            sample = parsed(member)
+        except DamageError as damage:
+            return damage
+        odd = DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
+        return sample if isinstance(sample, dict) else odd
+
+    return head, map(sound, samples)
+
+
+def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+    content = document_of(path, "Inspect")
+    samples: Any = content.get("samples") if isinstance(content, dict) else None
+    require_sound(isinstance(samples, list) and bool(samples), path.name, _EMPTY)
+    return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
+
+
+def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> Line:
+    query = f"{evaluation.get('task')}/{sample['id']}"
+    line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
+    scores = _scores(sample.get("scores") or {})
+    scorer = _chosen(scores, how.scorer, where) if scores else None
+    if sample.get("error"):
+        return line | {"error": "with an error"}
+    output = sample.get("output") or {}
+    first = (output.get("choices") or [{}])[0]
+    content = (first.get("logprobs") or {}).get("content") or []
+    value, answer = (None, None) if scorer is None else scores[scorer]
+    offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
+    line |= {"correct": _value_of(value, how.score_max), "scorer": scorer}
+    calls = calls_in(_with_functions(first.get("message")))
+    reply = calls or output.get("completion") or ""
+    answer = calls or answer
+    line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
+    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
+    usage = _usage(sample, evaluation)
+    if "input_tokens" not in usage:
+        usage |= tokens_of(None, None, line["prompt"] or None, [reply])
+    return line | usage | ({} if calls else _of_letter(content, reply or choice_text(first), offered, answer))
+
+
+def _with_functions(message: Any) -> dict[str, Any]:
+    """Return the tool calls of an Inspect message in the format of endpoints."""
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
+    made = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
+    return {"tool_calls": made}
+
+
+def _value_of(value: Any, most: float) -> Any:
+    """Convert one of Inspect's letters to a number; other scores are returned unchanged."""
+    return most * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
+
+
+def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
+    """Return (value, answer) by scorer, or by `scorer.name` if a scorer gives several values."""
+    values: dict[str, tuple[Any, str | None]] = {}
+    for scorer, score in scores.items():
+        value, answer = score.get("value"), score.get("answer")
+        parts = {f"{scorer}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {scorer: value}
+        values |= {label: (one, answer) for label, one in parts.items()}
+    return values
+
+
+def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> str:
+    """Return the name of the score to use. Raises LogError if the choice is missing or wrong."""
+    if scorer is None:
+        names = ", ".join(scores)
+        require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
+        return next(iter(scores))
+    return _known(scorer, scores, where)
+
+
+def _known(scorer: str, scores: Mapping[str, Any], where: str) -> str:
+    """Return the name of a score that an answer has. Raises LogError if it has none of this name."""
+    names = ", ".join(scores) or "none"
+    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    return scorer
+
+
+def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str | None) -> Line:
+    """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
+
+    Text such as "ANSWER: " may precede the choice.
+    """
+    if not offered:
+        return of_content(content, reply)
+    try:
+        tokens = read_tokens(content, reply)
+    except TokensError as problem:
+        return unread(problem.why)
+    except SignalError:
+        return {}
+    for token in reversed(tokens):
+        if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
+            return of_choice([token], offered, chosen_choice(answer, offered))
+    return {}
+
+
+def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
+    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as grader."""
+    model = evaluation["model"]
+    total = (sample.get("model_usage") or {}).get(model)
+    if not total:
+        return {}
+    roles = evaluation.get("model_roles") or {}
+    others = [
+        usage
+        for role, usage in (sample.get("role_usage") or {}).items()
+        if any(other.get("model") == model for other in _listed(roles.get(role)))
+    ]
+
+    def used(field: str) -> float:
+        return (total.get(field) or 0) - sum(other.get(field) or 0 for other in others)
+
+    cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
+    sent = used("input_tokens") + cached + stored
+    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may be in the total only
+    money = {} if total.get("total_cost") is None else {"cost": used("total_cost")}
+    counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
+    return (counts if sent else {}) | money  # no prompt has 0 tokens
+
+
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
+
+
+INSPECT = Format("inspect", "Inspect AI (.eval, .json)", _is_inspect, _read_inspect)
+
 
 # -- HELM
 
@@ -127,8 +345,7 @@ def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
 def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
     """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
-        require(scorer in figures, where, f"has no figure {scorer!r}; there are {', '.join(figures)}")
-        return {"correct": figures[scorer], "scorer": scorer}
+        return {"correct": figures[_known(scorer, figures, where)], "scorer": scorer}
     usual = [metric for metric in _HELM_METRICS if metric in figures]
     require(bool(usual), where, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
     return {"correct": figures[usual[0]], "scorer": usual[0]}
@@ -163,7 +380,7 @@ def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
 def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    line = {"query": _identity(prompt, row.get("vars")), "model": provider.get("label") or provider["id"]}
+    line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
     if row.get("failureReason") == _ERROR:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
@@ -175,20 +392,12 @@ def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
     return line | used({ours: usage.get(name) for ours, name in _USAGE.items()}, prompt, [text])
 
 
-def _identity(prompt: str, variables: Any) -> str:
-    """Return a name of a prompt with its variables: a hash."""
-    content = json.dumps([prompt, variables], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
 def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
     if scorer is None:
         return row["success"]
     overall = {} if row.get("score") is None else {"score": row["score"]}
     scores = overall | (row.get("namedScores") or {})
-    names = ", ".join(scores) or "none"
-    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
-    return scores[scorer]
+    return scores[_known(scorer, scores, where)]
 
 
 HELM = Format(
@@ -201,6 +410,8 @@ HELM = Format(
 PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holding(b"evalId", b"results"), _read_results)
 
 
+# -- lm-evaluation-harness
+
 _NAME = "lm-eval"
 
 #: Preferred metrics for labels.
@@ -212,7 +423,7 @@ _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
-def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_samples(path: Path, how: How) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
@@ -386,4 +597,4 @@ def _among_all(likelihoods: Sequence[float], index: int) -> float:
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read)
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read_samples)

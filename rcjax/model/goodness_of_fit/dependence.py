@@ -31,9 +31,6 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.logs.log import Log
-from rcjax.model.calibrated import pairs
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
 from rcjax.model.likelihood import SMOOTH, Ranks
 from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
@@ -44,9 +41,6 @@ _ROWS = 32
 _BATCH = 2**21
 #: Queries per stratum, in which the middle model's confidence hardly varies.
 _STRATUM = 10
-#: Greatest number of replicates of all pairs together, and least number per pair: with more than sixty pairs, a
-#: thousand per pair would take minutes.
-MOST_REPLICATES, FEWEST_REPLICATES = 60_000, 100
 
 
 @jax.tree_util.register_dataclass
@@ -474,81 +468,3 @@ def conditional_test(
     drawn = jax.vmap(replicate)(jax.random.split(permute, replicates))
     tau = divide(statistic, jnp.sqrt(jnp.abs(sign_x).sum() * untied))
     return MarkovTest(tau, p_value(jnp.abs(statistic), jnp.abs(drawn)), present.sum())
-
-
-def markov_rows(
-    models: tuple[str, ...], confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
-) -> list[dict[str, Any]]:
-    """Test all triples of neighbouring models with `conditional_test`; a row for each.
-
-    Args:
-        models: names of the k models.
-        confidence: (n, k) calibrated confidence.
-        log: log of the n queries.
-        key: JAX key.
-        replicates: permutations of each test.
-    """
-    if len(models) < 3:
-        return []
-    markov = _markov_tests(*fill_up(confidence, log.answered), key, replicates=replicates)
-    return table_rows(markov, models=[models[i : i + 3] for i in range(len(models) - 2)])
-
-
-@partial(compiled, static_argnames="replicates", runs="once")
-def _markov_tests(confidence: jax.Array, answered: jax.Array, key: jax.Array, replicates: int) -> MarkovTest:
-    """Batch `conditional_test` over the k − 2 triples of neighbouring models."""
-    k = confidence.shape[1]
-    first, middle, last = (confidence.T[i : k - 2 + i] for i in range(3))
-    present = jnp.broadcast_to(answered.all(1), first.shape)
-    data = first, middle, last, present, jax.random.split(key, k - 2)
-    # Under `vmap`, drawing random numbers would compile for seconds.
-    return jax.lax.map(lambda rows: conditional_test(*rows, replicates=replicates), data)
-
-
-def table_rows(batch: Any, **names: Sequence[Any]) -> list[dict[str, Any]]:
-    """Turn a batched dataclass into a dictionary of numbers for each entry, with labels (`names`) in front."""
-    fields = {f.name: np.asarray(getattr(batch, f.name)) for f in dataclasses.fields(batch)}
-    columns = {name: values for name, values in fields.items() if values.dtype.kind in "fiub"}
-    size = len(next(iter(columns.values())))
-    labels = [{name: values[row] for name, values in names.items()} for row in range(size)]
-    return [labels[row] | {name: values[row].item() for name, values in columns.items()} for row in range(size)]
-
-
-def copula_rows(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> list[dict[str, Any]]:
-    """Test the copulas of all pairs, in the order of `pairs`; a row for each pair.
-
-    Args:
-        model: fitted model.
-        confidence: (k, n) calibrated confidence of queries that all models answered.
-        key: JAX key.
-        replicates: bootstrap replicates per pair at most; fewer with many pairs (`MOST_REPLICATES`).
-    """
-    chosen = pairs(len(model.models))
-    if not chosen:
-        return []
-    replicates = min(replicates, max(FEWEST_REPLICATES, MOST_REPLICATES // len(chosen)))
-    family = type(model.copulas)
-    left, right = np.array(chosen, int).T
-    x, y = confidence[left], confidence[right]
-    stated = None if model.marginals.atoms is None else np.asarray(model.marginals.atoms.stated)
-    atoms = None if stated is None else (stated[left], stated[right])
-    test = copula_test(family, x, y, np.ones(x.shape, bool), key, replicates, atoms)
-    tau = np.asarray(_taus_of(test.copula))
-    parameters = {name: np.asarray(getattr(test.copula, name)) for name in family.supports}
-    return [
-        {
-            "pair": tuple(model.models[j] for j in pair),
-            "family": family.__name__,
-            "parameters": {name: float(values[row]) for name, values in parameters.items()},
-            "tau": float(tau[row]),
-            **figures,
-        }
-        for row, (pair, figures) in enumerate(
-            zip(chosen, table_rows(dataclasses.replace(test, copula=None)), strict=True)
-        )
-    ]
-
-
-@partial(compiled, runs="once")
-def _taus_of(copulas: Copula) -> jax.Array:
-    return jax.vmap(lambda copula: copula.tau())(copulas)

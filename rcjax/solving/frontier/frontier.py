@@ -35,7 +35,7 @@ from rcjax._core.pytrees import Array, plain
 from rcjax.model.calibrated import Fitted
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.counted import Counted, recorded_counted
-from rcjax.policy.decisions import Agreement, Comparison, Table, check_agreements, check_rules
+from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
@@ -102,8 +102,8 @@ class Frontier:
     """Intervals around each point; None before `bootstrap`."""
     abstention: jax.Array | None = None
     """(L,) share of the queries that get no answer; None: models may not refuse."""
-    compare: Comparison | None = None
-    """Comparison of the answers of the log; None: no policy compares answers."""
+    compare: AnswerForm | None = None
+    """Form of comparison of the answers of the log; None: no policy compares answers."""
     seconds: Seconds | None = None
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
 
@@ -336,7 +336,7 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
     return provenance if kept is None else provenance | {"reference": kept}
 
 
-def make_frontier(model: Fitted, points: Points, spec: Spec, compare: Comparison | None = None) -> Frontier:
+def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
     """Make a frontier of points.
 
     Args:

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import what_it_is
 from rcjax._core.batching import part
 from rcjax._core.pytrees import Array, Status, plain
-from rcjax.policy.decisions import Agreement, Comparison, Rule
+from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
@@ -133,7 +133,7 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: Comparison) -> dict[str, Any]:
+def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
     """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:

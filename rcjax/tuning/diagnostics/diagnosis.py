@@ -1,4 +1,4 @@
-"""Diagnose a model and its tuning on a log: whether the promise holds and the model fits, with figures and advice.
+"""Diagnose a tuning on a log: whether its promise holds and confidences are calibrated, with figures and advice.
 
 The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The figures
 of the default search are estimates by the labels, corrected for optimism. The figures of a search by the paper's model
@@ -25,8 +25,6 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.bootstrap import MOST_QUERIES, marginal_test
-from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows, table_rows
 from rcjax.model.goodness_of_fit.reliability import (
     accuracy_p_value,
     calibration_test,
@@ -36,19 +34,17 @@ from rcjax.model.label_outcomes import corrected_log, expected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
+from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.checks import (
     CheckResult,
     CheckVerdict,
-    MarginalFit,
-    MarkovFit,
     ModelCalibration,
-    PairFit,
     Promise,
     judge_size,
     worst,
 )
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.scoring import FOLDS, deal_folds, held_out_confidence
+from rcjax.tuning.scoring import FOLDS, deal_folds
 from rcjax.tuning.search import search_of, select_frontier
 
 if TYPE_CHECKING:
@@ -222,12 +218,6 @@ class Diagnosis:
     """(N, k) labels of all queries, as numbers; NaN without a label. Not in JSON."""
     calibration: tuple[ModelCalibration, ...]
     """Calibration of each model."""
-    marginals: tuple[MarginalFit, ...]
-    """Fit of each model's marginal; empty if not tested."""
-    copulas: tuple[PairFit, ...]
-    """Fit of each pair's copula; empty if not tested."""
-    markov: tuple[MarkovFit, ...]
-    """Markov property of each triple of neighbouring models; empty if not tested."""
     promise: Promise | None = None
     """Promised and seen figures of the tuned frontier; None without a frontier."""
     counted: Counted = ERRORS
@@ -236,10 +226,9 @@ class Diagnosis:
     @property
     def checks(self) -> tuple[CheckResult, ...]:
         """All checks, judged."""
-        findings = *self.calibration, *self.marginals, *self.copulas, *self.markov
         return (
             *judge_size(self.n),
-            *(check for finding in findings for check in finding.checks(self.counted)),
+            *(check for model in self.calibration for check in model.checks(self.counted)),
             *(() if self.promise is None else self.promise.checks(self.n, self.counted)),
         )
 
@@ -273,14 +262,12 @@ def diagnose(
     replicates: int = 200,
     seed: int = 0,
     frontier: Frontier | None = None,
-    model_fit: bool = True,
 ) -> Diagnosis:
-    """Check on a log whether the promise of a tuning holds, and whether the model fits.
+    """Check on a log whether the promise of a tuning holds, and whether confidences are calibrated.
 
-    The fit is checked by calibration, marginals, copulas and the Markov property. On another log than the training log,
-    the model's figures are held-out figures. On the training log, they come from five folds, each judged by a model
-    fitted to the others. Queries that lack the answer of a model are left out. An `OverlapWarning` counts queries of
-    another log that the model was fitted to.
+    On another log than the training log, the figures are held-out figures. On the training log, they come from five
+    folds, each judged by a model fitted to the others. Queries that lack the answer of a model are left out. An
+    `OverlapWarning` counts queries of another log that the model was fitted to.
 
     The promise is the error and cost of the tuned policies (`try_promise`): those of `frontier`, or of the frontier
     that the default search finds on the training log. Without either, it is not checked.
@@ -289,17 +276,16 @@ def diagnose(
         model: the fitted model.
         log: the log to judge the model by.
         training: the training log of the model; the default search is made on it for the promise.
-        replicates: number of replicates of each bootstrap, at most; they use at most 500 queries.
-        seed: seed of the folds and the bootstraps.
+        replicates: number of replicates of the calibration errors by chance.
+        seed: seed of the folds and the replicates.
         frontier: the frontier of the promise, of `select_frontier` or `solve_frontier`.
-        model_fit: test the marginals, copulas and Markov chain, which only policies of `solve_frontier` rely on.
 
     Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
     >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
-    >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier, model_fit=False)
+    >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier)
     >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:2]
     (300, True, ['accuracy', 'calibration error'])
     """
@@ -310,24 +296,14 @@ def diagnose(
         _warn_of_overlap(every_query, model if training is None else training)
     training = training or (every_query if trained else None)
     trained_on = int(model.provenance.get("queries", log.n_queries))
-    keys = _keys(seed, 4)
-    chosen = np.sort(np.random.default_rng(seed).permutation(log.n_queries)[:MOST_QUERIES])
-    confidence = np.asarray(model.calibrate(log.logprob))
-    sample = confidence[chosen].T
     unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
-    seen_in_training = 0 if trained else min(trained_on, MOST_QUERIES)
-    # The checks run at the same time, the longest first: they are independent, and compile for longer than they run.
-    checks: dict[str, Callable[[], Any]] = {
-        "copulas": lambda: _copulas(model, sample, keys[2], replicates),
-        "marginals": lambda: _marginals(model, sample, seen_in_training, keys[1], replicates),
-        "promise": lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        "markov": lambda: _markov(model, confidence, log, keys[3], replicates),
-        "calibration": lambda: _calibration(model, log, unseen, correct, trained_on, keys[0], replicates),
-    }
-    if not model_fit:
-        checks |= dict.fromkeys(("copulas", "marginals", "markov"), tuple)
-    results = side_by_side(lambda check: check(), checks.values(), n=1, alike=False)
+    # The two run at the same time: they are independent, and compile for longer than they run.
+    checks: list[Callable[[], Any]] = [
+        lambda: _promise(model, every_query, training, trained_on, seed, frontier),
+        lambda: _calibration(model, log, unseen, correct, trained_on, seed, replicates),
+    ]
+    promise, calibration = side_by_side(lambda check: check(), checks, n=1, alike=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -335,7 +311,8 @@ def diagnose(
         held_out=not trained,
         confidence=unseen,
         correct=correct,
-        **dict(zip(checks, results, strict=True)),
+        calibration=calibration,
+        promise=promise,
         counted=log.counted,
     )
 
@@ -361,16 +338,6 @@ def _promise(
     return try_promise(frontier, held, trained_on, seed)
 
 
-def _keys(seed: int, count: int) -> list[jax.Array]:
-    """Split a seed into keys, one array each: indexing one array of keys would compile a programme."""
-    return [jax.random.wrap_key_data(bits) for bits in np.asarray(_key_data(np.int64(seed), count))]
-
-
-@partial(compiled, static_argnames="count", runs="once")
-def _key_data(seed: jax.Array, count: int) -> jax.Array:
-    return jax.random.key_data(jax.random.split(jax.random.key(seed), count))
-
-
 def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
     if complete < FEWEST_QUERIES:
@@ -391,10 +358,10 @@ def _calibration(
     confidence: np.ndarray,
     correct: np.ndarray,
     trained_on: int,
-    key: jax.Array,
+    seed: int,
     replicates: int,
 ) -> tuple[ModelCalibration, ...]:
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    rng = np.random.default_rng(np.asarray(_key_data(np.int64(seed)))[0].tolist())
     labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
     kind = bool if log.scores is None else float
     tests = [calibration_test(phi.astype(float), right.astype(kind), rng, replicates) for phi, right in labels]
@@ -424,22 +391,10 @@ def _calibration(
 
 
 @partial(compiled, runs="once")
+def _key_data(seed: jax.Array) -> jax.Array:
+    return jax.random.key_data(jax.random.split(jax.random.key(seed), 1))
+
+
+@partial(compiled, runs="once")
 def _mean_confidence(marginals: "Marginal") -> jax.Array:
     return jax.vmap(lambda marginal: marginal.mean_above(-1.0))(marginals)
-
-
-def _copulas(model: CascadeModel, confidence: np.ndarray, key: jax.Array, replicates: int) -> tuple[PairFit, ...]:
-    return tuple(PairFit(**row) for row in copula_rows(model, confidence, key, replicates))
-
-
-def _markov(
-    model: CascadeModel, confidence: np.ndarray, log: Log, key: jax.Array, replicates: int
-) -> tuple[MarkovFit, ...]:
-    return tuple(MarkovFit(**row) for row in markov_rows(model.models, confidence, log, key, replicates))
-
-
-def _marginals(
-    model: CascadeModel, confidence: np.ndarray, trained_on: int, key: jax.Array, replicates: int
-) -> tuple[MarginalFit, ...]:
-    test = marginal_test(model.marginals, confidence, trained_on, key, replicates)
-    return tuple(MarginalFit(**row) for row in table_rows(test, model=model.models))

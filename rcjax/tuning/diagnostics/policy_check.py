@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import count, percent
+from rcjax._base.figures import Money, count, percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -33,10 +33,24 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.checks import KINDS, PRIMARY, CheckResult, CheckVerdict, adjusted, worst
-from rcjax.tuning.diagnostics.decision import Decision, Replacement, decide, remark_on_money
-from rcjax.tuning.diagnostics.primary_figures import Baseline, PrimaryFigure
-from rcjax.tuning.diagnostics.replacement import judge_replacement, judge_sample
+from rcjax.tuning.diagnostics.checks import (
+    KINDS,
+    PRIMARY,
+    Baseline,
+    CheckResult,
+    CheckVerdict,
+    PrimaryFigure,
+    adjusted,
+    worst,
+)
+from rcjax.tuning.diagnostics.decision import (
+    PolicyDecision,
+    Replacement,
+    decide,
+    describe_followed,
+    judge_replacement,
+    judge_sample,
+)
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, models_of, name_today
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
@@ -157,7 +171,7 @@ class PolicyCheck:
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
     """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
-    decision: Decision
+    decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
     """Further remarks, in words."""
@@ -198,12 +212,7 @@ class PolicyCheck:
 
 @takes(policy=AnyPolicy, log=Log)
 def check_policy(
-    policy: AnyPolicy,
-    log: Log,
-    *,
-    retuning: bool | Replacement = True,
-    looks: int | None = None,
-    seed: int = 0,
+    policy: AnyPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
 ) -> PolicyCheck:
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
@@ -246,7 +255,7 @@ def check_policy(
     looks = looks or (1 if weeks.end is None else WEEKLY)
     looked = _look_at_windows(evidence, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window = new.take(weeks.in_window)
-    fine = weeks.ago_in(looked.joined)
+    fine = np.isin(weeks.ago, looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)
@@ -254,7 +263,6 @@ def check_policy(
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
-    followed = evidence.followed(looked.rows)
     money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
     return PolicyCheck(
         source=PurePath(log.source).name,
@@ -269,11 +277,8 @@ def check_policy(
         replacement=replacement,
         checks=(*looked.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
         decision=decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about),
-        followed=followed,
-        remarks=(
-            *_remarks(policy, window, shared, replacement),
-            *remark_on_money(followed, looked.bill, money, log.counted),
-        ),
+        followed=looked.followed,
+        remarks=(*_remarks(policy, window, shared, replacement), *looked.remarks(money, log.counted)),
         **about,
     )
 
@@ -349,7 +354,6 @@ def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Eviden
 class _LastLook(NamedTuple):
     """The findings of the look at the last weeks."""
 
-    rows: np.ndarray  # (N,) bool: the queries looked at
     error: PrimaryFigure
     cost: PrimaryFigure
     bill: PrimaryFigure  # at the position as tuned
@@ -357,6 +361,15 @@ class _LastLook(NamedTuple):
     joined: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
     since: int | None  # weeks since the drift probably began; None without drift
+    followed: dict[str, float] | None  # as `PolicyCheck.followed`
+
+    def remarks(self, money: Money, counted: Counted) -> Iterator[str]:
+        """Yield a remark on a ladder that follows its bill; else on a bill significantly below the promise."""
+        if self.followed is not None:
+            yield describe_followed(self.followed, self.bill, money, counted)
+        elif self.bill.rise < -0.05 and self.bill.p_value > 0.95:  # no drift
+            less = f"{money.full(self.bill.seen)}, less than the {money.full(self.bill.expected)} promised"
+            yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
 
     def in_words(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
@@ -399,7 +412,8 @@ def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted
         figure, values = (error, evidence.wrong) if bad[0] else (cost, evidence.money)
         since = weeks.since(values, figure.expected)
     bill = evidence.promised.beside(evidence.bill[rows], evidence.bill[fine])
-    return _LastLook(rows, error, cost, bill, primary, np.unique(weeks.ago[fine]), alarms, since)
+    joined = np.unique(weeks.ago[fine])
+    return _LastLook(error, cost, bill, primary, joined, alarms, since, evidence.followed(rows))
 
 
 def _model_changes(

@@ -1,15 +1,32 @@
-"""The weeks of a log: the rolling window that a check looks at, the looks of a year, and the week when a rise began."""
+"""The weeks of a log: the window that a check looks at, and the traffic of the last week beside that before.
+
+Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
+labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,
+confidences are compared with those of the queries that the policy carries. The confidences of a model are taken from
+calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions count once.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
+from rcjax._base.figures import choose_unit, count, percent
+from rcjax._core.pytrees import plain
 from rcjax.logs.log import Log
+from rcjax.logs.reading import seconds_since_1970
+from rcjax.logs.sources import load
+from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
+from rcjax.policy.following import MOST_TIMES
+from rcjax.policy.policy import AnyPolicy
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted, relative
+from rcjax.tuning.retune import carried_log
 
 #: Weeks in the window of a check.
 WINDOW = 8
@@ -69,10 +86,6 @@ class Weeks(NamedTuple):
         """Return the weeks of the queries `rows`, (n,) bool."""
         return Weeks(self.ago[rows], self.end)
 
-    def ago_in(self, weeks: np.ndarray) -> np.ndarray:
-        """Return the queries of some weeks, counted back: (n,) bool."""
-        return np.isin(self.ago, weeks)
-
     def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
         for ago in range(int(self.ago.max(initial=0)), -1, -1):
@@ -120,3 +133,189 @@ def last_weeks(log: Log) -> Log:
 def in_order(log: Log) -> Log:
     """Sort the queries of a log by time, as rotated parts of a log may come in any order."""
     return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
+
+
+_COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
+_OTHERS = ("prompt_digest", "step")
+
+_FEWEST = 20  # queries or calls on each side, below which there is no check
+
+_MOST = 20_000  # confidences of a model on each side: the changes that more would show do not matter
+
+
+@dataclasses.dataclass(frozen=True)
+class TrafficCheck:
+    """The check of the traffic of the last week, beside the traffic before."""
+
+    queries: int
+    """Number of queries of the last week."""
+    before: int
+    """Number of queries of the eight weeks before; 0 if the queries that the policy carries take their place."""
+    looks: int
+    """Number of checks per year."""
+    checks: tuple[CheckResult, ...]
+    """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
+    dear: str | None = None
+    """Note, in words, on calls that cost a hundred times the mean of their model; None without such calls."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether a figure has changed."""
+        return any(check.verdict == "bad" for check in self.checks)
+
+    def describe(self) -> str:
+        """Describe in words which queries are compared."""
+        than = f"{self.before:,} of the weeks before" if self.before else "those that the policy carries"
+        return f"{count(self.queries, 'query')} of the last week beside {than}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with `changed` and `describe` as `described`."""
+        checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
+        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
+        return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
+
+
+def is_call_log(source: Any) -> bool:
+    """Return whether a log is a call log, with times, failed calls, and queries that did not go to all models."""
+    columns: list[str] = []
+
+    def choose(_: str, names: list[str]) -> list[str]:
+        columns.extend(names)
+        return names[:1]
+
+    load(source, choose)
+    return {"call_log", "query", "model", "time"} <= {*columns}
+
+
+def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
+    """Check whether the traffic of a policy has changed, by figures that need no label.
+
+    Args:
+        policy: the policy in service.
+        source: call log of the policy, as `read_log` takes it.
+        looks: number of checks per year; None: weekly.
+    """
+    calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
+    ago = weeks_before(calls["time"].to_numpy())
+    now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
+    fresh = before["query"].n_unique() >= _FEWEST
+    checks = [*_of_confidences(policy, now, before if fresh else None)]
+    if fresh:
+        checks += _of_calls(policy, now, before)
+        checks += [] if policy.follows else _of_bills(now, before)  # following a bill changes it on purpose
+    looks = looks or WEEKLY
+    earlier = before["query"].n_unique() if fresh else 0
+    return TrafficCheck(now["query"].n_unique(), earlier, looks, tuple(adjusted(checks, looks)), _dear(policy, now))
+
+
+def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
+    """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
+    limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
+    limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
+    dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
+    if dear.is_empty():
+        return None
+    model, cost = dear["model"][-1], dear["cost"][-1]
+    means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
+    finding = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
+    return f"{finding}: is a count of its server wrong, or max_tokens too high?"
+
+
+def _calls(source: Any) -> pl.DataFrame:
+    """Read the calls of policies from a call log, with typed columns, each question once, in the order of time."""
+
+    def choose(_: str, names: list[str]) -> list[str]:
+        return [name for name in (*_COLUMNS, *_OTHERS) if name in names]
+
+    frame = pl.concat([*load(source, choose).frames], how="diagonal_relaxed")
+    missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
+    frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
+    texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
+    numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step")
+    calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
+    calls = calls.filter(~pl.col("error").str.contains("^(?:not judged|passed on)").fill_null(False)).sort("time")
+    asked_first = pl.col("query").first().over("prompt_digest")
+    repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
+    shadow, unread = (pl.col(name).str.to_lowercase().eq_missing("true") for name in ("shadow", "unread"))
+    calls = calls.filter(~repeated).with_columns(failed=pl.col("error").is_not_null() & ~unread)
+    return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
+
+
+def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
+    """Check the raw confidences of each model against those before, or those of the queries that the policy carries."""
+    carried = None
+    if before is None and policy.provenance.get("reference") is not None:
+        carried = carried_log(policy)
+    for name in policy.models:
+        here = _confidences(now, name)
+        if before is not None:
+            then = _confidences(before, name)
+        elif carried is not None:
+            j = carried.models.index(name)
+            then = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
+        else:
+            continue
+        if min(len(here), len(then)) < _FEWEST:
+            continue
+        change = distribution_change(then, here)
+        medians = f"their median is {np.exp(np.median(here)):.2g}, {np.exp(np.median(then)):.2g} before"
+        advice = (
+            f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
+            "or the kind of question changed?"
+        )
+        yield KINDS["confidences"].judged(name, change.figure, advice, p_value=change.p_value)
+
+
+def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
+    any_query, answered = pl.col("any_query"), ~pl.col("failed") & ~pl.col("logprob").is_null()
+    chosen = calls.filter((pl.col("model") == model) & any_query & answered)
+    return chosen["logprob"].to_numpy().astype(np.float32)[-_MOST:]
+
+
+def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+    """Check failed calls and tokens of each model; its share of the queries too, if the bill is not followed."""
+    queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
+    for name in policy.models:
+        sides = [side.filter(pl.col("model") == name) for side in (before, now)]
+        if min(side.height for side in sides) < _FEWEST:
+            continue
+        failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
+        finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
+        advice = f"{finding}: see the column error of the log"
+        gap = failed[1].mean - failed[0].mean
+        yield KINDS["failed calls"].judged(name, gap, advice, p_value=mean_rise(*failed)[1])
+        tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
+        if min(map(len, tokens)) >= _FEWEST:
+            then, here = (Mean.of(part) for part in tokens)
+            finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
+            advice = f"{finding}: are prompts or answers longer?"
+            rise = relative(here.mean, then.mean)
+            yield KINDS["tokens"].judged(name, rise, advice, p_value=mean_rise(then, here)[1])
+        if policy.follows or min(queries) < _FEWEST:
+            continue
+        shares = [
+            Mean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
+            for n, side in zip(queries, sides, strict=True)
+        ]
+        p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
+        advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
+        yield KINDS["asked"].judged(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
+
+
+def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+    """Check the cost of queries by the model asked first, so that a change of rung is no change of cost."""
+    bills = [_bills(side) for side in (before, now)]
+    for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
+        then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
+        if min(len(then), len(here)) < _FEWEST:
+            continue
+        means = (Mean.of(then), Mean.of(here))
+        unit = choose_unit([float(here.mean())])
+        money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
+        advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
+        yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
+
+
+def _bills(calls: pl.DataFrame) -> pl.DataFrame:
+    paid = calls.filter("billed").sort("step")
+    return paid.group_by("query").agg(pl.col("model").first().alias("first"), pl.col("cost").fill_null(0.0).sum())

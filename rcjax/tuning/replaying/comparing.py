@@ -235,28 +235,20 @@ def _alone(policy: AnyPolicy) -> str | None:
 _REFUSED = -1  # in place of the position of a model
 
 
-class Answering(NamedTuple):
-    """The answering model and the cost of each of n queries."""
+def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """Return ((n,) position of the answering model in the log, −1 for a refusal; (n,) dollars), under a policy.
 
-    model: np.ndarray
-    """(n,) position of the answering model in the log; −1 for a refusal."""
-    spent: np.ndarray
-    """(n,) dollars."""
-
-    @classmethod
-    def of(cls, subject: Today, log: Log) -> Answering:
-        """Find the answers of a model or a policy; a ladder sends each query by the rung of its lot, as in service."""
-        n = log.n_queries
-        money = np.asarray(log.query_cost, float)
-        if isinstance(subject, str):
-            place = log.models.index(subject)
-            return cls(np.full(n, place), money[:, place])
-        walked = walk_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
-        rung = np.array([subject.rung_of(query) for query in log.queries])
-        answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
-        places = np.array([log.models.index(name) for name in subject.models])
-        model = np.where(answers.any(1), places[answers.argmax(1)], _REFUSED)
-        return cls(model, walked.spent[rung, np.arange(n)])
+    A ladder sends each query by the rung of its lot, as in service. `subject` may be a model, too.
+    """
+    n, money = log.n_queries, np.asarray(log.query_cost, float)
+    if isinstance(subject, str):
+        place = log.models.index(subject)
+        return np.full(n, place), money[:, place]
+    walked = walk_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
+    rung = np.array([subject.rung_of(query) for query in log.queries])
+    answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
+    places = np.array([log.models.index(name) for name in subject.models])
+    return np.where(answers.any(1), places[answers.argmax(1)], _REFUSED), walked.spent[rung, np.arange(n)]
 
 
 class Differing(NamedTuple):
@@ -264,10 +256,10 @@ class Differing(NamedTuple):
 
     log: Log
     """The n queries that all models of both have answered."""
-    first: Answering
-    """Answers of the first."""
-    second: Answering
-    """Answers of the second."""
+    models: np.ndarray
+    """(2, n) position of the answering model in the log, of the first and of the second; −1 for a refusal."""
+    spent: np.ndarray
+    """(2, n) dollars."""
     where: np.ndarray
     """(n,) bool: the answers differ, or one of them is refused."""
 
@@ -285,14 +277,12 @@ class Differing(NamedTuple):
         """
         log = _log_of(log, (first, second))
         log = log.take(log.complete)
-        left, right = (Answering.of(subject, log) for subject in (first, second))
-        rows = np.arange(log.n_queries)
-        same = left.model == right.model
+        models, spent = map(np.stack, zip(*(answering_models(one, log) for one in (first, second)), strict=True))
+        same = models[0] == models[1]
         if log.answer is not None:
-            codes = np.asarray(log.answer)
-            alike = codes[rows, left.model] == codes[rows, right.model]
-            same |= alike & (codes[rows, left.model] != NO_ANSWER) & (left.model >= 0) & (right.model >= 0)
-        return cls(log, left, right, ~same)
+            left, right = np.asarray(log.answer)[np.arange(log.n_queries), models]
+            same |= (left == right) & (left != NO_ANSWER) & (models >= 0).all(0)
+        return cls(log, models, spent, ~same)
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
         """Draw differing queries at random, and return the answers to label as (query, model), by position in `log`.
@@ -301,7 +291,7 @@ class Differing(NamedTuple):
         """
         labelled = self.log.labelled
         cells = {
-            query: [m for m in (self.first.model[query], self.second.model[query]) if m >= 0 and not labelled[query, m]]
+            query: [m for m in self.models[:, query].tolist() if m >= 0 and not labelled[query, m]]
             for query in np.flatnonzero(self.where).tolist()
         }
         left = [query for query, models in cells.items() if models]
@@ -318,13 +308,10 @@ class Differing(NamedTuple):
 
         Raises LogError if answers differ and none of them is labelled.
         """
-        log, n = self.log, self.log.n_queries
-        wrong, rows = np.zeros((2, n)), np.arange(n)
-        known = self.where.copy()
-        for side, answering in enumerate((self.first, self.second)):
-            answered = answering.model >= 0
-            wrong[side] = np.where(answered, 1 - np.asarray(log.correct, float)[rows, answering.model], 0.0)
-            known &= ~answered | log.labelled[rows, answering.model]
+        log, n, answered = self.log, self.log.n_queries, self.models >= 0
+        rows = np.arange(n)
+        wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], 0.0)
+        known = self.where & (~answered | log.labelled[rows, self.models]).all(0)
         share, m = float(self.where.mean()), int(known.sum())
         if self.where.any() and not m:
             raise LogError(f"{log.source}: none of the {count(int(self.where.sum()), 'query')} that differ is labelled")
@@ -332,7 +319,7 @@ class Differing(NamedTuple):
         mean = float(differences.mean()) if m else 0.0
         # Two more queries are supposed, with a difference of 1 and −1, so that few equal labels give no certainty.
         spread = (float((differences**2).sum()) + 2) / (m + 2) - (float(differences.sum()) / (m + 2)) ** 2
-        money = self.second.spent - self.first.spent
+        money = self.spent[1] - self.spent[0]
         return Difference(
             queries=n,
             differing=int(self.where.sum()),

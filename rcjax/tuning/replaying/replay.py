@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import takes
 from rcjax._base.figures import half_width, percent
 from rcjax._core.batching import MANY
-from rcjax._core.compilation import compiled, is_traced
+from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -48,13 +48,11 @@ from rcjax.tuning.replaying.walk import (
 )
 
 
-def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> Any:
+def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
     """Compute the mean height of an error–cost curve between two costs.
 
     The curve joins the points by straight lines, after errors at equal costs are averaged. Its exact integral is
     divided by high − low. Methods should be compared over the range of costs that their curves share.
-
-    The result is a number; under `jit`, `vmap` and `grad` a JAX array, NaN if the points do not cover the range.
 
     Args:
         cost: (L,) expected cost of each point, in any order.
@@ -66,32 +64,24 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
     >>> area_under_curve([1.0, 2.0, 4.0], [0.5, 0.25, 0.25], low=1.0, high=4.0)
     0.2916...
     """
-    traced = is_traced([cost, error])
-    xp: Any = jnp if traced else np
     try:
-        costs, errors = (xp.asarray(values, None if traced else float) for values in (cost, error))
+        costs, errors = np.asarray(cost, float), np.asarray(error, float)
     except (TypeError, ValueError):
         raise TypeError("cost and error must be arrays of numbers") from None
     if costs.ndim != 1 or costs.shape != errors.shape or not costs.size:
         raise ValueError(f"cost and error have shapes {costs.shape} and {errors.shape}: give two of one length")
-    order = xp.argsort(costs)
-    costs, errors = costs[order], errors[order]
-    if not traced:
-        if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
-            raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
-        if not low < high:
-            raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
-        if low < costs[0] or high > costs[-1]:
-            covered = f"the curve covers the costs from {costs[0]:.6g} to {costs[-1]:.6g}"
-            raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
-    total = xp.concatenate([xp.zeros(1, errors.dtype), xp.cumsum(errors)])
-    first, last = (xp.searchsorted(costs, costs, side=side) for side in ("left", "right"))
-    height = (total[last] - total[first]) / (last - first)  # at equal costs, their mean
-    start, width = costs[:-1], xp.diff(costs)
-    ends = xp.clip(xp.stack([start, costs[1:]]), low, high)
-    at_ends = height[:-1] + xp.diff(height) * xp.where(width > 0, ends - start, 0) / xp.where(width > 0, width, 1)
-    area = (at_ends.mean(0) * (ends[1] - ends[0])).sum() / (high - low)
-    return jnp.where((costs[0] <= low) & (low < high) & (high <= costs[-1]), area, jnp.nan) if traced else float(area)
+    if not (np.isfinite(costs).all() and np.isfinite(errors).all()):
+        raise ValueError("cost and error must be finite numbers, but there is a NaN or an infinity among them")
+    if not low < high:
+        raise ValueError(f"low must be less than high, but low is {low} and high is {high}")
+    costs, place, number = np.unique(costs, return_inverse=True, return_counts=True)
+    if low < costs[0] or high > costs[-1]:
+        covered = f"the curve covers the costs from {costs[0]:.6g} to {costs[-1]:.6g}"
+        raise ValueError(f"{covered}, which does not include all of {low:.6g} to {high:.6g}")
+    height = np.bincount(place, weights=errors) / number  # at equal costs, their mean
+    ends = np.concatenate([[low], costs[(low < costs) & (costs < high)], [high]])
+    heights = np.interp(ends, costs, height)
+    return float((heights[1:] + heights[:-1]) / 2 @ np.diff(ends) / (high - low))
 
 
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:

@@ -41,7 +41,7 @@ from rcjax.solving.bellman import CascadePlan, candidate_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
-from rcjax.tuning.pairs import Blending, CandidateRows, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
@@ -245,7 +245,7 @@ def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Po
 
 
 #: A search of `solve_frontier`, or the best single model or pair by the labels of the log.
-Search = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
+SweepSearch = Literal["all", "full", "adaptive", "labels"] | Sequence[Sequence[str]]
 NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
@@ -256,7 +256,7 @@ _BYTES = 24  # bytes of one answer in a log
 _MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
-def _searches(value: Any, where: str) -> dict[str, Search]:
+def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
     """Check searches, by name: words, or tuples of cascades. The names of models are checked with the logs."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
@@ -372,7 +372,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
 
-def _paths(models: tuple[str, ...], search: Search) -> Any:
+def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
     paths = candidate_paths(models, search)
@@ -458,7 +458,6 @@ class Entry:
     problem: str | None = None  # the reason why it cannot be used
     task: str = ""
     details: str = ""  # JSON of the `Details` of a model that is fitted to it
-    answers: bool = False  # whether it holds the texts of answers, which a sweep ignores
 
 
 def named(logs: Mapping[str, Any] | Iterable[str | os.PathLike[str]]) -> dict[str, Any]:
@@ -522,8 +521,7 @@ class Library:
                 details = Details.of_log(log).to_json()
                 del details["provenance"]["date"]  # a resumed sweep leaves the same bytes as an uninterrupted one
                 known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
-                answers = log.answer is not None
-                entry = Entry(name, *known, task=log.task, details=json.dumps(details), answers=answers)
+                entry = Entry(name, *known, task=log.task, details=json.dumps(details))
             except (ValueError, OSError) as problem:
                 entry = Entry(name, origin, problem=" ".join(str(problem).split()))
             self.entries[name] = entry

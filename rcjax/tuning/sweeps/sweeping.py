@@ -37,7 +37,7 @@ from rcjax._core.batching import as_here
 from rcjax.logs.errors import near
 from rcjax.serving.price_lists import GENAI
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, solve_here
+from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, frontier_of, model_of, solve_here
 from rcjax.tuning.sweeps.problems import (
     MANY_PROBLEMS,
     PROBLEMS,
@@ -47,7 +47,6 @@ from rcjax.tuning.sweeps.problems import (
     named,
     plan_batches,
 )
-from rcjax.tuning.sweeps.result_tables import frontier_of, model_of
 
 FORMAT = "rcjax-sweep"
 

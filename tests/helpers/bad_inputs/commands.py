@@ -19,7 +19,7 @@ COMMANDS = (
         "--task choice --n 20 --out {folder}/drawn.csv",
     ),
     Command("evaluate", (Slot("", "policy"), _LOG, *_JUDGING)),
-    Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice --replicates 20"),
+    Command("diagnose", (_LOG, Slot("--test", "log"), *_JUDGING), "--task choice"),
     Command("report", (_LOG, Slot("--test", "log"), *_JUDGING, Slot("--out", "output")), "--task choice"),
     Command("check", (Slot("", "policy"), _LOG, *_JUDGING), status=2),
     Command("retune", (Slot("", "policy"), _LOG, *_JUDGING, Slot("--out", "output")), "--anyway"),

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing import inspect_ai
+from rcjax.logs.importing import harnesses
 from rcjax.logs.importing.evaluations import How, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
@@ -47,7 +47,7 @@ def test_a_format_is_recognised_by_its_content(name, path):
 
 @pytest.mark.parametrize("path", EVAL, ids=lambda path: path.stem)
 def test_inspect_choices(path):
-    archive = inspect_ai.zipfile.ZipFile(path)
+    archive = harnesses.zipfile.ZipFile(path)
     header = json.loads(archive.read("header.json"))
     frame = imported(path).frame
     assert frame["model"].unique().to_list() == [header["eval"]["model"].rpartition("/")[2]]
@@ -72,7 +72,7 @@ def test_inspect_without_zstandard(monkeypatch, tmp_path):
         def read(self, *_, **__):
             raise NotImplementedError("That compression method is not supported")
 
-    monkeypatch.setattr(inspect_ai.zipfile, "ZipFile", Old)
+    monkeypatch.setattr(harnesses.zipfile, "ZipFile", Old)
     with pytest.raises(LogError, match=r"Zstandard: pip install .*\[import\]'"):
         imported(EVAL[0])
 

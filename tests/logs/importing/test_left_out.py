@@ -12,8 +12,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import How, import_evaluations
-from rcjax.logs.importing.harnesses import DamageError
-from rcjax.logs.importing.inspect_ai import _evaluation
+from rcjax.logs.importing.harnesses import DamageError, _evaluation
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))

@@ -8,12 +8,12 @@ import pytest
 import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
-from rcjax.tuning.cross_validation import Gain, RetuningGain
-from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, Promise, adjusted, judge
-from rcjax.tuning.diagnostics.decision import Replacement, decide, remark_on_low_bill
-from rcjax.tuning.diagnostics.policy_check import ModelChange
-from rcjax.tuning.diagnostics.primary_figures import PrimaryFigure
+from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjusted, judge
+from rcjax.tuning.diagnostics.decision import Replacement, decide
+from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
+from rcjax.tuning.retune import RetuningGain
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])
@@ -94,7 +94,7 @@ def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little()
 
 
 def figure(seen, expected, p_value=0.5, n=1000, before=300):
-    return PrimaryFigure(seen, expected, 0.02, p_value, n, before, expected)
+    return PrimaryFigure(seen, expected, 0.02, p_value, n, before)
 
 
 SAME = figure(0.2, 0.2)
@@ -120,7 +120,8 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
 def test_only_more_than_was_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
-    assert len([*remark_on_low_bill(cost, MONEY)]) == remarks
+    looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
+    assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
 def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():

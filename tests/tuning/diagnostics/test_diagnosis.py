@@ -3,16 +3,14 @@
 import dataclasses
 import json
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import rcjax
-from rcjax._core.batching import part
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
-from rcjax.model.goodness_of_fit.dependence import copula_rows, markov_rows
+from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
     HeldOutPart,
@@ -22,13 +20,12 @@ from rcjax.tuning.diagnostics.diagnosis import (
     try_promise,
     without,
 )
-from rcjax.tuning.scoring import FOLDS, held_out_confidence
+from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
-#: Those of test_copula_fit and test_cli_diagnose too, so that each finds the others' programmes compiled.
 N, REPLICATES = 200, 50
 
 
@@ -58,13 +55,10 @@ def found_fresh(model, logs):
 
 
 @pytest.mark.thorough
-def test_every_model_pair_and_triple_is_judged(found):
+def test_every_model_is_judged(found):
     subjects = {name: [check.subject for check in found.checks if check.name == name] for name in KINDS}
-    pairs = [f"{MODELS[i]} & {MODELS[j]}" for i, j in ((0, 1), (0, 2), (1, 2))]
-    each = ("accuracy", "calibration error", "separation", "certain answers", "marginal")
+    each = ("accuracy", "calibration error", "separation", "certain answers")
     assert all(subjects.pop(name) == list(MODELS) for name in each)
-    assert subjects.pop("copula") == pairs
-    assert subjects.pop("Markov property") == [" | ".join(MODELS)]
     named = {name: names for name, names in subjects.items() if names}
     assert named == {"queries": [""], "predicted error": [""], "predicted cost": [""]}
     assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
@@ -101,23 +95,6 @@ def test_held_out_figures(found, found_fresh, model, logs):
     assert [row.calibration_error for row in found.calibration] == [
         pytest.approx(one.calibration_error, abs=1e-9) for one in alone
     ]
-    assert all(row.trained == row.refitted for row in found.marginals)
-    assert all(row.trained > row.refitted for row in found_fresh.marginals)
-
-
-def test_one_model_has_no_pairs_and_no_chain(model, logs):
-    confidence = model.calibrate(logs[0].logprob)[:, :1]
-    assert copula_rows(part_of(model, 1), confidence.T, jax.random.key(0), REPLICATES) == []
-    for count in (1, 2):
-        log = logs[0].select(MODELS[:count])
-        confidence = model.calibrate(logs[0].logprob)[:, :count]
-        assert markov_rows(MODELS[:count], confidence, log, jax.random.key(0), REPLICATES) == []
-
-
-def part_of(model, k):
-    """The model of the first k models alone."""
-    arrays = {name: part(getattr(model, name), slice(k)) for name in ("calibrators", "marginals", "cost")}
-    return dataclasses.replace(model, **arrays, copulas=part(model.copulas, slice(k - 1)), models=MODELS[:k])
 
 
 def test_logs_that_cannot_be_judged(model, logs):

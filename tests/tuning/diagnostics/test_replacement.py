@@ -13,10 +13,10 @@ import rcjax
 from rcjax.logs.log import HandLabels
 from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
-from rcjax.tuning.cross_validation import Gain, RetuningGain
-from rcjax.tuning.diagnostics import replacement
-from rcjax.tuning.diagnostics.decision import Replacement
-from rcjax.tuning.diagnostics.replacement import judge_answers, judge_replacement, judge_sample
+from rcjax.tuning.cross_validation import Gain
+from rcjax.tuning.diagnostics import decision
+from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
+from rcjax.tuning.retune import RetuningGain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -63,7 +63,7 @@ def reasons(monkeypatch):
 
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
-        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = None if after is None else SimpleNamespace(policy=after, log=log)
         return list(judge_replacement(policy, log, tuned).against)
 
@@ -176,8 +176,8 @@ def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_err
     before, after = (rcjax.replay(one, log) for one in (policy, other))
     lam = 100.0
     gained = float((before.error - after.error) + lam * (before.cost - after.cost))
-    assert replacement._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
-    assert replacement._improvement(policy, policy, log, lam) == 0.0
+    assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
+    assert decision._improvement(policy, policy, log, lam) == 0.0
     assert abs(gained) > 1e-3
 
 
@@ -220,7 +220,7 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
     for margin in (0.01, 0.5):
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-        limits[margin] = replacement._exceeded(broke, tuned.policy, tuned.log)
+        limits[margin] = decision._exceeded(broke, tuned.policy, tuned.log)
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 

@@ -11,7 +11,7 @@ import pytest
 import rcjax
 from rcjax.logs.sources import join_parts
 from rcjax.serving.call_log import Billed, Call, call_row
-from rcjax.tuning.diagnostics.traffic import check_traffic, is_call_log
+from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")

@@ -220,7 +220,3 @@ def test_the_area_is_that_of_a_fine_grid(points, seed):
 def test_a_curve_that_cannot_be_integrated_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         area_under_curve(*arguments)
-
-
-def test_a_range_that_is_not_covered_is_no_number_where_nothing_can_be_raised():
-    assert np.isnan(jax.jit(lambda cost: area_under_curve(cost, cost, 0.5, 2.0))(jnp.array([1.0, 2.0])))

@@ -6,7 +6,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from scipy import stats
 
 import rcjax
 from rcjax.report import plots
@@ -106,44 +105,3 @@ def test_a_frontier_has_its_band_and_the_single_models(ax):
     low, high = drawn.collections[0].get_paths()[0].get_extents().get_points()[:, 1]
     assert low == pytest.approx(float(bands.error.min()))
     assert high == pytest.approx(float(bands.error.max()))
-
-
-@pytest.mark.parametrize("margins", ["normal", "uniform"])
-def test_contours_lie_where_the_density_has_their_level(ax, margins):
-    copula = rcjax.copulas.Clayton(2.0)
-    plots.plot_contours(ax, copula, margins=margins)
-    (lines,) = ax.collections
-    assert (ax.get_xlabel(), ax.get_ylabel()) == (("Φ⁻¹(u)", "Φ⁻¹(v)") if margins == "normal" else ("u", "v"))
-    scores = stats.norm if margins == "normal" else stats.uniform
-    paths = [path.vertices[~np.isclose(path.vertices, ax.get_xlim()[0]).any(1)] for path in lines.get_paths()]
-    x, y = np.concatenate(paths).T  # at once: every shape is compiled
-    seen = np.asarray(copula.pdf(scores.cdf(x), scores.cdf(y)) * scores.pdf(x) * scores.pdf(y))
-    ends = np.cumsum([len(path) for path in paths])[:-1]
-    for level, on_path in zip(lines.levels, np.split(seen, ends), strict=True):
-        assert np.median(np.abs(on_path / level - 1)) < 0.02
-    with pytest.raises(ValueError, match="margins is 'ranks'; it must be 'uniform' or 'normal'"):
-        plots.plot_contours(ax, copula, margins="ranks")
-
-
-@pytest.mark.thorough
-def test_all_pairs_of_a_model_have_ranks_families_and_level_marginals():
-    log = rcjax.sample_log(96, seed=1)
-    model = rcjax.fit(log, copula="frank")
-    confidence = np.asarray(model.calibrate(log.logprob)).copy()
-    confidence[:5, 1] = np.nan
-    figure = Figure(figsize=(8, 8))
-    plots.plot_pairs(figure, model, confidence)
-    axes, k = np.array(figure.axes).reshape(5, 5), 5
-    for j in range(k):
-        heights = [patch.get_height() for patch in axes[j, j].patches]
-        assert np.mean(heights) == pytest.approx(1.0)
-        assert max(heights) < 2.0
-        assert axes[j, j].texts[0].get_text() == model.models[j]
-        for i in range(j):
-            points = axes[j, i].collections[0].get_offsets()
-            assert len(points) == (91 if 1 in (i, j) else 96)
-            assert len(np.unique(points[:, 0])) == len(points)  # ties are in random order
-            assert "frank" in axes[i, j].texts[0].get_text().lower()
-    figure.savefig(io.BytesIO(), format="png", dpi=40)
-    with pytest.raises(ValueError, match=r"confidence has shape \(96, 2\); it must be \(n, 5\)"):
-        plots.plot_pairs(figure, model, confidence[:, :2])
