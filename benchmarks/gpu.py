@@ -187,8 +187,8 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     model, lam = rcjax.demo_model(), _prices(sizes)
     plan = plan_cascades(model, sizes.cascades)
     assert plan is not None
-    bellman._batch_size = lambda count, most: count
-    numerics._unrolled = lambda: numerics.UNROLLED
+    bellman.batch_size = lambda count, most: count
+    numerics.unrolled_terms = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
     tables = solution.lay_out(*fitted, plan.pairs)
     optima = solution.optimise(tables, jnp.asarray(lam), plan)

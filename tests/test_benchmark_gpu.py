@@ -33,12 +33,12 @@ def in_small(monkeypatch):
     """The benchmark in this process, on two models."""
     pair = of_models(rcjax.demo_model(), np.array([0, 4]))
     monkeypatch.setattr(rcjax, "demo_model", lambda: pair)
-    for name in ("_batch_size", "_unrolled"):
-        module = bellman if name == "_batch_size" else numerics
+    for name in ("batch_size", "unrolled_terms"):
+        module = bellman if name == "batch_size" else numerics
         monkeypatch.setattr(module, name, getattr(module, name))  # the benchmark sets them for its process
     monkeypatch.setattr(gpu, "alone", lambda function, *arguments, patience: function(*arguments))
     monkeypatch.setattr(gpu, "begin", lambda *_: None)
-    monkeypatch.setattr("rcjax.tuning.sweeps.engines._at_a_time", lambda *_: 4)  # as on an accelerator
+    monkeypatch.setattr("rcjax.tuning.sweeps.engines.problems_at_a_time", lambda *_: 4)  # as on an accelerator
     monkeypatch.setattr(gpu, "PATIENCE", 0.0)
     monkeypatch.setattr(sys, "argv", ["gpu", "--small"])
     return monkeypatch

@@ -434,11 +434,11 @@ def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
         rest = 1 + tail
         return even * rest * (n + 1) / ((n - 1) * (rest * n * (n + 1) + odd))
 
-    tail = lax.fori_loop(0, _FRACTION_TERMS, back, tail, unroll=_unrolled())
+    tail = lax.fori_loop(0, _FRACTION_TERMS, back, tail, unroll=unrolled_terms())
     return 1 / (1 - (p + q) * y / ((p + 1) * (1 + tail)))
 
 
-def _unrolled() -> int:
+def unrolled_terms() -> int:
     return 1 if jax.default_backend() == "cpu" else UNROLLED
 
 

@@ -277,7 +277,7 @@ _EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
 
 #: Largest sample on which starts are compared; number of values processed at a time.
-_SAMPLE, _BLOCK = 2**14, 2**15
+SAMPLE_SIZE, BLOCK_SIZE = 2**14, 2**15
 
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
@@ -352,14 +352,14 @@ def masses(
 def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
     """Stack presence, log x and log(1 − x) of values; (3, n).
 
-    More than `_BLOCK` values are padded and divided into blocks; (blocks, 3, B).
+    More than `BLOCK_SIZE` values are padded and divided into blocks; (blocks, 3, B).
     """
     x = jnp.clip(x, jnp.finfo(x.dtype).tiny, 1 - jnp.finfo(x.dtype).epsneg)
     columns = jnp.stack([present.astype(x.dtype), jnp.log(x), jnp.log1p(-x)])
     n = len(x)
-    if n <= _BLOCK:
+    if n <= BLOCK_SIZE:
         return columns
-    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % _BLOCK))).reshape(3, -1, _BLOCK), 1, 0)
+    return jnp.moveaxis(jnp.pad(columns, ((0, 0), (0, -n % BLOCK_SIZE))).reshape(3, -1, BLOCK_SIZE), 1, 0)
 
 
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
@@ -373,18 +373,18 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     With more than 16,384 values, the starts are compared and fitted on a sample of that size, and the best one is
     continued on all values.
     """
-    if len(x) <= _SAMPLE:
+    if len(x) <= SAMPLE_SIZE:
         return _likeliest(x, present)
     return run_em(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Take `_SAMPLE` of the values present, evenly by position; (values, whether each is present)."""
+    """Take `SAMPLE_SIZE` of the values present, evenly by position; (values, whether each is present)."""
     order = jnp.cumsum(present)  # number of each value present, from 1
     count = order[-1]
-    number = jnp.arange(_SAMPLE, dtype=order.dtype)
-    step, rest = count // _SAMPLE, count % _SAMPLE
-    wanted = jnp.where(count > _SAMPLE, number * step + number * rest // _SAMPLE, number)
+    number = jnp.arange(SAMPLE_SIZE, dtype=order.dtype)
+    step, rest = count // SAMPLE_SIZE, count % SAMPLE_SIZE
+    wanted = jnp.where(count > SAMPLE_SIZE, number * step + number * rest // SAMPLE_SIZE, number)
     values = x[jnp.clip(jnp.searchsorted(order, wanted + 1), 0, len(x) - 1)]
     return jnp.where(wanted < count, values, 0.0), number < count
 

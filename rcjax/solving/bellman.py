@@ -213,7 +213,7 @@ def best_cascades(
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
     Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
-    is done once that holds, or the possible gain elsewhere cannot make another path the best (`_is_proven`): usually
+    is done once that holds, or the possible gain elsewhere cannot make another path the best (`is_proven`): usually
     after one round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all
     queries reach every model, or only those with little confidence in the models before.
 
@@ -238,15 +238,15 @@ def best_cascades(
     cuts = Cut.at(zero_cuts)
     zeros = jnp.zeros_like(lam, int)
     start = _SearchState(zeros, none, zeros, cuts, -none, zeros > 0)
-    batch = _batch_size(lam.shape[0], _BATCH)
+    batch = batch_size(lam.shape[0], _BATCH)
     if plan.steps.shape[0] > MANY_STEPS:
         start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, batch=batch), start)
-        batch = _batch_size(lam.shape[0], _LATER_BATCH)
+        batch = batch_size(lam.shape[0], _LATER_BATCH)
     search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, batch=batch), start)
     return search.path, search.cut, search.gain
 
 
-def _batch_size(count: int, most: int) -> int:
+def batch_size(count: int, most: int) -> int:
     """Number of λ per round: few on the CPU, so that their integrands fit into its caches; elsewhere all."""
     return min(count, most) if jax.default_backend() == "cpu" else count
 
@@ -326,7 +326,7 @@ def _best_paths(
     best = jnp.argmax(values, axis=0)
     proven = jnp.ones(lam.shape, bool)
     if cuts is not None:
-        proven = _is_proven(values, to_gain, plan)
+        proven = is_proven(values, to_gain, plan)
         step = plan.cuts[plan.suffixes[best]]
         chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
@@ -392,7 +392,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
-def _is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
+def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """Whether the best path stays the best with any cuts of the others; (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the

@@ -36,7 +36,7 @@ _LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
 
 
-_MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
 
 
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
@@ -61,9 +61,9 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 def sample_queries(log: Log, seed: int) -> Log:
     """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
-    if log.n_queries <= _MOST_COMPARED:
+    if log.n_queries <= MOST_COMPARED:
         return log
-    chosen = np.random.default_rng(seed).choice(log.n_queries, _MOST_COMPARED, replace=False)
+    chosen = np.random.default_rng(seed).choice(log.n_queries, MOST_COMPARED, replace=False)
     return log.take(np.sort(chosen))
 
 

@@ -16,7 +16,7 @@ def small_blocks(monkeypatch):
     """What a log of millions of queries goes through, for one of a few hundred."""
     jax.clear_caches()
     monkeypatch.setattr(batching, "MANY", 64)
-    monkeypatch.setattr(maximum_likelihood, "_BLOCK", 32)
+    monkeypatch.setattr(maximum_likelihood, "BLOCK_SIZE", 32)
     yield
     jax.clear_caches()
 
@@ -47,6 +47,6 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
         return float(maximum_likelihood._em_step(columns, mixture)[1])
 
     whole = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
-    monkeypatch.setattr(maximum_likelihood, "_SAMPLE", 128)
+    monkeypatch.setattr(maximum_likelihood, "SAMPLE_SIZE", 128)
     sampled = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
     assert sampled == pytest.approx(whole, abs=1e-6)

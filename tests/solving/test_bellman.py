@@ -58,7 +58,7 @@ def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monk
     @jax.jit
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
-            patch.setattr(bellman, "_is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
+            patch.setattr(bellman, "is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
             return best_cascades(tables, lam, plan, refusal)
 
     for model in fours:

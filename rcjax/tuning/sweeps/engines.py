@@ -100,7 +100,7 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     shape = batch.shape
     solvable = [paths for paths in shape.paths if paths != "labels"]
     plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
-    most = _at_a_time(batch, plans, settings, mesh)
+    most = problems_at_a_time(batch, plans, settings, mesh)
     data = stack(_room_for([_sample(sample, shape, library, settings) for sample in batch.samples], batch.room[0]))
     samples = _Spread(batch.room[0], most, mesh)
     problems = _Spread(batch.room[1], most, mesh)
@@ -180,7 +180,9 @@ def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSetti
     return Data(*full, *drawing, np.asarray(lam, dtype), None if values is None else values.astype(dtype))  # pyright: ignore
 
 
-def _at_a_time(batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh) -> int | None:
+def problems_at_a_time(
+    batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh
+) -> int | None:
     """Return the number of problems that a device solves at a time: by its memory, or None on a CPU for one.
 
     One problem at a time suits a CPU's caches.

@@ -160,7 +160,7 @@ def test_several_problems_at_a_time_find_what_each_alone_does(logs, tmp_path, mo
     """
     options = {"cascades": {"labels": "labels", "pair": [MODELS[:2]]}, "lam": 3, "replicates": 2}
     alone = rcjax.tuning.sweeps.sweep(logs, tmp_path / "alone", **options).points.collect()
-    monkeypatch.setattr("rcjax.tuning.sweeps.engines._at_a_time", lambda *_: 4)
+    monkeypatch.setattr("rcjax.tuning.sweeps.engines.problems_at_a_time", lambda *_: 4)
     with jax.log_compiles(), caplog.at_level("WARNING"):
         together = rcjax.tuning.sweeps.sweep(logs, tmp_path / "together", **options).points.collect()
     logged = " ".join(record.getMessage() for record in caplog.records)  # of this thread
