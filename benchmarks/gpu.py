@@ -185,7 +185,7 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     """The turns of the loops of each program of one frontier, all λ at a time as on an accelerator; on the CPU."""
     begin("cpu")
     model, lam = rcjax.demo_model(), _prices(sizes)
-    plan = plan_cascades(model, sizes.cascades)
+    plan = plan_cascades(model.models, sizes.cascades)
     assert plan is not None
     bellman.batch_size = lambda count, most: count
     numerics.unrolled_terms = lambda: numerics.UNROLLED

@@ -111,7 +111,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
         cascades: "all" subcascades, the "full" one, or a list of cascades.
         lam: (L,) the λ to solve for; None: the automatic grid.
     """
-    plan = plan_cascades(model, cascades)
+    plan = plan_cascades(model.models, cascades)
     assert plan is not None  # adaptive policies have no such factorisation
     problem, copulas = lay_out_problem(model, plan, None), part(model.copulas, np.asarray(plan.pairs))
 

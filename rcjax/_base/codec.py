@@ -50,8 +50,6 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from rcjax._base.figures import visible
-
 T = TypeVar("T")
 
 SCHEMA_VERSION = 1  # of all files that rcjax writes
@@ -170,6 +168,15 @@ def shown(value: object) -> str:
     """Return a value as a message quotes it: on one line, nested and long values abbreviated."""
     text = _short.repr(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def visible(text: str) -> str:
+    """Return a text as one line that is safe to print: unprintable and direction-changing characters become escapes.
+
+    >>> print(visible("small\\x1b[2J\\nlarge \\u202e größe"))
+    small\\x1b[2J\\nlarge \\u202e größe
+    """
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def require(condition: bool, where: str, what: str, value: object) -> None:

@@ -75,15 +75,6 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def visible(text: str) -> str:
-    """Return a text as one line that is safe to print: unprintable and direction-changing characters become escapes.
-
-    >>> print(visible("small\\x1b[2J\\nlarge \\u202e größe"))
-    small\\x1b[2J\\nlarge \\u202e größe
-    """
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def choose_unit(amounts: Sequence[float]) -> Money:
     """Return the unit that suits sums of money per query of this size."""
     return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from rcjax._base.figures import visible
+from rcjax._base.codec import visible
 
 #: Names of a model's prices in files; the first two are required.
 PRICES = ("input", "output", "cached_input", "cache_write")

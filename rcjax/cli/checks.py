@@ -45,10 +45,10 @@ def judge_policy(
     policy: AnyPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
-    from rcjax.tuning.diagnostics.policy_check import check_policy
+    import rcjax
 
     try:
-        return check_policy(policy, log, retuning=retuning).to_json(), ""
+        return rcjax.check_policy(policy, log, retuning=retuning).to_json(), ""
     except ValueError as problem:  # made by hand, tuned on this very log, too few labels
         return None, str(problem)
 

@@ -32,7 +32,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rcjax._base.figures import Money, count, describe_cascade, figure, percent, visible
+from rcjax._base.codec import visible
+from rcjax._base.figures import Money, count, describe_cascade, figure, percent
 
 if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison

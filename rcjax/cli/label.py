@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.rule import Rule
 
-from rcjax._base.figures import count, figure, percent, visible
+from rcjax._base.codec import visible
+from rcjax._base.figures import count, figure, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
 from rcjax.cli.console import INTERRUPTED, HowFar, Screen, busy, command, conclude, escaped, shown, terminable

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rcjax._base.codec import Positive, Record, read
-from rcjax._base.figures import visible
+from rcjax._base.codec import Positive, Record, read, visible
 
 Counts = Literal["differences", "errors"]
 

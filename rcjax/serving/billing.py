@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from rcjax._base.figures import visible
+from rcjax._base.codec import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy

@@ -21,8 +21,7 @@ from numbers import Integral
 from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import instance, number, takes, what_it_is, whole
-from rcjax._base.figures import visible
+from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of

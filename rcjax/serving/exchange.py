@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rcjax._base.codec import what_it_is
-from rcjax._base.figures import visible
+from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN

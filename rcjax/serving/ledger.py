@@ -27,8 +27,9 @@ from functools import reduce
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from rcjax._base.codec import visible
 from rcjax._base.extras import required
-from rcjax._base.figures import count, visible
+from rcjax._base.figures import count
 from rcjax._base.files import try_lock
 from rcjax.serving.call_log import CascadeWarning
 

@@ -27,7 +27,6 @@ from jax.typing import ArrayLike, DTypeLike
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated import pairs
-from rcjax.model.cascade_model import CascadeModel
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 
@@ -126,10 +125,10 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     return CascadePlan(**jax.device_put(arrays))
 
 
-def plan_cascades(model: CascadeModel, cascades: CascadeSet) -> CascadePlan | None:
-    """Build the plan of a search of `solve_frontier`; None for adaptive policies."""
-    paths = candidate_paths(model.models, cascades)
-    return None if paths is None else make_plan(paths, len(model.models))
+def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan | None:
+    """Build the plan of a search of `solve_frontier` over some models; None for adaptive policies."""
+    paths = candidate_paths(models, cascades)
+    return None if paths is None else make_plan(paths, len(models))
 
 
 def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:

@@ -406,7 +406,7 @@ def solve(
     1.0
     """
     with jax.ensure_compile_time_eval():  # a plan depends on names alone
-        plan = plan_cascades(model, cascades)
+        plan = plan_cascades(model.models, cascades)
     if plan is None:
         raise ValueError("cascades='adaptive' has intervals instead of thresholds: use solve_frontier")
     lam = jnp.asarray(lam, model.cost.dtype)

@@ -207,7 +207,7 @@ def solve_frontier(
     >>> bool((refusing.penalty + refusing.lam * refusing.cost < frontier.error + frontier.lam * frontier.cost).all())
     True
     """
-    plan = plan_cascades(model, cascades)
+    plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal = refusal_at(abstain_price, model.cost.dtype)

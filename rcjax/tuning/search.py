@@ -344,7 +344,7 @@ class ModelSearch:
         assert points is not None
         lam = np.asarray(frontier.lam)[points]
         refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
-        plan = plan_cascades(model, self.spec.search)  # None for adaptive policies
+        plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.figures import visible
+from rcjax._base.codec import visible
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill

@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rcjax._base.figures import visible
+from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.gateway.catalog import (
