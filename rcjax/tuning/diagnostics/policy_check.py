@@ -52,7 +52,14 @@ from rcjax.tuning.diagnostics.decision import (
     judge_sample,
 )
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, models_of, name_today
+from rcjax.tuning.replaying.comparing import (
+    ErrorsAndCosts,
+    comparable_log,
+    compare_policy,
+    matched_today,
+    models_of,
+    name_today,
+)
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
@@ -248,7 +255,7 @@ def check_policy(
     shared = _require_fresh(policy, log)
     log, recent = in_order(log), last_weeks(log)  # `recent` is what `rcjax retune` takes
     old = carried_log(policy).select(policy.models)
-    log = _with_todays_answers(policy, log)
+    every_model, log = log, _with_todays_answers(policy, log)
     new = log.select(policy.models)
     weeks = Weeks.of(new)
     evidence = _gather_evidence(policy, old, new, log)
@@ -264,6 +271,7 @@ def check_policy(
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
     money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
+    decision = decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
@@ -276,11 +284,29 @@ def check_policy(
         bill=looked.bill,
         replacement=replacement,
         checks=(*looked.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
-        decision=decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about),
+        decision=_beside_today(decision, policy, every_model),
         followed=looked.followed,
         remarks=(*_remarks(policy, window, shared, replacement), *looked.remarks(money, log.counted)),
         **about,
     )
+
+
+def _beside_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
+    """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
+
+    An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
+    """
+    today = recorded_tuning(policy).spec.today
+    if today is None or decision.alarm or decision.tune_again:
+        return decision
+    try:
+        comparison = compare_policy(policy, log, today, money=policy.budget)
+    except LogError:
+        return decision
+    if comparison.today is None or not comparison.dominated:
+        return decision
+    beaten = f"it has no more {log.counted.noun} on these queries, for no more money"
+    return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {beaten}")
 
 
 def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:

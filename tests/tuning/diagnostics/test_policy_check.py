@@ -12,6 +12,7 @@ from benchmarks import drift as changes
 from rcjax.logs import LogError
 from rcjax.logs.log import FailedCalls
 from rcjax.policy.counted import Reference
+from rcjax.policy.ladder import with_provenance
 from rcjax.tuning.diagnostics import policy_check
 from rcjax.tuning.diagnostics.decision import Replacement
 
@@ -69,6 +70,19 @@ def test_changes_are_seen_in_a_thousand_queries(policy, logs, change, seen_by):
     assert seen_by <= drifted(found)
     assert found.drifted == bool({"error", "cost"} & drifted(found))  # which are primary; the others explain
     assert all(each.advice for each in found.checks if each.verdict == "bad")
+
+
+def test_a_policy_that_todays_model_dominates_is_not_kept(policy):
+    """The policy keeps its promise, but today's model, which it does not ask, is better here for less money."""
+    log = rcjax.sample_log(3 * N, seed=1).select((*MODELS, "llama3.1-8b")).take(slice(N, 2 * N))
+    tuned = with_provenance(policy, tuning={**policy.provenance["tuning"], "today": "llama3.1-8b"})
+    before = check(tuned, log)
+    today = log.models.index("llama3.1-8b")
+    better = dataclasses.replace(log, correct=log.correct.at[:, today].set(True))
+    after = check(tuned, better)
+    assert before.decision.advice.startswith("keep the policy")
+    assert after.decision.state == before.decision.state == "as promised"
+    assert after.decision.advice == "use llama3.1-8b alone: it has no more error on these queries, for no more money"
 
 
 def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
