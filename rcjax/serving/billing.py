@@ -56,6 +56,10 @@ def reserving(reserved: dict[object, float], cost: float) -> Iterator[None]:
         del reserved[key]
 
 
+def _has_content(path: str) -> bool:
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
 class Billing:
     """Follows the bill of a policy.
 
@@ -86,8 +90,9 @@ class Billing:
         if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
             return None if self.bill is None else ledger
         path = f"{log}.totals"
-        if not os.path.exists(path) and os.path.exists(log) and os.path.getsize(log):
-            news = f"policy {self.billed.policy}: there is no {path}: what was spent before is not known"
+        if not _has_content(path) and _has_content(log):
+            state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
+            news = f"policy {self.billed.policy}: {state}: what was spent before is not known"
             warnings.warn(visible(news), CascadeWarning, stacklevel=4)
         return FileTotals(path)
 

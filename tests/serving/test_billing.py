@@ -212,6 +212,24 @@ def test_a_log_without_totals_says_so(tmp_path, today):
     os.remove(f"{path}.totals")
     with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what was spent before is not known"):
         Worker(path, today)
+    open(f"{path}.totals", "w").close()
+    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what was spent before is not known"):
+        Worker(path, today)
+
+
+def test_lost_totals_are_no_new_money_while_a_worker_knows_them(tmp_path, today):
+    """Nor are they fewer queries, by which each of the next ones would get more of it."""
+    path = tmp_path / "calls.jsonl"
+    paid = ask(Worker(path, today), today, range(700))
+    worker = Worker(path, today)
+    paid += ask(worker, today, range(700, 703))
+    queries, position = worker.billing.bill.queries, worker.billing.position
+    os.remove(f"{path}.totals")
+    paid += ask(worker, today, range(703, 706))
+    assert worker.billing.left == pytest.approx(200 - paid)
+    assert worker.billing.bill.queries == pytest.approx(queries, rel=0.01)
+    assert worker.billing.position == pytest.approx(position, abs=0.1)
+    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
 
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
