@@ -9,6 +9,7 @@ process goes on with the last totals and its own payments, and sends these later
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -98,6 +99,9 @@ class Totals(Protocol):
     def record(self) -> None:
         """Record the payments that were added."""
 
+    def settle(self) -> None:
+        """Record at the end of a service what could not be recorded at once."""
+
 
 @dataclass(slots=True)
 class FileTotal:
@@ -186,6 +190,10 @@ class FileTotals:
     def record(self) -> None:
         """Exchange totals with the file, so that a kill forgets no payment."""
         self._try_sync(0.0)
+
+    def settle(self) -> None:
+        """Exchange totals with the file, and wait a moment for its lock."""
+        self._try_sync(_LOCK_PATIENCE)
 
     def _try_sync(self, patience: float) -> None:
         """Exchange totals; a failure is a warning, once until it works again, and the next time makes up for it."""
@@ -361,7 +369,7 @@ class LedgerTotal:
     """One total of the ledger, as a process knows it: money of a period, or a balance. It is thread-safe."""
 
     keys: tuple[str, str, str]
-    """Keys in the store: the total, the number of this process's last increment, and the policy's pace."""
+    """Keys in the store: the total, the number of this object's last increment, and the policy's pace."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
     most: float = _INFINITE
@@ -445,6 +453,7 @@ class Ledger:
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
+        self._begun = itertools.count()  # totals, of which one may begin anew
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -483,7 +492,9 @@ class Ledger:
                 stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
-                keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
+                # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
+                sender = f"{self._process}:{next(self._begun)}"
+                keys = total, f"{total}:from:{sender}", f"{stem}:pace:{every}"
                 self._totals[name, every, start] = LedgerTotal(keys, seconds, most, falls)
             return self._totals[name, every, start]
 
@@ -507,6 +518,10 @@ class Ledger:
         """Let the thread send the payments that wait."""
         if not self._wake.is_set():
             self._wake.set()
+
+    def settle(self) -> None:
+        """Let the thread send the payments that wait; `close` waits for it."""
+        self.record()
 
     @property
     def waiting(self) -> int:
