@@ -136,6 +136,8 @@ class _Row(NamedTuple):
 
 _BLOCK = 4096  # bytes
 
+_FIELDS = 8  # of a row; a later version may add more
+
 _KEPT, _MINUTE_KEPT = 86_400.0, 60.0  # seconds that a total is kept after its period, as a clock may be set back
 
 _LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
@@ -322,7 +324,7 @@ def _decode(content: bytes) -> dict[_RowKey, _Row]:
             _RowKey(str(name), str(every), float(end), str(writer)): _Row(
                 Spending(float(money), int(requests)), QueryCount(*map(float, pace)) if pace else None
             )
-            for name, every, end, writer, money, requests, *pace in rows
+            for name, every, end, writer, money, requests, *pace in (row[:_FIELDS] for row in rows)
         }
     return {}
 

@@ -145,6 +145,16 @@ def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
     assert page_of(new).last_read() == (1.0, 1)
 
 
+def test_a_file_with_fields_of_a_later_version_is_read(path):
+    rows = [["a", "month", 4e9, "old", 2.0, 1], ["a", "month", 4e9, "new", 3.0, 1, 9.0, 1.8e9, "more"]]
+    path.write_text(json.dumps({"totals": rows, "version": 2}))
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    assert page_of(one).last_read() == (6.0, 2)
+    assert page_of(one).pace == (9.0, 1.8e9)
+
+
 def test_periods_that_are_over_are_forgotten(path, monkeypatch):
     """Totals of minutes soon, as each of them is in the file that each query writes."""
     one = FileTotals(path)
