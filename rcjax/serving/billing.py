@@ -56,6 +56,10 @@ def reserving(reserved: dict[object, float], cost: float) -> Iterator[None]:
         del reserved[key]
 
 
+def _has_content(path: str) -> bool:
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
 class Billing:
     """Follows the bill of a policy.
 
@@ -78,16 +82,18 @@ class Billing:
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
+        self._last_total: tuple[Total | None, float] = None, 0.0  # and the queries of others in it
+        self._has_begun = False
         self._begin()
-        self._read_spending()
 
     def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
         """Return the totals that the bill is shared by; None for a bill of this process alone."""
         if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
             return None if self.bill is None else ledger
         path = f"{log}.totals"
-        if not os.path.exists(path) and os.path.exists(log) and os.path.getsize(log):
-            news = f"policy {self.billed.policy}: there is no {path}: what was spent before is not known"
+        if not _has_content(path) and _has_content(log):
+            state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
+            news = f"policy {self.billed.policy}: {state}: what was spent before is not known"
             warnings.warn(visible(news), CascadeWarning, stacklevel=4)
         return FileTotals(path)
 
@@ -218,13 +224,9 @@ class Billing:
 
     def _begin(self) -> None:
         """Begin with the totals of all processes."""
-        total = self._total()
-        if total is None or self._totals is None:
-            return
-        self._totals.start()
-        self._last_total = total, total.last_read()[1]
-        if total.pace is not None and isinstance(self.bill, PeriodBill):
-            self.bill = replace(self.bill, queries=total.pace.queries, time=min(total.pace.time, time.time()))
+        if self._total() is not None and self._totals is not None:
+            self._totals.start()
+        self._read_spending()
 
     def _total(self) -> Total | None:
         """Return the total of the bill that processes share; None for a bill of this process alone."""
@@ -256,10 +258,21 @@ class Billing:
         if isinstance(self.bill, Bill):
             self.bill = replace(self.bill, balance=amount)
         elif isinstance(self.bill, PeriodBill):
+            if not self._has_begun and not self._is_spending_unknown:
+                self._has_begun = True
+                self._last_total = total, others  # queries before the start are not of now
+                self._take_pace(total)
             before = self._last_total[1] if self._last_total[0] is total else 0.0  # another period begins
             now, self._last_total = time.time(), (total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
             total.own_pace = QueryCount(self.bill.queries, self.bill.time) if total.own_pace else None
+
+    def _take_pace(self, total: Total) -> None:
+        """Continue the newest count of queries."""
+        counts = [count for count in (total.pace, total.own_pace) if count is not None]
+        if counts and isinstance(self.bill, PeriodBill):
+            newest = max(counts, key=lambda count: count.time)
+            self.bill = replace(self.bill, queries=newest.queries, time=min(newest.time, time.time()))
 
     def catch_up(self) -> None:
         """Update the bill with the spending of others, and warn once in a period when its money is spent."""
@@ -280,15 +293,26 @@ class Billing:
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
 
+    def settle(self) -> None:
+        """Record at the end what could not be recorded at once."""
+        if self._totals is not None:
+            self._totals.settle()
+
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        The spending of a period is in the totals already, if it is shared. Requests that began with the replaced bill
-        go on: both share what is put aside for them, and a balance learns what they cost.
+        The spending of a period is in the totals already, if it is shared; those of a file are taken over, with the
+        payments that are not written yet. Requests that began with the replaced bill go on: both share what is put
+        aside for them, and a balance learns what they cost.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
         if isinstance(own, Bill) and isinstance(other, Bill):
             self.bill = replace(own, balance=other.balance)
+        elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
+            self._totals, self._has_begun = before._totals, False
+            self._total()
+            self._totals.record()  # which reads, too: its period may be another
+            self._read_spending()
         elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

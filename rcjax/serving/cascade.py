@@ -273,8 +273,11 @@ class Cascade:
 
     async def close(self) -> None:
         """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log."""
-        while self._background:
-            await asyncio.gather(*self._background)
+        try:
+            while self._background:
+                await asyncio.gather(*self._background)
+        finally:
+            self.billing.settle()
         await self._caller.close()
 
     async def __aenter__(self) -> Cascade:
@@ -330,8 +333,12 @@ class Cascade:
         cost = math.fsum(self._caller.expect(question, model) for model in models)
         with self.billing.reserve_shadow(cost) as is_covered:
             if is_covered:
-                exchanges = await asyncio.gather(*(self._caller.call(question, model, None) for model in models))
-                self.billing.pay_shadow([exchange.call for exchange in exchanges])
+                exchanges = list[Exchange]()
+                calls = (self._caller.call(question, model, None, exchanges=exchanges) for model in models)
+                try:
+                    await asyncio.gather(*calls)
+                finally:  # a service that stops still pays for the calls made
+                    self.billing.pay_shadow([exchange.call for exchange in exchanges])
 
     async def _follow(
         self, policy: Policy, question: ServedQuery, end: float | None, exchanges: list[Exchange]

@@ -9,6 +9,7 @@ process goes on with the last totals and its own payments, and sends these later
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -19,7 +20,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -99,6 +100,9 @@ class Totals(Protocol):
     def record(self) -> None:
         """Record the payments that were added."""
 
+    def settle(self) -> None:
+        """Record at the end of a service what could not be recorded at once."""
+
 
 @dataclass(slots=True)
 class FileTotal:
@@ -117,10 +121,10 @@ class FileTotal:
         """Return (the money of all processes, the requests of others), as last read."""
         return self.own.money + self.others.money, self.others.queries
 
-    def take(self, others: Mapping[_RowKey, _Row]) -> None:
+    def take(self, others: Sequence[_Row]) -> None:
         """Take the rows of the other processes."""
-        self.others = reduce(Spending.plus, (row.spending for row in others.values()), Spending())
-        counts = [row.pace for row in others.values() if row.pace is not None]
+        self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
+        counts = [row.pace for row in others if row.pace is not None]
         self.pace = max(counts, key=lambda count: count.time, default=None)
 
 
@@ -133,7 +137,9 @@ class _Row(NamedTuple):
 
 _BLOCK = 4096  # bytes
 
-_KEPT = 3600.0  # seconds that a total is kept after its period, as a clock may be set back
+_FIELDS = 8  # of a row; a later version may add more
+
+_KEPT, _MINUTE_KEPT = 86_400.0, 60.0  # seconds that a total is kept after its period, as a clock may be set back
 
 _LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
 
@@ -145,7 +151,8 @@ class FileTotals:
 
     Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
     up for a failed one. The file is overwritten in place and padded to whole blocks: a full disk has room for it as
-    long as it does not grow. An unreadable file begins anew.
+    long as it does not grow, and nothing is overwritten until it has grown. A file that is lost or unreadable is
+    written anew, with all that its processes have read of it.
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
@@ -167,6 +174,8 @@ class FileTotals:
         self.path = None if path is None else os.path.abspath(os.fspath(path))
         self._writer = writer or uuid.uuid4().hex[:8]
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
+        self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
+        self._content = b""  # of the file with these rows
         self._turn = threading.Lock()  # of threads: the older total of one must not replace the newer of another
         self._looked_at = self._synced_at = -math.inf
         self.is_unknown = False
@@ -184,6 +193,10 @@ class FileTotals:
     def record(self) -> None:
         """Exchange totals with the file, so that a kill forgets no payment."""
         self._try_sync(0.0)
+
+    def settle(self) -> None:
+        """Exchange totals with the file, and wait a moment for its lock."""
+        self._try_sync(_LOCK_PATIENCE)
 
     def _try_sync(self, patience: float) -> None:
         """Exchange totals; a failure is a warning, once until it works again, and the next time makes up for it."""
@@ -217,46 +230,79 @@ class FileTotals:
             self._turn.release()
 
     def _sync(self, patience: float) -> None:
-        oldest = time.time() - _KEPT
+        now = time.time()
         totals = dict(self._totals)
-        for key in [key for key in totals if key[2] <= oldest]:
+        for key in [key for key in totals if not _is_kept(key[1], key[2], now)]:
             del totals[key], self._totals[key]
         if self.path is None or not totals:
             return
-        rows_here = {
-            _RowKey(*key, self._writer): _Row(total.own, total.own_pace)
-            for key, total in totals.items()
-            if any(total.own)
-        }
-        rows = self._exchange(rows_here, oldest, patience)
+        self._exchange(totals, now, patience)
+        others: dict[tuple[str, str, float], list[_Row]] = {key: [] for key in totals}
+        for row, value in self._rows.items():
+            if row.writer != self._writer and row[:3] in others:
+                others[row[:3]].append(value)
         for key, total in totals.items():
-            total.take({row: value for row, value in rows.items() if row[:3] == key and row.writer != self._writer})
+            total.take(others[key])
 
-    def _exchange(self, rows_here: Mapping[_RowKey, _Row], oldest: float, patience: float) -> dict[_RowKey, _Row]:
-        """Write the rows of this process, and return the rows of all processes."""
+    def _exchange(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
+        """Write the rows of this process, and read the rows of all processes."""
         assert self.path is not None
+        is_needed = bool(self._rows) or any(any(total.own) for total in totals.values())
         try:
-            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if rows_here else 0) | getattr(os, "O_BINARY", 0), 0o600)
+            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if is_needed else 0) | getattr(os, "O_BINARY", 0), 0o600)
         except FileNotFoundError:
-            return {}
+            return
         try:
             if not try_lock(file, patience):
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
             content = _read_bytes(file)
-            before = _decode(content)
+            before = self._rows if content == self._content else _decode(content)
             if content.strip() and not before:
-                news = f"{self.path} cannot be read: what was spent is counted anew"
-                warnings.warn(news, CascadeWarning, stacklevel=2)
-            rows = {key: total for key, total in before.items() if key.end > oldest} | dict(rows_here)
+                then = "it is written anew" if self._rows else "what was spent is counted anew"
+                warnings.warn(f"{self.path} cannot be read: {then}", CascadeWarning, stacklevel=2)
+            known = before if before is self._rows else _newest(self._rows, before)
+            rows = {key: row for key, row in known.items() if _is_kept(key.every, key.end, now)}
+            for key, total in totals.items():
+                if any(total.own):
+                    rows[_RowKey(*key, self._writer)] = _Row(total.own, total.own_pace)
             if rows != before:
-                text = _encode(rows)
-                os.lseek(file, 0, os.SEEK_SET)
-                if os.write(file, text) != len(text):
-                    raise OSError(f"cannot write to {self.path}: is the disk full?")
-                os.ftruncate(file, len(text))
-            return rows
+                content = _encode(rows)
+                _overwrite(file, content, self.path)
+            self._rows, self._content = rows, content
         finally:
             os.close(file)
+
+
+def _is_kept(every: str, end: float, now: float) -> bool:
+    """Return whether a total is kept; totals of minutes are many."""
+    return end > now - (_MINUTE_KEPT if every == "minute" else _KEPT)
+
+
+def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
+    """Return all rows; of two of one key, the row that has more, as none ever falls."""
+    return {**one, **other} | {key: max(one[key], other[key], key=_spending_of) for key in one.keys() & other.keys()}
+
+
+def _spending_of(row: _Row) -> Spending:
+    return row.spending
+
+
+def _overwrite(file: int, content: bytes, path: str) -> None:
+    """Replace the content of a file. A full disk is an OSError, and leaves what was there."""
+    size = os.fstat(file).st_size
+    try:
+        _write_at(file, size, b" " * (len(content) - size), path)  # the end of JSON may have white space
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+    _write_at(file, 0, content, path)
+    os.ftruncate(file, len(content))
+
+
+def _write_at(file: int, place: int, text: bytes, path: str) -> None:
+    os.lseek(file, place, os.SEEK_SET)
+    if text and os.write(file, text) != len(text):
+        raise OSError(f"cannot write to {path}: is the disk full?")
 
 
 def _read_bytes(file: int) -> bytes:
@@ -272,13 +318,14 @@ def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
 
 
 def _decode(content: bytes) -> dict[_RowKey, _Row]:
-    with suppress(ValueError, KeyError, TypeError, RecursionError):
-        rows: list[Any] = json.loads(content)["totals"]
+    """Return the rows in a file; what follows them, as where a kill came before the file was cut, is ignored."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        rows: list[Any] = json.JSONDecoder().raw_decode(content.decode())[0]["totals"]
         return {
             _RowKey(str(name), str(every), float(end), str(writer)): _Row(
                 Spending(float(money), int(requests)), QueryCount(*map(float, pace)) if pace else None
             )
-            for name, every, end, writer, money, requests, *pace in rows
+            for name, every, end, writer, money, requests, *pace in (row[:_FIELDS] for row in rows)
         }
     return {}
 
@@ -325,7 +372,7 @@ class LedgerTotal:
     """One total of the ledger, as a process knows it: money of a period, or a balance. It is thread-safe."""
 
     keys: tuple[str, str, str]
-    """Keys in the store: the total, the number of this process's last increment, and the policy's pace."""
+    """Keys in the store: the total, the number of this object's last increment, and the policy's pace."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
     most: float = _INFINITE
@@ -409,6 +456,7 @@ class Ledger:
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
+        self._begun = itertools.count()  # totals, of which one may begin anew
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -447,7 +495,9 @@ class Ledger:
                 stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _LONG if every == "query" else int(end - start) + _LATE
-                keys = total, f"{total}:from:{self._process}", f"{stem}:pace:{every}"
+                # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
+                sender = f"{self._process}:{next(self._begun)}"
+                keys = total, f"{total}:from:{sender}", f"{stem}:pace:{every}"
                 self._totals[name, every, start] = LedgerTotal(keys, seconds, most, falls)
             return self._totals[name, every, start]
 
@@ -471,6 +521,10 @@ class Ledger:
         """Let the thread send the payments that wait."""
         if not self._wake.is_set():
             self._wake.set()
+
+    def settle(self) -> None:
+        """Let the thread send the payments that wait; `close` waits for it."""
+        self.record()
 
     @property
     def waiting(self) -> int:

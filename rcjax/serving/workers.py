@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import uuid
 import weakref
 from collections import Counter
@@ -110,11 +111,24 @@ def end_session(leader: int, mark: str = "") -> None:
 
 def _members(leader: int, mark: bytes) -> Iterator[int]:
     """Yield the processes of a session, and processes with a mark in their environment."""
+    end = time.monotonic() + _TICK
     for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
         with suppress(OSError):
-            marked = mark in Path("/proc", name, "environ").read_bytes().split(b"\0")
-            if marked or os.getsid(int(name)) == leader:
+            if mark in _environment(Path("/proc", name), end).split(b"\0") or os.getsid(int(name)) == leader:
                 yield int(name)
+
+
+def _environment(process: Path, end: float) -> bytes:
+    """Return the environment of a process; while another program takes its place, it seems empty for a moment.
+
+    Args:
+        process: its folder in /proc.
+        end: time of the monotonic clock until which an empty one is read again.
+    """
+    while not (content := (process / "environ").read_bytes()) and time.monotonic() < end:
+        os.readlink(process / "exe")  # raises OSError for a thread of the kernel, which has none
+        time.sleep(_TICK / 10)
+    return content
 
 
 _START = 60.0  # seconds for the start of a process, whose imports may take long

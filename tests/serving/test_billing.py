@@ -212,6 +212,24 @@ def test_a_log_without_totals_says_so(tmp_path, today):
     os.remove(f"{path}.totals")
     with pytest.warns(CascadeWarning, match=r"policy policy: there is no .*totals: what was spent before is not known"):
         Worker(path, today)
+    open(f"{path}.totals", "w").close()
+    with pytest.warns(CascadeWarning, match=r"policy policy: .*totals is empty: what was spent before is not known"):
+        Worker(path, today)
+
+
+def test_lost_totals_are_no_new_money_while_a_worker_knows_them(tmp_path, today):
+    """Nor are they fewer queries, by which each of the next ones would get more of it."""
+    path = tmp_path / "calls.jsonl"
+    paid = ask(Worker(path, today), today, range(700))
+    worker = Worker(path, today)
+    paid += ask(worker, today, range(700, 703))
+    queries, position = worker.billing.bill.queries, worker.billing.position
+    os.remove(f"{path}.totals")
+    paid += ask(worker, today, range(703, 706))
+    assert worker.billing.left == pytest.approx(200 - paid)
+    assert worker.billing.bill.queries == pytest.approx(queries, rel=0.01)
+    assert worker.billing.position == pytest.approx(position, abs=0.1)
+    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
 
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
@@ -253,3 +271,42 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
     assert str(heard[0].message) == what
     paid += ask(worker, today, range(3, 6))
     assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
+@pytest.mark.parametrize("then", ["reload", "end"])
+def test_what_the_lock_held_back_is_recorded_by_a_new_policy_and_at_the_end(tmp_path, today, then):
+    """Another worker just writes: nobody waits for it, and the next query, which makes up for it, may not come."""
+    path = tmp_path / "calls.jsonl"
+    before = Worker(path, today)
+    paid = ask(before, today, range(3))
+    after = Worker(path, today)
+    with open(f"{path}.totals") as holder:
+        files.fcntl.flock(holder, files.fcntl.LOCK_EX)
+        paid += before.answer(3)
+    if then == "reload":
+        after.billing.take_over(before.billing)
+        assert after.billing.left == pytest.approx(200 - paid)
+        assert after.billing.bill.queries == pytest.approx(before.billing.bill.queries)
+        paid += ask(before, today, range(4, 6)) + ask(after, today, range(6, 9))  # as requests that had begun
+        assert after.billing.left == pytest.approx(200 - paid)
+    else:
+        before.billing.settle()
+    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
+def test_queries_before_a_start_that_could_not_read_them_are_none_of_now(tmp_path, today, monkeypatch):
+    path = tmp_path / "calls.jsonl"
+    first = Worker(path, today)
+    ask(first, today, range(400))
+    monkeypatch.setattr(ledger, "_LOCK_PATIENCE", 0.0)
+    with open(f"{path}.totals") as holder:
+        files.fcntl.flock(holder, files.fcntl.LOCK_EX)
+        with pytest.warns(CascadeWarning, match=LOCKED):
+            late = Worker(path, today).billing
+        assert late.position == 0
+    today.now += 2
+    late.catch_up()
+    assert late.left == pytest.approx(first.billing.left)
+    assert late.bill.queries == pytest.approx(first.billing.bill.queries, rel=0.01)

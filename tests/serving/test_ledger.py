@@ -155,6 +155,36 @@ def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
         billing._totals.close()
 
 
+def test_a_replica_that_begins_without_the_store_takes_no_old_queries_for_new_ones(shared, ledgers, name):
+    one = Billing(LADDER, name, None, ledgers(shared.url))
+    one.bill = replace(one.bill, queries=50.0)  # fewer than were expected
+    for _ in range(300):
+        paying(0.1, one)
+    settled(one)
+    proxy = Proxy(shared.port)
+    proxy.cut = "requests"
+    with pytest.warns(UserWarning, match="does not answer"):
+        late = Billing(LADDER, name, None, ledgers(proxy.url, "b"))
+    proxy.cut = ""
+    with pytest.warns(UserWarning, match="answers again"):
+        until(late._totals.sync)
+    assert settled(one, late) == pytest.approx([MONEY - 30.0] * 2)
+    assert late.bill.queries == pytest.approx(one.bill.queries, rel=0.01)
+    proxy.close()
+
+
+def test_what_is_paid_after_a_clock_was_set_back_over_midnight_counts(shared, ledgers, name):
+    one, day = ledgers(shared.url), (1.7e9, 1.7e9 + 86_400.0)
+    for start, payments in ((0.0, 50), (86_400.0, 1), (0.0, 20)):
+        for _ in range(payments):
+            one.total(name, "day", (day[0] + start, day[1] + start)).add(1.0)
+            assert one.sync()
+    for ledger in (one, ledgers(shared.url)):
+        total = ledger.total(name, "day", day)
+        assert ledger.sync()
+        assert total.last_read()[0] == 70.0
+
+
 def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(shared, ledgers, name):
     month = replace(LADDER, period=Period(500.0, "month"))
     one = ledgers(shared.url)

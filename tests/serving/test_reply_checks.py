@@ -4,10 +4,13 @@ import asyncio
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+import uuid
+from pathlib import Path
 
 import pytest
 from helpers.checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
@@ -232,6 +235,26 @@ def test_a_path_with_a_space_is_quoted_and_no_record_starts_code(place):
     checks = [ReplyCheck(name) for name in (f"command:'{quoted}'", "python:of_a_test:passes", "json")]
     require_runnable(checks)
     assert [signal_from_record(record_signal(check)) for check in checks] == [None, None, ReplyCheck("json")]
+
+
+def test_a_process_that_becomes_another_program_is_found(monkeypatch):
+    """Its environment is empty for a moment, and it has left the session."""
+    real, seen = Path.read_bytes, []
+
+    def read_bytes(path):
+        if path == Path("/proc", str(child.pid), "environ") and not seen:
+            seen.append(path)
+            return b""
+        return real(path)
+
+    marked = os.environ | {workers._MARK: uuid.uuid4().hex}
+    child = subprocess.Popen(["sleep", "77"], start_new_session=True, env=marked)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    try:
+        workers.end_session(2**30, marked[workers._MARK])
+        assert child.wait(10) == -signal.SIGKILL
+    finally:
+        child.kill()
 
 
 def test_nothing_stays_behind_and_no_shell_reads_the_command(place):

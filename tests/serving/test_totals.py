@@ -1,5 +1,6 @@
 """Totals in a file: of several processes, none counted twice, through kills, full disks and files that are none."""
 
+import contextlib
 import errno
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 from rcjax._base import files
 from rcjax.serving import ledger
 from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.ledger import FileTotals
 
 MONTH = (0.0, 4e9)
@@ -81,16 +83,117 @@ def test_an_unreadable_file_begins_anew(path, content):
     assert len(json.loads(path.read_bytes())["totals"]) == 1
 
 
+@pytest.mark.parametrize("lost", [None, b"", b"\0" * 4096, b'{"totals": [["a",'])
+def test_a_file_that_is_lost_is_written_anew_with_what_was_read_of_it(path, lost):
+    dead, one, other = FileTotals(path), FileTotals(path), FileTotals(path)
+    page_of(dead).add(5.0)
+    dead.sync()
+    for process in (one, other):
+        page_of(process)
+        process.sync()
+    if lost is None:
+        path.unlink()
+    else:
+        path.write_bytes(lost)
+    page_of(one).add(1.0)
+    with pytest.warns(CascadeWarning, match="cannot be read: it is written anew") if lost else contextlib.nullcontext():
+        one.sync()
+    new = FileTotals(path)
+    for process in (other, one, new):
+        page_of(process)
+        process.sync()
+    assert page_of(one).last_read() == (6.0, 1)
+    assert page_of(other).last_read() == page_of(new).last_read() == (6.0, 2)
+
+
+def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeypatch):
+    for _ in range(30):
+        dead = FileTotals(path)
+        page_of(dead).add(1.0)
+        dead.sync()
+    before, real = path.read_bytes(), os.write
+
+    def full(file, text):
+        room = max(os.fstat(file).st_size - os.lseek(file, 0, os.SEEK_CUR), 100)  # less than a block more
+        return real(file, text[:room])
+
+    monkeypatch.setattr(ledger.os, "write", full)
+    one = FileTotals(path)
+    for number in range(200):
+        page_of(one, f"b{number}").add(1.0)
+    with pytest.raises(OSError, match="is the disk full"):
+        one.sync()
+    assert path.read_bytes() == before
+    monkeypatch.setattr(ledger.os, "write", real)
+    one.sync()
+    new = FileTotals(path)
+    page_of(new)
+    page_of(new, "b7")
+    new.sync()
+    assert [page_of(new, name).last_read() for name in ("a", "b7")] == [(30.0, 30), (1.0, 1)]
+
+
+def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    with open(path, "ab") as file:
+        file.write(b'.0, 3], ["b", "month", 4e9, "dead", 3.0, 1]]}\n')
+    new = FileTotals(path)
+    page_of(new)
+    new.sync()
+    assert page_of(new).last_read() == (1.0, 1)
+
+
+def test_a_file_with_fields_of_a_later_version_is_read(path):
+    rows = [["a", "month", 4e9, "old", 2.0, 1], ["a", "month", 4e9, "new", 3.0, 1, 9.0, 1.8e9, "more"]]
+    path.write_text(json.dumps({"totals": rows, "version": 2}))
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    assert page_of(one).last_read() == (6.0, 2)
+    assert page_of(one).pace == (9.0, 1.8e9)
+
+
 def test_periods_that_are_over_are_forgotten(path, monkeypatch):
+    """Totals of minutes soon, as each of them is in the file that each query writes."""
     one = FileTotals(path)
     for minute in range(200):
-        one.total("a", "minute", (0.0, time.time() - 60.0 * minute)).add(0.0)
+        one.total("a", "minute", (0.0, time.time() + 30.0 - 60.0 * minute)).add(0.0)
     one.sync()
-    assert len(json.loads(path.read_bytes())["totals"]) == 60
+    assert len(json.loads(path.read_bytes())["totals"]) == 2
     monkeypatch.setattr(ledger.time, "time", lambda: 3e9)
     page_of(one).add(1.0)
     one.sync()
     assert [row[:2] for row in json.loads(path.read_bytes())["totals"]] == [["a", "month"]]
+
+
+def test_only_limits_by_the_minute_are_counted_by_the_minute(path):
+    totals = FileTotals(path)
+    limits = ClientLimits(totals)
+    for client in (Client("0" * 64, name="free"), Client("0" * 64, requests=3, name="limited")):
+        with limits.admitted(client):
+            limits.pay(client, 1.0)
+    totals.sync()
+    rows = [row[:2] for row in json.loads(path.read_bytes())["totals"]]
+    assert rows == [["client free", "month"], ["client limited", "minute"], ["client limited", "month"]]
+
+
+def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
+    """As where a machine begins with the time of its zone, and is told UTC afterwards."""
+    end, now = 1.8e9, 1.8e9 - 3600.0
+    monkeypatch.setattr(ledger.time, "time", lambda: now)
+    one = FileTotals(path)
+    one.total("a", "day", (end - 86_400.0, end)).add(5.0)
+    one.sync()
+    now += 14 * 3600.0
+    one.total("a", "day", (end, end + 86_400.0)).add(1.0)
+    one.sync()
+    now -= 14 * 3600.0
+    for process in (one, FileTotals(path)):
+        total = process.total("a", "day", (end - 86_400.0, end))
+        process.sync()
+        assert total.last_read()[0] == 5.0
 
 
 def test_without_a_file_nothing_is_shared():

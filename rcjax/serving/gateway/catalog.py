@@ -90,6 +90,11 @@ class Settings:
     salt: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
     """A secret for the draws of shadow queries and rungs."""
 
+    @property
+    def has_log_file(self) -> bool:
+        """Whether the call log is a file, beside which money is counted."""
+        return str(self.log or "-") != "-"
+
     def keys(self) -> tuple[str, ...]:
         """Return the keys of clients from the variable. Raises ValueError if it holds none, or an invalid one."""
         if self.key_env is None:
@@ -107,7 +112,7 @@ class Settings:
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models)
             limited = [client for client in ring.named if client.money is not None]
-            if limited and self.log is None and self.ledger is None:
+            if limited and self.ledger is None and not self.has_log_file:
                 where = f"{self.keys_file.name}, client {limited[0].name}"
                 advice = "give --log calls.jsonl, or --ledger"
                 raise ValueError(f"{where}: its money is counted in a file beside the log: {advice}")
@@ -116,7 +121,7 @@ class Settings:
 
     def totals(self) -> FileTotals:
         """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends."""
-        if self.log is not None and str(self.log) != "-":
+        if self.has_log_file:
             return FileTotals(f"{self.log}.totals")
         folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
@@ -125,7 +130,7 @@ class Settings:
         """Open the call log; None without one. Raises OSError if it cannot be opened."""
         if self.log is None:
             return None
-        path = None if str(self.log) == "-" else self.log
+        path = self.log if self.has_log_file else None
         return CallLog(path, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
 
     def open_ledger(self) -> Ledger | None:
@@ -294,7 +299,7 @@ class CatalogMaker:
         catalog = self.make(policies, read_models(settings.models))
         for name, served in catalog.policies.items():
             bill = served.cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and str(settings.log or "-") == "-":
+            if isinstance(bill, PeriodBill) and settings.ledger is None and not settings.has_log_file:
                 reason = f"its budget is for each {bill.period.every}, and what was spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog

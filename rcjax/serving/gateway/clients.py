@@ -250,7 +250,8 @@ class ClientLimits:
         if client.requests is not None and self._requests(client, (start, end)) >= client.requests:
             problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
-        self._totals.total(_key(client.name), "minute", (start, end)).add(0.0, 1)
+        if client.requests is not None:
+            self._totals.total(_key(client.name), "minute", (start, end)).add(0.0, 1)
         state.minute, state.requests = end, state.requests + 1 if state.minute == end else 1
         state.in_progress += 1
         try:

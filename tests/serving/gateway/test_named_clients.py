@@ -228,11 +228,12 @@ def test_errors_of_a_file_of_keys_show_no_key(keys, table, what):
     assert "rcjax-abc" not in str(problem.value)
 
 
-def test_money_needs_a_log(keys):
+@pytest.mark.parametrize("log", [None, Path("-")])
+def test_money_needs_a_log_that_is_a_file(keys, log):
     keys.add("a", 'money = "1/day"')
     with (
         pytest.raises(ValueError, match="client a: its money is counted in a file beside the log"),
-        gateway(keys_file=keys.path, log=None),
+        gateway(keys_file=keys.path, log=log),
     ):
         pass
 

@@ -38,6 +38,12 @@ def spend_all(service):
     billing.pay_shadow([SimpleNamespace(cost=2 * billing.left)])
 
 
+def spend_most(service):
+    """Leave so little that the cheapest rung answers."""
+    billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+    billing.pay_shadow([SimpleNamespace(cost=billing.left - 0.001)])
+
+
 def spent(service):
     return sum(row["cost"] for row in service.log_rows())
 
@@ -118,6 +124,24 @@ def test_shadow_calls_end_with_the_money():
         assert service.ask().json["model"] == "small"
         time.sleep(0.3)
         assert [row["model"] for row in service.log_rows()] == ["small"]
+
+
+def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
+    """As they are logged with what they will have cost: the provider has the requests."""
+
+    def slow(request, headers):
+        return Response(sure("B", SURE), delay=0.0 if request["model"] == "org/small" else 20.0)
+
+    log = tmp_path / "calls.jsonl"
+    with gateway(month(1.0), slow, shadow=1.0, log=log, limits={"drain_seconds": 0.2}) as service:
+        spend_most(service)
+        assert service.ask().json["model"] == "small"
+        service.server.wait_for(3)
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    with gateway(month(1.0), slow, log=log) as service:
+        left = service.app.state.gateway.catalog.policies["policy"].cascade.billing.left
+    assert {row["model"] for row in rows} == {"small", "middle", "large"}
+    assert left == pytest.approx(0.001 - sum(row["cost"] for row in rows))
 
 
 def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
