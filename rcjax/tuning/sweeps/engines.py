@@ -186,6 +186,12 @@ def problems_at_a_time(
     """Return the number of problems that a device solves at a time: by its memory, or None on a CPU for one.
 
     One problem at a time suits a CPU's caches.
+
+    Args:
+        batch: batch of problems.
+        plans: plan of each search; None for adaptive policies.
+        settings: settings of the sweep.
+        mesh: devices.
     """
     device = mesh.devices.flat[0]
     if device.platform == "cpu":

@@ -1,4 +1,13 @@
-"""The contract of copula families: laws, and the check that reports the failed ones with their worst points."""
+"""The check of a user-defined family of copulas against its contract.
+
+    from rcjax.testing import check_copula
+
+    check_copula(MyFamily)         # at its default, the ends of its support, and several τ
+    check_copula(MyFamily(0.7))    # at one parameter
+
+Takes a class or an instance; raises an AssertionError that names each failed law and its worst point. The families of
+rcjax pass the same check.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +22,8 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula
 from rcjax.copulas.base import farthest, tau_by_quadrature
+
+__all__ = ["check_copula"]
 
 #: A law yields findings: (name, u, v, values there, their excess over what the law allows).
 Finding = tuple[Any, ...]
