@@ -196,6 +196,19 @@ def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
         assert total.last_read()[0] == 5.0
 
 
+def test_an_exchange_looks_at_each_row_once(path):
+    """With a look at all rows for each total, a payment waits seconds with some hundred clients."""
+    one, other = FileTotals(path), FileTotals(path)
+    for shared in (one, other):
+        for client in range(3_000):
+            shared.total(f"client {client}", "month", (0.0, 4e9)).add(1.0)
+    one.sync()
+    start = time.process_time()
+    other.sync()
+    assert time.process_time() - start < 1.0
+    assert {other.total(f"client {client}", "month", (0.0, 4e9)).last_read() for client in range(3_000)} == {(2.0, 1)}
+
+
 def test_without_a_file_nothing_is_shared():
     alone = FileTotals(None)
     page_of(alone).add(1.0)

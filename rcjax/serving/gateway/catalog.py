@@ -120,9 +120,12 @@ class Settings:
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
     def totals(self) -> FileTotals:
-        """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends."""
+        """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends.
+
+        Their file is not that of the policies' bills, which is written at each payment on the event loop.
+        """
         if self.has_log_file:
-            return FileTotals(f"{self.log}.totals")
+            return FileTotals(f"{self.log}.clients")
         folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 

@@ -245,14 +245,8 @@ class ClientLimits:
         if client.at_once is not None and state.in_progress >= client.at_once:
             problem = f"{client.name} may have {client.at_once} requests at once: try again"
             raise ApiError(429, problem, "too_many_requests", wait=1.0)
-        start = now - now % _MINUTE
-        end = start + _MINUTE
-        if client.requests is not None and self._requests(client, (start, end)) >= client.requests:
-            problem = f"{client.name} may send {client.requests:,} requests a minute: the next one begins {_utc(end)}"
-            raise ApiError(429, problem, "client_limit", wait=end - now)
         if client.requests is not None:
-            self._totals.total(_key(client.name), "minute", (start, end)).add(0.0, 1)
-        state.minute, state.requests = end, state.requests + 1 if state.minute == end else 1
+            self._count_request(client.name, client.requests, state, now)
         state.in_progress += 1
         try:
             yield
@@ -295,11 +289,18 @@ class ClientLimits:
         period = client.money or _DEFAULT_PERIOD
         return period.every, period.bounds(now)
 
-    def _requests(self, client: Client, bounds: tuple[float, float]) -> int:
-        """Count the requests of a client in a minute, at all workers."""
-        state = self._by_client[client.name or ""]
-        here = state.requests if state.minute == bounds[1] else 0
-        return here + int(self._totals.total(_key(client.name or ""), "minute", bounds).last_read()[1])
+    def _count_request(self, name: str, most: int, state: _ClientState, now: float) -> None:
+        """Count a request in its minute, at all workers. Raises ApiError 429 beyond the limit."""
+        start = now - now % _MINUTE
+        end = start + _MINUTE
+        if state.minute != end:
+            state.minute, state.requests = end, 0
+        total = self._totals.total(_key(name), "minute", (start, end))
+        if state.requests + int(total.last_read()[1]) >= most:
+            problem = f"{name} may send {most:,} requests a minute: the next one begins {_utc(end)}"
+            raise ApiError(429, problem, "client_limit", wait=end - now)
+        total.add(0.0, 1)
+        state.requests += 1
 
 
 def _key(name: str) -> str:

@@ -187,12 +187,12 @@ def test_money_holds_over_restarts(keys):
     with gateway(behave=behave, keys_file=keys.path) as service:
         for _ in range(3):
             keys.ask(service, "a")
-        kept = (service.folder / "calls.jsonl.totals", service.folder / "calls.jsonl")
+        kept = (service.folder / "calls.jsonl.clients", service.folder / "calls.jsonl")
         until(lambda: kept[0].exists() and kept[0].stat().st_size > 0)  # it is made before it is written
         until(lambda: any(row[4] > 3e-5 for row in json.loads(kept[0].read_text())["totals"]))
         texts = [path.read_bytes() for path in kept]
     log = keys.path.with_name("calls.jsonl")
-    for path, text in zip((f"{log}.totals", log), texts, strict=True):
+    for path, text in zip((f"{log}.clients", log), texts, strict=True):
         with open(path, "wb") as file:
             file.write(text)
     keys.path.write_text(keys.path.read_text().replace("1/month", "0.00003/month"))
