@@ -122,8 +122,8 @@ class CallLogOptions:
     shadow: Annotated[float | ShadowRate, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = 0.0
     shadow_models: Models = None
 
-    def require_partners(self, *, as_json: bool) -> None:
-        """Refuse options that need the log, or shadow queries, without them, and `--json` with a log beside it."""
+    def require_partners(self) -> None:
+        """Refuse options that need the log, or shadow queries, without them."""
         for option, given, partner, partner_given in (
             ("--shadow", self.shadow, "--log calls.jsonl", self.log),
             ("--log-prompts", self.log_prompts, "--log calls.jsonl", self.log),
@@ -132,12 +132,6 @@ class CallLogOptions:
             if given and not partner_given:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
-        if as_json and self.log is not None and self.file() is None:
-            raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
-
-    def file(self) -> Path | None:
-        """Return the file of the log; None without one, or if the log goes to standard output."""
-        return None if str(self.log) == "-" else self.log
 
     def add_to(self, settings: Settings, workers: int) -> Settings:
         """Add these options to the settings of a service with a number of workers."""
@@ -325,15 +319,13 @@ def serve(
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files, models = served.files(), served.models_file()
     access.require_key(host)
-    calls.require_partners(as_json=json_)
+    calls.require_partners()
     if stop_at_budget and no_follow:
         problem = "goes without --no-follow: a service that does not follow its bill never stops"
         raise typer.BadParameter(problem, param_hint="--stop-at-budget")
     from rcjax.serving.gateway.catalog import Settings
     from rcjax.serving.gateway.processes import serve as run
 
-    require_outputs({"--log": calls.file()}, served.inputs() | {"--keys": access.keys})
-    require_plausible_models(models, really)
     settings = Settings(
         policies=files,
         models=models,
@@ -344,6 +336,10 @@ def serve(
         limits=accepted.limits(),
     )
     settings = replicas.add_to(access.add_to(calls.add_to(settings, workers), host))
+    if json_ and settings.log is not None and settings.log_file is None:
+        raise typer.BadParameter("goes without --log -: both write to standard output", param_hint="--json")
+    require_outputs({"--log": settings.log_file}, served.inputs() | {"--keys": access.keys})
+    require_plausible_models(models, really)
     run(settings, host, port, workers, partial(announce, settings, json_, workers))
 
 

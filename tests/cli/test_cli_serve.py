@@ -1,5 +1,6 @@
 """`rcjax serve` ends at once, with one line, for whatever it cannot serve by; it never begins to."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -195,3 +196,20 @@ def test_neither_jax_nor_numpy_is_loaded(folder):
     line = [sys.executable, "-c", code, "serve", *GOOD.split(), "--pass", "huge"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "[]")
+
+
+def test_a_client_that_fails_to_close_leaves_none_open():
+    class Client:
+        def __init__(self, problem=None):
+            self.problem, self.closed = problem, False
+
+        async def close(self):
+            self.closed = True
+            if self.problem is not None:
+                raise self.problem
+
+    clients = EndpointClients(1.0)
+    clients._clients = {(None, "a"): Client(OSError("broken")), (None, "b"): Client()}
+    with pytest.raises(OSError, match="broken"):
+        asyncio.run(clients.close())
+    assert all(client.closed for client in clients._clients.values())

@@ -5,6 +5,7 @@ A running service reads its files again on a signal, and when one has changed; a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import json
@@ -73,7 +74,7 @@ class Settings:
     hosts: tuple[str, ...] | None = None
     """Host names that requests may give, besides those of this machine; None for any."""
     log: Path | None = None
-    """The call log."""
+    """The call log; "-" for standard output."""
     log_answers: bool = True
     """Whether the log keeps answers."""
     replica: str | None = None
@@ -91,9 +92,9 @@ class Settings:
     """A secret for the draws of shadow queries and rungs."""
 
     @property
-    def has_log_file(self) -> bool:
-        """Whether the call log is a file, beside which money is counted."""
-        return str(self.log or "-") != "-"
+    def log_file(self) -> Path | None:
+        """File of the call log; None without one, or if the log goes to standard output."""
+        return None if str(self.log) == "-" else self.log
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys of clients from the variable. Raises ValueError if it holds none, or an invalid one."""
@@ -112,7 +113,7 @@ class Settings:
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models)
             limited = [client for client in ring.named if client.money is not None]
-            if limited and self.ledger is None and not self.has_log_file:
+            if limited and self.log_file is None and self.ledger is None:
                 where = f"{self.keys_file.name}, client {limited[0].name}"
                 advice = "give --log calls.jsonl, or --ledger"
                 raise ValueError(f"{where}: its money is counted in a file beside the log: {advice}")
@@ -124,8 +125,8 @@ class Settings:
 
         Their file is not that of the policies' bills, which is written at each payment on the event loop.
         """
-        if self.has_log_file:
-            return FileTotals(f"{self.log}.clients")
+        if self.log_file is not None:
+            return FileTotals(f"{self.log_file}.clients")
         folder = os.environ.get(METRICS_FOLDER)
         return FileTotals(None if folder is None else Path(folder) / "clients.totals")
 
@@ -133,8 +134,7 @@ class Settings:
         """Open the call log; None without one. Raises OSError if it cannot be opened."""
         if self.log is None:
             return None
-        path = self.log if self.has_log_file else None
-        return CallLog(path, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
+        return CallLog(self.log_file, answers=self.log_answers, prompts=self.log_prompts, replica=self.replica)
 
     def open_ledger(self) -> Ledger | None:
         """Make the ledger; None without one. Raises ValueError for an invalid address."""
@@ -171,9 +171,11 @@ class EndpointClients:
         return self._clients[endpoint]
 
     async def close(self) -> None:
-        """Close all connections."""
-        for client in self._clients.values():
-            await client.close()
+        """Close all connections, also if some fail to close, and raise the first error at the end."""
+        closing = (client.close() for client in self._clients.values())
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +304,7 @@ class CatalogMaker:
         catalog = self.make(policies, read_models(settings.models))
         for name, served in catalog.policies.items():
             bill = served.cascade.billing.bill
-            if isinstance(bill, PeriodBill) and settings.ledger is None and not settings.has_log_file:
+            if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
                 reason = f"its budget is for each {bill.period.every}, and what was spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog

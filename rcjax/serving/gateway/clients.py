@@ -56,7 +56,7 @@ def _read_period(text: Any, where: str) -> Period:
     """
     if isinstance(text, Period):
         return text
-    amount, _, every = text.strip().removeprefix("$").partition("/")
+    amount, _, every = text.strip().removeprefix("$").partition("/") if isinstance(text, str) else ("", "", "")
     try:
         if every.strip() not in PERIODS:
             raise ValueError

@@ -217,6 +217,7 @@ def test_without_names_models_are_named_where_that_is_permitted():
         (f'[a]\nsha256 = "{"0" * 64}"\nsecret = 1', "client a: secret is no setting of a client"),
         (f'[a]\nsha256 = "{"0" * 64}"\n[b]\nsha256 = "{"0" * 64}"', "client b: has the key of a"),
         (f'[a]\nsha256 = "{"0" * 64}"\nmoney = "5"', 'client a.money: give money and a period, such as "5/month"'),
+        (f'[a]\nsha256 = "{"0" * 64}"\nmoney = 50', 'client a.money: give money and a period, such as "5/month"'),
         (f'[a]\nsha256 = "{"0" * 64}"\nrequests = 0', "client a.requests: must be between 1 and"),
         (f'[a]\nsha256 = "{"0" * 64}"\nmodels = ["x"]', "client a.models: there is no x"),
     ],
