@@ -35,7 +35,7 @@ CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line omits if they are empty, and fields that a line never has, or has under another name.
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
-_APART = ("text", "confidence", "added", "billed")
+_APART = ("text", "confidence", "added", "billed", "error_kind")
 
 VERSION = 1  # version of the lines of a call log
 
@@ -115,6 +115,8 @@ class Call:
     """The client's name; None if clients have no names."""
     billed: Billed | None = None
     """The bill that the call is charged to; None without one, as for added calls under a budget per query."""
+    error_kind: str | None = None
+    """The kind of the error, from a short list; None without one, and if an answer is not judged."""
 
 
 class CallLog:

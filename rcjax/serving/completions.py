@@ -78,13 +78,14 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
     """
     choices = [choice for choice in completion["choices"] if not is_withheld(choice)]
     if not choices:
-        raise WithheldError(f"an answer that a filter held back ({_word(completion['choices'][0])})")
+        text = "an answer that a filter held back"
+        raise WithheldError(f"{text} ({_word(completion['choices'][0])})", kind=text)
     first = choices[0]
     texts = tuple(text_or_calls(choice) for choice in choices)
     ending = _ending(first)
     if not any(texts):
-        kind = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
-        raise kind(f"an answer without text (finish_reason {_word(first)})")
+        error = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
+        raise error(f"an answer without text (finish_reason {_word(first)})", kind="an answer without text")
     try:
         content = token_content(first.get("logprobs")) if isinstance(first, Mapping) else None
         return Reply(texts, read_tokens(content, texts[0]), None, *ending)
@@ -210,7 +211,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
         yield {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}
     if not finished:
-        raise CallError("the answer breaks off")
+        raise CallError("the answer breaks off", kind="the answer breaks off")
 
 
 _END = "[DONE]"
@@ -436,12 +437,12 @@ _USUAL = frozenset(
 )
 
 
-_MOST_WAITING = 1_000  # chunks without text that wait for the first text
+_MOST_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers an answer from its first text on, as an answer without text does not count."""
+    """Holds chunks back until one has content: an answer without text is a failure, after which the next model is asked."""
 
     deliver: Deliver
     piece: Piece
@@ -456,10 +457,11 @@ class Delivery:
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
-        if len(self._waiting) < _MOST_WAITING:
-            self._waiting.append(chunk)
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
-        if self.begun or any(value for delta in deltas for name, value in delta.items() if name != "role"):
+        has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
+        if self.begun or has_content or len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(chunk)
+        if self.begun or has_content:
             await self.flush()
 
     async def end(self) -> None:

@@ -23,11 +23,11 @@ from rcjax.policy.signals.answers import FORMING, PLAIN
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error
+from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, malformed_error
 from rcjax.serving.models_file import record_asked
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
-from rcjax.serving.workers import ReplyChecks, in_short
+from rcjax.serving.workers import CheckError, ReplyChecks, in_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ class Exchange:
     reading: Reading | None = None
     """The signal's reading of the reply."""
     error: str | None = None
+    error_kind: str | None = None
+    """The kind of the error, for metrics."""
     failure: Failure | None = None
     """The failure of the first request."""
     unread: str | None = None
@@ -116,6 +118,7 @@ class Exchange:
             self.fail(problem)
         except SignalError as problem:
             self.error = self.unread = str(problem)
+            self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question itself; answers that vote are asked for at once, and joined."""
@@ -157,10 +160,11 @@ class Exchange:
     def fail(self, problem: CallError) -> None:
         """Note a failure: of the question or, once there is an answer, of its check or second question."""
         if self.text is None:
-            self.error, self.failure = str(problem), problem.failure
+            self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
         else:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
+            self.error_kind = f"the check {problem.kind}" if self.checking else problem.kind
 
     def end(self, policy: Policy | None = None, asked: str | None = None) -> Call:
         """Complete the exchange and return its call.
@@ -195,6 +199,7 @@ class Exchange:
             segment=question.segment,
             client=question.client,
             error=self.error or question.unjudged,
+            error_kind=self.error_kind,
             unread=self.unread is not None,
             asked=asked,
             likeliest=None if read is None else read.likeliest,
@@ -219,7 +224,7 @@ def _first_text(completion: Mapping[str, Any]) -> str | None:
     """Return the text of an answer that is passed on unread. Raises CallError for malformed choices."""
     choices = completion["choices"]
     if not all(isinstance(choice, Mapping) for choice in choices):
-        raise CallError("malformed answer: no choices")
+        raise malformed_error("no choices")
     return choice_text(choices[0]) or None
 
 
@@ -316,7 +321,7 @@ class Caller:
         except TimeoutError:
             exchange.fail(connection_error(timed_out=True))
         except asyncio.CancelledError:
-            exchange.error = "cancelled: nobody waits for the answer"
+            exchange.error, exchange.error_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise
         finally:
             self._end(exchange, policy)

@@ -35,17 +35,29 @@ class Failure:
 
 
 class CallError(Exception):
-    """A request that brought no usable reply; the message is one line without secrets."""
+    """A request that brought no usable reply; the message is one line without secrets.
 
-    def __init__(self, message: str, failure: Failure | None = None) -> None:
+    Args:
+        message: what went wrong; it may quote a word of the server.
+        failure: the failure, for the decision on a retry; by default that of an unusable reply.
+        kind: the kind of error, from the short list of this package's texts, for metrics.
+    """
+
+    def __init__(self, message: str, failure: Failure | None = None, *, kind: str = "other") -> None:
         super().__init__(message)
-        self.failure = failure or Failure(charged=True)  # by default an unusable reply
+        self.failure = failure or Failure(charged=True)
+        self.kind = kind
 
 
 def connection_error(*, timed_out: bool, transient: bool = True, charged: bool = True) -> CallError:
     """Make the error of a request that lost its connection, got none, or ran out of time."""
     message = "timed out" if timed_out else "no connection"
-    return CallError(message, Failure(transient=transient, charged=charged, timed_out=timed_out))
+    return CallError(message, Failure(transient=transient, charged=charged, timed_out=timed_out), kind=message)
+
+
+def malformed_error(reason: str) -> CallError:
+    """Make the error of a reply that cannot be read, for a reason in words."""
+    return CallError(f"malformed answer: {reason}", kind="malformed answer")
 
 
 class WithheldError(CallError):
@@ -159,9 +171,11 @@ def _call_error(noun: str, error: Any, reason: str | None, *, transient: bool) -
     word = error_word(error) or (reason if reason and re.fullmatch(r"[A-Za-z_]{1,40}", reason) else None)
     status = int(word) if word and re.fullmatch(r"[45]\d\d", word) else None
     may_retry = is_transient(status) if status is not None else transient or word in _TRANSIENT
+    kind = f"{noun} in place of an answer"
     return CallError(
-        f"{noun} in place of an answer{f' ({word})' if word else ''}",
+        f"{kind} ({word})" if word else kind,
         Failure(status, word if word and status is None else None, transient=may_retry, charged=True),
+        kind=kind,
     )
 
 
@@ -183,8 +197,7 @@ def is_transient(status: int) -> bool:
 
 def unusable(data: Any) -> CallError:
     """Return the error for data that is no completion or chunk: the server's own, or that of a malformed answer."""
-    malformed = f"malformed answer: {'no choices' if isinstance(data, Mapping) else 'not a JSON object'}"
-    return body_failure(data) or CallError(malformed)
+    return body_failure(data) or malformed_error("no choices" if isinstance(data, Mapping) else "not a JSON object")
 
 
 def read_wait(headers: Mapping[str, str]) -> float | None:

@@ -21,6 +21,7 @@ from collections.abc import (
 from contextlib import aclosing
 from contextvars import ContextVar
 from functools import cache, partial
+from http import HTTPStatus
 from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
@@ -28,7 +29,15 @@ from weakref import WeakKeyDictionary
 
 from rcjax._base.extras import how_to_install
 from rcjax.serving.completions import Assembly, read_chunks, read_completion
-from rcjax.serving.failures import CallError, Failure, connection_error, error_word, is_transient, read_wait
+from rcjax.serving.failures import (
+    CallError,
+    Failure,
+    connection_error,
+    error_word,
+    is_transient,
+    malformed_error,
+    read_wait,
+)
 from rcjax.serving.usage import CallUsage
 
 try:
@@ -316,7 +325,7 @@ async def complete(
     try:
         response = await _post(client, model, messages, options)
         if NOT_READ in response.extensions:
-            raise CallError(f"malformed answer: {response.extensions[NOT_READ]}")
+            raise malformed_error(response.extensions[NOT_READ])
         content = response.content
         usage.attempts += _attempts(response)
     except CallError as error:
@@ -391,7 +400,7 @@ async def stream(
         problem = _call_error(error, usage, connected=usage.attempts > before)
     finally:
         if response is not None and NOT_READ in response.extensions:
-            problem = CallError(f"malformed answer: {response.extensions[NOT_READ]}")
+            problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
         lost = not assembly.arrived and (problem is None or problem.failure.charged)
         given_up = problem is None or problem.failure.timed_out
@@ -412,12 +421,15 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
         parts.append(first)
         size = size + len(first) if not others else len(others[-1])
         if size > MAX_REPLY_BYTES:
-            raise CallError(f"malformed answer: a line of more than {MAX_REPLY_BYTES:,} bytes")
+            raise malformed_error(f"a line of more than {MAX_REPLY_BYTES:,} bytes")
         for start in others:
             yield b"".join(parts).rstrip(b"\r").decode("utf-8", "replace")
             parts = [start]
     if any(parts):
         yield b"".join(parts).decode("utf-8", "replace")
+
+
+_STATUSES = frozenset(map(int, HTTPStatus))
 
 
 def _call_error(error: Exception, usage: CallUsage, connected: bool = False) -> CallError:
@@ -431,12 +443,14 @@ def _call_error(error: Exception, usage: CallUsage, connected: bool = False) -> 
         # Without a connection, nothing was sent that could be charged.
         return connection_error(timed_out=timed_out, charged=kinds.isdisjoint(_UNSENT))
     if isinstance(error, openai.APIError):
-        status = f"HTTP {error.status_code}" if isinstance(error, openai.APIStatusError) else type(error).__name__
+        has_status = isinstance(error, openai.APIStatusError)
+        name = f"HTTP {error.status_code}" if has_status else type(error).__name__
+        kind = "other" if not has_status else name if error.status_code in _STATUSES else "HTTP other"
         code = error_word(error.body)
-        return CallError(f"{status} ({code})" if code else status, _failure_of(error))
+        return CallError(f"{name} ({code})" if code else name, _failure_of(error), kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
-    return CallError(f"the client failed: {type(error).__name__}")
+    return CallError(f"the client failed: {type(error).__name__}", kind="the client failed")
 
 
 def _class_names(error: BaseException) -> set[str]:

@@ -1,5 +1,6 @@
 """A query with options and a deadline of its own, and an answer that comes in pieces."""
 
+import asyncio
 import math
 import time
 
@@ -10,6 +11,7 @@ from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
+from rcjax.serving.completions import _MOST_WAITING, Delivery, Piece
 
 
 def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):
@@ -93,3 +95,19 @@ def test_the_answer_of_the_last_model_comes_in_pieces():
     assert [request.get("stream") for request in server.requests] == [None, None, True]
     assert (result.text, result.answer, result.calls[-1].logprob) == ("C", "C", pytest.approx(SURE))
     assert result.usage == {"prompt_tokens": 400, "completion_tokens": 9, "total_tokens": 409}
+
+
+def test_a_first_text_after_many_empty_chunks_is_delivered():
+    delivered = []
+
+    async def deliver(piece):
+        delivered.append(piece.chunk)
+
+    async def main():
+        delivery = Delivery(deliver, Piece("large", ()))
+        for text in ["", *[""] * _MOST_WAITING, "Par", "is"]:
+            await delivery.hand_on({"choices": [{"index": 0, "delta": {"content": text}}]})
+
+    asyncio.run(main())
+    assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in delivered) == "Paris"
+    assert len(delivered) == _MOST_WAITING + 2

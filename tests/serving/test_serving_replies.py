@@ -16,7 +16,7 @@ from helpers.scripted_cascade import PRICES, ask, good, script
 
 from rcjax import read_log
 from rcjax.policy import Calibration, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, CascadeWarning
+from rcjax.serving.call_log import CallLog, CascadeWarning, call_row
 from rcjax.serving.cascade import Cascade, Result
 
 ABSURD = (10**400, 10**18, -1, -(10**400), math.nan, math.inf, 1e308, 2.5, True, None, "7", "\ud800", [], [1], {}, "")
@@ -202,3 +202,29 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch, step):
     attempts = [call.attempts for call in result.calls]  # the client asks again, unless it is to wait for years
     assert (result.answer, attempts[1], len(server.requests)) == ("B", 1, sum(attempts))
     assert all(0 <= call.seconds < 1e6 for call in result.calls)
+
+
+def withheld(reason):
+    body = completion("B")
+    body["choices"][0]["finish_reason"] = reason
+    return Response(body)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Response({"error": {"code": "slow_down"}}, status=429), "HTTP 429"),
+        (Response({}, status=777), "HTTP other"),
+        (Response({"error": {"code": "server_error"}}), "an error in place of an answer"),
+        (withheld("error"), "a failure in place of an answer"),
+        (withheld("content_filter"), "an answer that a filter held back"),
+        (Response(completion("")), "an answer without text"),
+        (Response([]), "malformed answer"),
+        (Response(completion("no letter")), "signal"),
+    ],
+)
+def test_each_failed_call_has_a_kind_of_a_short_list(reply, kind):
+    seen = []
+    ask(script(small=reply, middle=good("B", SURE)), observe=seen.append, retries=0)
+    assert (seen[0].error_kind, seen[1].error_kind) == (kind, None)
+    assert "error_kind" not in call_row(seen[0])

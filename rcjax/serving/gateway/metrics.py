@@ -9,7 +9,6 @@ figures of all. prometheus-client looks for the folder when it is imported, so t
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import AbstractContextManager, suppress
 from functools import cache
@@ -68,37 +67,6 @@ _MOST_REASONS = 40  # distinct reasons of refusals
 _OTHER = "other"
 
 _STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
-
-_NO_ERRORS = ("not judged", "passed on")  # reasons for an answer without a confidence
-
-#: Beginnings of errors of calls, whose ends may quote a server; the first that fits is the kind.
-_KINDS = (
-    *("cancelled", "timed out", "no connection", "malformed answer", "the answer breaks off"),
-    *("an answer without text", "an error in place of an answer", "the client failed"),
-    *("the check timed out", "the check gave nothing", "the check"),
-)
-
-
-def error_kind(call: Call) -> str | None:
-    """Return the kind of a call's error, from a short list; None without one.
-
-    The error itself may quote a reply: it is for the log, not for a label.
-
-    >>> from types import SimpleNamespace as Call
-    >>> error_kind(Call(text=None, error="HTTP 429 (rate_limit_exceeded)"))
-    'HTTP 429'
-    >>> error_kind(Call(text="Mars, 110% sure", error="the confidence 110% is above 1"))
-    'signal'
-    """
-    if call.error is None or call.error.startswith(_NO_ERRORS):
-        return None
-    error = call.error.removeprefix("the second question: ")
-    status = re.match(r"HTTP (\d{3})\b", error, re.ASCII)
-    if status:
-        return f"HTTP {_status(int(status[1]))}"
-    # With a reply, the error is one of its confidence.
-    other = "signal" if call.text is not None else _OTHER
-    return next((kind for kind in _KINDS if error.startswith(kind)), other)
 
 
 class Metrics:
@@ -229,9 +197,8 @@ class Metrics:
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:
                 self._figure("call_tokens", model, direction).inc(tokens)
-        kind = error_kind(call)
-        if kind is not None:
-            self._figure("call_errors", model, kind).inc()
+        if call.error_kind is not None:
+            self._figure("call_errors", model, call.error_kind).inc()
 
     def count_refusal(self, reason: str, status: int) -> None:
         """Count a request that the gateway itself answered with an error.
