@@ -228,17 +228,18 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 _DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
 
 
-def queries_per_day(*logs: str | os.PathLike[str]) -> float | None:
+def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) -> float | None:
     """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
 
     Args:
         logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
+        policy: name of the policy whose queries count; None for those of all policies.
     """
     files = dict[tuple[int, int], Path]()  # by device and inode: a file may have several names
     for log in map(Path, logs):
         for path in log.iterdir() if log.is_dir() else (log,):
             files |= dict(_with_rotated(path.absolute()))
-    times = [time for file in files.values() for time in _query_times(file)]
+    times = [time for file in files.values() for time in _query_times(file, policy)]
     days = (max(times) - min(times)) / _DAY if times else 0.0
     return (len(times) - 1) / days if days >= 1 else None
 
@@ -253,13 +254,13 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
                 yield (status.st_dev, status.st_ino), file
 
 
-def _query_times(file: Path) -> Iterator[float]:
-    """Yield the end of the first call of each query in a log, in seconds since 1970; other lines are skipped."""
+def _query_times(file: Path, policy: str | None) -> Iterator[float]:
+    """Yield the end of the first call of each query of a policy, in seconds since 1970; other lines are skipped."""
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
             row = object_in(line)
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                if row["step"] == 1:
+                if row["step"] == 1 and policy in (None, row.get("policy")):
                     yield datetime.fromisoformat(row["time"]).timestamp()
 
 
@@ -309,11 +310,11 @@ class ShadowRate:
 
 
 class ShadowShare:
-    """The share of shadow queries, updated with each query.
+    """The share of shadow queries of a policy, updated with each query.
 
     Args:
         shadow: a share, or a number in a period.
-        per_day: earlier queries a day at all workers, if known.
+        per_day: earlier queries of the policy a day at all workers, if known.
     """
 
     def __init__(self, shadow: float | ShadowRate, per_day: float | None = None) -> None:

@@ -187,7 +187,7 @@ class Cascade:
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
         self.shadow = shadow
-        self._share = _shadow_share(shadow, log)
+        self._share = _shadow_share(shadow, log, name)
         if not shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
@@ -411,10 +411,11 @@ def _confidence_of(exchange: Exchange) -> float:
     return -1.0 if exchange.call.confidence is None else exchange.call.confidence
 
 
-def _shadow_share(shadow: float | ShadowRate, log: CallLog | None) -> ShadowShare:
-    """Return the share of shadow queries, with the traffic of the log if a rate needs it."""
-    path = None if log is None else log.path
-    return ShadowShare(shadow, queries_per_day(path) if path is not None and isinstance(shadow, ShadowRate) else None)
+def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) -> ShadowShare:
+    """Return the share of shadow queries of a policy, with its traffic in the log if a rate needs it."""
+    if not isinstance(shadow, ShadowRate) or log is None or log.path is None:
+        return ShadowShare(shadow)
+    return ShadowShare(shadow, queries_per_day(log.path, policy=policy))
 
 
 def make_result(

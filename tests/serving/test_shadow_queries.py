@@ -2,13 +2,16 @@
 
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
+from helpers.gateway_samples import make_call
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.call_log import Billed, CallLog, ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.cascade import _shadow_share
 
 _DAY = 86_400.0
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -45,6 +48,20 @@ def test_what_came_before_is_known_from_the_log():
     share = ShadowShare(ShadowRate(200, "week", 2), per_day=4_000.0)
     assert share.of_next(1e9) == pytest.approx(200 / 28_000, rel=0.01)
     assert ShadowShare(0.05).of_next(1e9) == 0.05
+
+
+def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    days = [("busy", query / 40) for query in range(4_000)] + [("quiet", query * 10.0) for query in range(11)]
+    with CallLog(path) as log:
+        for policy, day in days:
+            time = datetime.fromtimestamp(1e9 + day * 86_400, UTC).isoformat()
+            log.write(make_call(time=time, billed=Billed(policy)))
+        shares = {
+            name: _shadow_share(ShadowRate(200, "week"), log, name).of_next(1e9 + 100 * 86_400)
+            for name in ("busy", "quiet", "new")
+        }
+    assert shares == {"busy": pytest.approx(200 / 280, rel=0.02), "quiet": 1.0, "new": 1.0}
 
 
 @pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
