@@ -233,9 +233,11 @@ def describe_rungs(policy: AnyPolicy) -> str:
     """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries."""
 
     def named(rung: Any) -> str:
-        for name, agreement in rung.agreements.items():
-            return f"{agreement.earlier} and {name}, and {agreement.model} where they differ"
-        return " → ".join(rung.models) + " alone" * (len(rung.models) == 1)
+        compared = [
+            f"{agreement.earlier} and {name}, and {agreement.model} where they differ"
+            for name, agreement in rung.agreements.items()
+        ]
+        return ", then ".join(compared) or " → ".join(rung.models) + " alone" * (len(rung.models) == 1)
 
     shares: dict[str, float] = {}
     for weight, rung in zip(policy.weights, policy.policies, strict=True):

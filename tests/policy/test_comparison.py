@@ -85,6 +85,10 @@ def test_rungs_are_named_with_their_shares():
     assert describe_rungs(Ladder((cheap, dear), 0.003)).startswith("small → large for 99.7 % of the queries and ")
     votes = rung(("small", "middle", "large"), 3e-5, agreements={"middle": Agreement("small", "large")})
     assert describe_rungs(votes) == "small and middle, and large where they differ"
+    twice = {"middle": Agreement("small", "large"), "large": Agreement("middle", "huge")}
+    twice = rung(("small", "middle", "large", "huge"), 3e-5, agreements=twice)
+    first, second = "small and middle, and large where they differ", "middle and large, and huge where they differ"
+    assert describe_rungs(twice) == f"{first}, then {second}"
     said = what_to_do(cheap, beside(fresh=True), MONTH)
     assert said.startswith("use small → large: on 300 fresh queries it saves $15,000 of")
     assert what_to_do(dear, beside(0.0, 0.0, 2e-4), MONTH) == "keep large alone: it costs $20,000 a month as before"
