@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -66,25 +65,23 @@ def certificates() -> Any:
     return True if create is None else create()
 
 
-#: Environment variables that OpenAI's client sends besides the key.
-_OPENAI_VARIABLES = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS")
-
-
 class DirectClient(openai.AsyncOpenAI):
-    """A client that builds a request in a tenth of the time: the address and headers are those of the first request."""
+    """An `AsyncOpenAI` that reuses the URL and headers of its first request to a path.
+
+    It builds a request in a tenth of the time.
+    """
 
     def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
-        # Other endpoints must not get OpenAI's settings; `with_options` makes a client with the first one's address.
-        names = () if base_url is None else _OPENAI_VARIABLES
-        values = {name: os.environ.pop(name) for name in names if name in os.environ}
-        try:
-            super().__init__(base_url=base_url, **settings)
-        finally:
-            os.environ.update(values)
+        super().__init__(base_url=base_url, **settings)
+        # Other endpoints must not get what the environment has for OpenAI (OPENAI_ORG_ID, OPENAI_PROJECT_ID,
+        # OPENAI_CUSTOM_HEADERS). `with_options` makes a client with the address and the settings of the first one.
+        if base_url is not None:
+            self.organization, self.project = settings.get("organization"), settings.get("project")
+            self._custom_headers = dict(settings.get("default_headers") or {})
         self._requests: dict[str, Any] = {}
 
     def _build_request(self, options: Any, **retries: Any) -> Any:
-        """Note on a request whether its reply streams."""
+        """Build a request with an extension that says whether its reply streams."""
         request = self._request(options, **retries)
         request.extensions[_STREAMS] = isinstance(options.json_data, dict) and options.json_data.get("stream") is True
         return request

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import socket
 from dataclasses import dataclass, replace
 
@@ -249,3 +250,21 @@ def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
         assert made.extensions == {**usual.extensions, openai_client._STREAMS: body.get("stream") is True}
         assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
         assert made.url.host == client.base_url.host
+
+
+def test_only_openais_endpoint_gets_what_the_environment_has_for_it(monkeypatch):
+    """And the environment stays as it is, for whoever reads it at the same time."""
+    for name, value in (("ORG_ID", "an-org"), ("PROJECT_ID", "a-project"), ("CUSTOM_HEADERS", "x-secret: yes")):
+        monkeypatch.setenv(f"OPENAI_{name}", value)
+    monkeypatch.setattr(os.environ.__class__, "pop", lambda *_: pytest.fail("the environment is changed"))
+    sent = {}
+    for address in (None, "http://127.0.0.1:9/v1"):
+        for kind in ("plain", "with options"):
+            client = openai_client.direct_client(base_url=address, key="k", timeout=1.0)
+            client = client if kind == "plain" else client.with_options(timeout=2.0, max_retries=0)
+            options = FinalRequestOptions(method="post", url="/chat/completions", json_data={})
+            sent[address, kind] = client._build_request(options).headers
+    for (address, _), headers in sent.items():
+        values = [headers.get(name) for name in ("openai-organization", "openai-project", "x-secret")]
+        assert values == (["an-org", "a-project", "yes"] if address is None else [None] * 3)
+        assert headers["accept-encoding"] == "identity"
