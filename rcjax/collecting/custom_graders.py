@@ -1,21 +1,17 @@
 """The interface of graders, and the graders that run a pattern, a function or a program of the user.
 
-Grading is blind: a grader does not see the model's name. A pattern runs in a separate process, with a time limit for
-each answer. Functions and programs return right or wrong, or a score up to the full score `most`; with `most=None`
+Grading is blind: a grader does not see the model's name. Patterns and functions run in separate processes, with a time
+limit for each answer. Functions and programs return right or wrong, or a score up to the full score `most`; with `most=None`
 only right or wrong.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import inspect
 import json
 import math
-import os
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -26,7 +22,15 @@ from rcjax._base.extras import required
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import without_rounding
-from rcjax.serving.workers import MOST, BrokeDownError, Workers, run_command, search_pattern
+from rcjax.serving.workers import (
+    MOST,
+    BrokeDownError,
+    Workers,
+    require_runnable,
+    run_check,
+    run_command,
+    search_pattern,
+)
 
 
 class GraderError(ValueError):
@@ -72,20 +76,22 @@ _PROCESS_SECONDS = 5.0  # seconds per answer
 
 
 class ProcessGrader:
-    """A grader in a separate process, which starts with the first answer.
+    """A grader in separate processes, which start with the first answer.
 
     Args:
         name: name of the grader, for messages.
+        most: largest number of processes, each of which grades one answer at a time.
     """
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
     """Libraries that the grader needs, with their extras."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most: int = 1) -> None:
         self.name = name
+        self._most = most
         self._workers: Workers | None = None
-        self._turn = asyncio.Lock()
+        self._slots = asyncio.Semaphore(most)
 
     def require(self) -> None:
         """Raise GraderError if a library is missing."""
@@ -95,19 +101,26 @@ class ProcessGrader:
         except ImportError as error:
             raise GraderError(f"{self.name}: {error}") from None
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in the process. Raises NoVerdictError if the process fails, or after five seconds."""
-        async with self._turn:
-            self._workers = self._workers or Workers(self.name, 1)
+    async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> Any:
+        """Call a function in a process. Raises NoVerdictError if the process fails or takes too long.
+
+        Args:
+            function: a function that raises nothing.
+            arguments: its arguments, which can be pickled.
+            seconds: time limit; five seconds by default.
+        """
+        seconds = _PROCESS_SECONDS if seconds is None else seconds
+        async with self._slots:
+            self._workers = self._workers or Workers(self.name, self._most)
             try:
-                return await self._workers.call(function, *arguments, seconds=_PROCESS_SECONDS)
+                return await self._workers.call(function, *arguments, seconds=seconds)
             except TimeoutError:
-                raise NoVerdictError(f"{self.name} takes more than {_PROCESS_SECONDS:g} seconds") from None
+                raise NoVerdictError(f"{self.name} takes more than {seconds:g} seconds") from None
             except BrokeDownError as error:
                 raise NoVerdictError(f"{self.name}: {error}") from None
 
     async def close(self) -> None:
-        """End the process."""
+        """End the processes."""
         if self._workers is not None:
             await asyncio.to_thread(self._workers.close)
 
@@ -141,8 +154,10 @@ class Matching(ProcessGrader):
 _PROGRAM_SECONDS = 60.0  # seconds per answer
 
 
-class Function:
+class Function(ProcessGrader):
     """A grader that calls a function of the reply and the right answers, which may be asynchronous.
+
+    It runs in processes of its own, which import the module: what it prints is discarded.
 
     Args:
         name: `python:module:function`; the module may be in the working folder.
@@ -154,28 +169,20 @@ class Function:
     needs_reference = False
 
     def __init__(self, name: str, most: float | None = 1.0) -> None:
-        _require_form(name)
-        self.name, self.most = name, most
-        _, module, function = name.split(":")
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
         try:
-            self._function: Any = getattr(importlib.import_module(module), function, None)
-        except ImportError as error:
-            raise GraderError(f"{name}: cannot be imported: {error}") from None
-        except Exception as error:  # the user's own module
-            raise GraderError(f"{name}: the module fails: {type(error).__name__}: {error}") from None
-        if not callable(self._function):
-            raise GraderError(f"{name}: the module has no function {function}: give one of a text and the answers")
+            require_runnable([ReplyCheck(name)])
+        except ValueError as error:
+            raise GraderError(str(error)) from None
+        super().__init__(name, MOST)
+        self.most = most
 
     async def grade(self, submission: Submission) -> float | None:
         """Call the function, and return True, False, a share of the full score, or None without a verdict."""
-        try:
-            verdict = self._function(submission.text, submission.question.reference)
-            verdict = await verdict if inspect.isawaitable(verdict) else verdict
-        except Exception as error:  # the user's own code
-            raise NoVerdictError(f"{self.name} failed: {type(error).__name__}: {error}") from None
-        return as_verdict(verdict, self.name, self.most)
+        arguments = json.dumps([submission.text, submission.question.reference])
+        reply = await self.call(run_check, arguments, seconds=_PROGRAM_SECONDS)
+        if "failed" in reply:
+            raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
+        return as_verdict(reply["said"], self.name, self.most)
 
 
 class Program:
@@ -194,7 +201,10 @@ class Program:
     needs_reference = False
 
     def __init__(self, name: str, most: float | None = 1.0) -> None:
-        _require_form(name)
+        try:
+            ReplyCheck(name)  # which raises for an invalid command line
+        except ValueError as error:
+            raise GraderError(str(error)) from None
         self.name = name
         self.most = most
         self._words = shlex.split(name.partition(":")[2])
@@ -219,14 +229,6 @@ class Program:
         if status:
             raise NoVerdictError(f"{self.name} has ended with status {status}")
         return as_verdict(verdict, self.name, self.most)
-
-
-def _require_form(name: str) -> None:
-    """Raise GraderError unless a name has the form `python:module:function` or `command:./program`."""
-    try:
-        ReplyCheck(name)
-    except ValueError as error:
-        raise GraderError(str(error)) from None
 
 
 def as_verdict(value: Any, name: str, most: float | None) -> float | None:

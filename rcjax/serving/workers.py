@@ -293,12 +293,12 @@ def refusal() -> str | None:
     return _LOADED.get("refusal")
 
 
-def run_check(call: str) -> dict[str, Any]:
-    """Run the check on a call, given as JSON: `{"said"}` has its verdict, `{"failed"}` the error's kind and place."""
+def run_check(arguments: str) -> dict[str, Any]:
+    """Run the check on its arguments, a list as JSON: `{"said"}` or `{"failed"}`, the error's kind and place."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
-        verdict = _LOADED["check"](json.loads(call))
+        verdict = _LOADED["check"](*json.loads(arguments))
         verdict = asyncio.run(_awaited(verdict)) if inspect.isawaitable(verdict) else verdict
     except BaseException as error:  # SystemExit included
         return {"failed": in_short(error)}
@@ -318,7 +318,7 @@ def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[st
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def _function(target: str) -> Callable[[dict[str, Any]], Any]:
+def _function(target: str) -> Callable[..., Any]:
     """Import the function of `module:function`."""
     name, _, attribute = target.partition(":")
     try:
@@ -330,7 +330,7 @@ def _function(target: str) -> Callable[[dict[str, Any]], Any]:
         raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise _RefusedError(f"the module {name} has no function {attribute}: give one of a dictionary")
+        raise _RefusedError(f"the module {name} has no function {attribute}: name one that it has")
     return function
 
 
@@ -527,7 +527,7 @@ class ReplyChecks:
     async def _run_in_worker(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         if check.name not in self._workers:
             self._workers[check.name] = Workers(check.name)
-        function, *arguments = (run_check, _as_json(document))
+        function, *arguments = (run_check, _as_json([document]))
         if check.kind == "regex":
             function, *arguments = (search_pattern, check.rest, document["answer"], ())
         reply = await self._workers[check.name].call(function, *arguments, seconds=self._seconds)
@@ -562,5 +562,5 @@ class ReplyChecks:
             await asyncio.to_thread(workers.close)
 
 
-def _as_json(value: Mapping[str, Any]) -> str:
+def _as_json(value: Any) -> str:
     return json.dumps(value, default=str)

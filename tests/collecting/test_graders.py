@@ -112,7 +112,7 @@ def test_the_default_suits_the_answers(reference, choices, name):
         (["exactly"], "'exactly' is no grader: give exact, choice, number"),
         (["exact", "number"], "one for all; for a kind of question give KIND=number"),
         (["regex:("], "no regular expression"),
-        (["python:json:nothing"], "the module has no function nothing"),
+        (["python:json:nothing"], "the module json has no function nothing"),
         (["judge:large"], "a judge is a model: give --models"),
     ],
 )
@@ -251,3 +251,24 @@ def test_no_answer_can_pose_as_the_reference():
     assert len(marks) == 2  # made of what it fences: nobody can write it beforehand
     row = attempt(forged, "Paris", messages=({"role": "user", "content": "Capital?"},))
     assert re.fullmatch(r"\w{16} Paris", rubric(row, "{fence} {reference}"))
+
+
+def test_a_function_that_takes_for_ever_holds_up_nobody(tmp_path, monkeypatch):
+    (tmp_path / "slow_grader.py").write_text(
+        "import time\n\ndef right(text, reference):\n    time.sleep(60 if text == 'slow' else 0)\n    return True\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(custom_graders, "_PROGRAM_SECONDS", 2.0)
+    name = "python:slow_grader:right"
+
+    async def both():
+        graders = make_graders([name])
+        try:
+            grade = graders.by_name[name].grade
+            return await asyncio.gather(grade(attempt("slow")), grade(attempt("quick")), return_exceptions=True)
+        finally:
+            await graders.close()
+
+    slow, quick = asyncio.run(both())
+    assert str(slow) == f"{name} takes more than 2 seconds"
+    assert quick is True
