@@ -19,22 +19,12 @@ from typing import Any
 
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.built_in_graders import (
+from rcjax.collecting.graders import (
     Ask,
-    ComparisonGrader,
-    JsonGrader,
-    Judge,
-    NumberGrader,
-    contains,
-    exact,
-    is_number,
-    right_call,
-    right_choice,
-)
-from rcjax.collecting.custom_graders import (
     Function,
     Grader,
     GraderError,
+    Judge,
     Matching,
     NoVerdictError,
     ProcessGrader,
@@ -44,6 +34,16 @@ from rcjax.collecting.custom_graders import (
 )
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, Expense, NotCoveredError, Respondent, StoppedError
+from rcjax.collecting.right_answers import (
+    ComparisonGrader,
+    JsonGrader,
+    NumberGrader,
+    contains,
+    exact,
+    is_number,
+    right_call,
+    right_choice,
+)
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import SAME_AS
 from rcjax.serving.call_log import has_failed

@@ -18,8 +18,7 @@ from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.built_in_graders import Ask
-from rcjax.collecting.custom_graders import GraderError
+from rcjax.collecting.graders import Ask, GraderError
 from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (

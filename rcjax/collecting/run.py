@@ -19,7 +19,7 @@ from typing import Any
 
 from rcjax._base.figures import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.custom_graders import UnpaidError
+from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import Manner, grade_row, score_remarks
 from rcjax.collecting.plan import Setup, estimate, judging_cost
 from rcjax.collecting.questions import Question

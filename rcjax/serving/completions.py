@@ -442,7 +442,10 @@ _MOST_WAITING = 1_000  # chunks without content that wait for the first content;
 
 @dataclass(slots=True)
 class Delivery:
-    """Holds chunks back until one has content: an answer without text is a failure, after which the next model is asked."""
+    """Holds chunks back until one has content.
+
+    An answer without text is a failure, after which the next model is asked.
+    """
 
     deliver: Deliver
     piece: Piece

@@ -15,9 +15,8 @@ from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
 from helpers.models_of_a_test import write_models, write_questions
 
-from rcjax.collecting import custom_graders, grading
-from rcjax.collecting.built_in_graders import Judge, parse_verdict
-from rcjax.collecting.custom_graders import Submission
+from rcjax.collecting import graders, grading
+from rcjax.collecting.graders import Judge, Submission, parse_verdict
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
 
@@ -132,7 +131,7 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(custom_graders, "_PROCESS_SECONDS", 0.5)
+        monkeypatch.setattr(graders, "_PROCESS_SECONDS", 0.5)
         return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

@@ -13,8 +13,7 @@ from helpers.command_line import run
 from helpers.models_of_a_test import Models
 
 import rcjax
-from rcjax.collecting.built_in_graders import Judge, parse_score, rubric
-from rcjax.collecting.custom_graders import GraderError, Submission, as_verdict
+from rcjax.collecting.graders import GraderError, Judge, Submission, as_verdict, parse_score, rubric
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
