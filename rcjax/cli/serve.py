@@ -111,8 +111,8 @@ class CallLogOptions:
         log: The call log, in JSON Lines; - for standard output.
         log_prompts: Log prompts as well.
         no_log_answers: Do not log answers.
-        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. Money
-            for a period pays for them; a budget per query does not.
+        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. They
+            count in a budget for a period, not in a budget per query.
         shadow_models: Further models for shadow queries.
     """
 
@@ -152,8 +152,8 @@ class AccessOptions:
     Args:
         key_env: Environment variable with the keys of clients.
         keys: File of clients with names and limits (`rcjax key`), keys.toml, in place of the variable.
-        open_models: Let clients without names call models of models.toml, on no policy's bill. Without a key, on this
-            machine, they may anyway.
+        open_models: Let clients of `--key-env`, or without a key, call models by name; no policy's budget counts it.
+            Always on without a key on a local address, unless `--open` is given.
         open_: Let other machines call without a key.
         allow_host: Another host name of the service; may be repeated.
     """
@@ -372,8 +372,8 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
     else:
         _print_policies(url, catalog.policies, settings.shadow)
         if settings.keys_file is not None and workers > 1:
-            limits = "at_once, and the rung that each client's own bill allows, are by worker"
-            warn(f"{limits}: money and requests a minute are of all {workers}", "note")
+            limits = "at_once and each client's rung are limits per worker"
+            warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 
 @shown

@@ -343,7 +343,7 @@ class Respondent:
         first, most = _BACKOFF
         seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
         if seconds > _LONGEST_WAIT:
-            self.stop(f"it wants to be left alone for {seconds:,.0f} seconds")
+            self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
         else:
@@ -475,7 +475,7 @@ async def call(
         except StoppedError as problem:
             exchange.error = str(problem)
         except NotCoveredError:
-            exchange.error = "the budget did not reach for another attempt"
+            exchange.error = "the budget does not cover another attempt"
         except asyncio.CancelledError:
             exchange.error = LOST
         expense.spent += Decimal(str(exchange.check_cost))

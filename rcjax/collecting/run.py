@@ -91,7 +91,7 @@ class Reservations:
         return share
 
     async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
-        """Enlarge a share by the costs of model and judge that have arrived since. Raises as `take` does."""
+        """Raise a reservation to the worst cost as known now. Raises as `take` does."""
         if asked.respondent.stopped is not None:
             await self.free(share)
             raise StoppedError(asked.respondent.stopped)

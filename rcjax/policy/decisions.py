@@ -22,7 +22,7 @@ from rcjax.policy.signals.answers import INVALID, canonical_json
 Transform = Literal["choice", "generation", "none"]
 
 
-#: Largest distance of a raw probability from a stated value at which the two are the same, rounded differently.
+#: Tolerance within which a raw probability is a stated value, rounded.
 NEAR = 5e-4
 
 #: The raw log-probability that marks an answer without a confidence: exact in single precision.

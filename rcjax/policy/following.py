@@ -41,7 +41,7 @@ MOST_TIMES = 100.0
 _OTHERS = 30  # other periods whose money is remembered: a month of days
 
 
-_JUMP = 60.0  # seconds by which a time must be earlier to be taken over: a clock set anew, or the start of an old log
+_JUMP = 60.0  # seconds: a time this much before the last one is a clock set back, and is accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,8 +110,8 @@ class AnyPolicy:
 
         With the query's id, retries and other machines draw the same rung: the rung above the position if
         `draw_lot("rung", query)`, a hash of the id, is below the position's fractional part, else the rung below.
-        Without an id, the rung is drawn at random. `rcjax serve` draws by the id with a secret that each start makes
-        anew, so that its replicas and restarts draw apart.
+        Without an id, the rung is drawn at random. `rcjax serve` mixes a new secret into the id at each start, so
+        replicas and restarts draw independently.
 
         Args:
             query: id of the query.

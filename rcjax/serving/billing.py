@@ -76,7 +76,7 @@ class Billing:
         self._fixed = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()
         self._totals = self._open_totals(None if log is None else log.path, ledger)
-        self._warned_spent = self._warned_dear = -math.inf
+        self._warned_spent = self._warned_expensive = -math.inf
         self._reserved: dict[object, float] = {}
         self._successor: Billing | None = None  # of a policy that has been read anew
         self._clients: dict[str, Bill] = {}  # bills by the client's name
@@ -136,8 +136,8 @@ class Billing:
     ) -> Iterator[Option]:
         """Yield the first option that the money covers, and put aside its cost until the request has ended.
 
-        With a budget per query, nothing is put aside: the cheapest option answers after the balance, or the client's
-        own, has left nothing to aim at, else the first.
+        With a budget per query, reserve nothing: yield the first option while the bill (a named client's own) aims
+        above $0, else the cheapest.
 
         Args:
             options: rungs or models that may answer, the cheapest last, which answers if the money is spent.
@@ -185,24 +185,24 @@ class Billing:
                 self._clients[client] = own.pay(cost, expected)
             self.bill = self.bill.pay(cost, expected, time.time())
             self._record(cost, 1)
-            self._pass_on(cost)
+            self._forward_cost(cost)
             rung = expected or max(self._costs, default=0.0)
             if 0 < MOST_TIMES * rung < cost:
-                self._warn_dear(cost, rung)
+                self._warn_expensive(cost, rung)
 
-    def _pass_on(self, cost: float) -> None:
-        """Add a cost to the balance that continues this one; what is in totals reaches it by these."""
+    def _forward_cost(self, cost: float) -> None:
+        """Forward a late cost to the bill that replaced this one. Shared totals need no forwarding."""
         after = self._successor
         if after is None or self._totals is not None:
             return
         if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
             after.bill = after.bill.spend(cost, time.time())
-            after._pass_on(cost)
+            after._forward_cost(cost)
 
-    def _warn_dear(self, cost: float, rung: float) -> None:
+    def _warn_expensive(self, cost: float, rung: float) -> None:
         """Warn of an answer that costs many times its rung, at most once a minute."""
-        if time.monotonic() - self._warned_dear > _WARNED_EVERY:
-            self._warned_dear = time.monotonic()
+        if time.monotonic() - self._warned_expensive > _WARNED_EVERY:
+            self._warned_expensive = time.monotonic()
             problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
             warnings.warn(f"policy {self.billed.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
@@ -302,8 +302,8 @@ class Billing:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
         The spending of a period is in the totals already, if it is shared; those of a file are taken over, with the
-        payments that are not written yet. Requests that began with the replaced bill go on: both share what is put
-        aside for them, and a balance learns what they cost.
+        payments that are not written yet. Requests in progress keep the old bill: both bills share one dict of
+        reservations, and late costs are forwarded.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self

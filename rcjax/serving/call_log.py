@@ -33,8 +33,10 @@ from rcjax.policy.policy import AnyPolicy
 #: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
-#: Fields of a call that a line omits if they are empty, and fields that a line never has, or has under another name.
+#: Fields of a call that a line omits if they are empty.
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
+
+#: Fields of a call that a line never has, or has under another name.
 _APART = ("text", "confidence", "added", "billed", "error_kind")
 
 VERSION = 1  # version of the lines of a call log

@@ -131,11 +131,12 @@ class Cascade:
             needed, and another is refused. For a `rcjax.policy.signals.ReplyCheck` that runs code, the record has the
             name alone: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
-        ledger: the spending of other replicas, in place of that file; the caller closes it.
+        ledger: store of the replicas' spending. Without it, `LOG.totals` beside the log. The caller closes it.
         name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
-            The signal's options override these, and these override the options that the policy records. A
-            second question has the signal's options, and `extra_body`, `extra_headers` and `extra_query` of these.
+            Precedence, highest first: the signal's options, as `models` may set them; the options of `ask`; those of
+            `models`; these; those that the policy records. A second question has the signal's options, and
+            `extra_body`, `extra_headers` and `extra_query` of these.
         models: settings of single models: their names at the endpoint, options that override all others, and prices
             per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
             policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,

@@ -218,9 +218,10 @@ _END = "[DONE]"
 
 
 async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
-    """Yield the data of events, None for invalid JSON. An event has one line as a rule, or several up to an empty one.
+    """Yield the data of events, None for invalid JSON.
 
-    An event named "error" becomes an object with an error; an event without data, or with null, is skipped.
+    Each `data:` line is an event; lines that do not parse are joined up to the next empty line. An event named "error"
+    becomes an object with an error; an event without data, or with null, is skipped.
     """
     waiting: list[str] = []
     name = ""

@@ -44,9 +44,9 @@ class AsInLog:
 
 
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
-    """Return the signal of votes whose answers are asked for one by one; None for a record of another signal.
+    """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
-    It is None, too, if keys of answers voted, as only the user's own function makes these.
+    None also if the keys of answers voted: only the user's own function makes keys.
 
     Args:
         record: the policy's record of the model's signal and options.
@@ -144,38 +144,51 @@ class Endpoint:
     def call_fields(
         self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
     ) -> dict[str, Any]:
-        """Compute the tokens and the cost of a call, as fields of `Call`.
-
-        Uncounted tokens are estimated: one for four bytes of requests and replies, at the model's price. If a reply
-        came, the cost is at least the log's mean. With n votes, the mean cost is scaled by the share of replies that
-        arrived. An answer that was cut off is charged for the time that the model worked, or for a mean answer at
-        least.
+        """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
 
         Args:
             usage: the usage of the call.
             seconds: seconds that the call took.
-            pace: the pace of the model's answers; None estimates an answer that was cut off by its bytes alone.
+            pace: the pace of the model's answers; None estimates an interrupted answer by its bytes alone.
             most: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price)
-        missing = usage.replies - usage.counted
-        cost = 0.0 if money is None else float(money)
-        is_complete = not missing and not usage.unanswered_read
+        is_complete = usage.replies == usage.counted and not usage.unanswered_read
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
-        unfinished = usage.unfinished if estimated and pace is not None else 0
+        cost = 0.0 if money is None else float(money)
         if estimated and self.price is not None:
-            sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
-            read, written = (-(-size // _BYTES) for size in sizes)
-            if pace is not None and (usage.unanswered_read or usage.broken):
-                worked = max(seconds * pace.rate * self.samples, unfinished * pace.written)
-                written = max(written, int(worked if most is None else min(worked, max(usage.attempts, 1) * most)))
+            read, written = _uncounted_tokens(usage)
+            if pace is not None:
+                written = max(written, self._interrupted_tokens(usage, seconds, pace, most))
             cost += float(self.price.money(Tokens(read, written)))
-        if estimated and self.mean is not None and (missing or unfinished or self.price is None):
-            lost = unfinished if pace is not None else 0 if usage.replies else self.samples
-            cost = max(cost, self.mean * max(lost, min(self.samples, usage.replies)) / self.samples)
+        if estimated:
+            cost = max(cost, self._least_cost(usage, has_pace=pace is not None))
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
+
+    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, most: int | None) -> int:
+        """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
+        if not usage.unanswered_read and not usage.broken:
+            return 0
+        worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
+        return int(worked if most is None else min(worked, max(usage.attempts, 1) * most))
+
+    def _least_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
+        """Return the least cost of a call: the log's mean, times the share of its n votes that came or broke off."""
+        unfinished = usage.unfinished if has_pace else 0
+        is_counted = usage.replies == usage.counted and not unfinished
+        if self.mean is None or (is_counted and self.price is not None):
+            return 0.0
+        lost = unfinished if has_pace else 0 if usage.replies else self.samples
+        return self.mean * max(lost, min(self.samples, usage.replies)) / self.samples
+
+
+def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
+    """Estimate the tokens (read, written) that no reply counts: one for four bytes."""
+    sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
+    read, written = (-(-size // _BYTES) for size in sizes)
+    return read, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +261,7 @@ def _signals(
     unknown = [model for model, one in signals.items() if one is None]
     names = [str(records.get(model, {}).get("signal")) for model in unknown]
     if unknown:
-        by_code = f"was tuned on {names[0]}, which no file of a policy starts by itself"
+        by_code = f"was tuned on {names[0]}, which runs code, so the policy file alone may not start it"
         reason = by_code if "None" not in names else "does not say what its log was made with"
         advice = 'give it, by signal= or in models.toml, such as signal = "choice", or "verification" for texts'
         raise ValueError(f"signal of {', '.join(unknown)}: the policy {reason}: {advice}")

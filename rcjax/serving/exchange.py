@@ -145,10 +145,13 @@ class Exchange:
             options = endpoint.options_for(self.question.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
+        second = None
         with _failures():
             question = signal.follow_up(messages, reply)
-            request = None if question is None else (list(question[0]), {**question[1], **endpoint.routing})
-        second = None if request is None else read_reply(await send(endpoint, *request, self.usage))
+        if question is not None:
+            with _failures():
+                asked, options = list(question[0]), {**question[1], **endpoint.routing}
+            second = read_reply(await send(endpoint, asked, options, self.usage))
         with _failures():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):

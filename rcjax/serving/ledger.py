@@ -176,10 +176,10 @@ class FileTotals:
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
-        self._turn = threading.Lock()  # of threads: the older total of one must not replace the newer of another
+        self._turn = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
         self._looked_at = self._synced_at = -math.inf
         self.is_unknown = False
-        """Whether the file cannot be read or written, or its lock be had for a minute."""
+        """Whether the file is unreadable or unwritable, or has been locked for a minute."""
 
     def start(self) -> None:
         """Read the file, and wait a moment for its lock."""
@@ -460,7 +460,9 @@ class Ledger:
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        self._known = threading.Lock()  # of the totals; never held while the store is waited for, as requests take it
+        self._known = (
+            threading.Lock()
+        )  # guards `_totals`; not held during I/O, since requests take it on the event loop
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""

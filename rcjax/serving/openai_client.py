@@ -190,12 +190,12 @@ async def _limit_response(response: Any) -> None:
     response.stream = LimitedStream(response, most, seconds)
 
 
-class Turns:
-    """Resumes tasks in the order of their arrival, a few at a time.
+class FairQueue:
+    """A fair queue: on every `every`-th iteration of the event loop, resumes `number` waiting tasks, first come first.
 
     Args:
         number: tasks that are resumed at a time.
-        every: turns of the event loop from one time to the next.
+        every: iterations of the event loop from one time to the next.
     """
 
     def __init__(self, number: int = 1, every: int = 1) -> None:
@@ -228,14 +228,14 @@ class Turns:
 #: a new request one or two.
 TURNS = {"pieces": (1, 3), "requests": (4, 1)}
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Turns]] = WeakKeyDictionary()
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
 
 
-def turns_of(kind: str) -> Turns:
-    """Return the turns of a kind of work on the running event loop."""
+def turns_of(kind: str) -> FairQueue:
+    """Return the queue of a kind of work on the running event loop."""
     loop = asyncio.get_running_loop()
     if (kinds := _TURNS.get(loop)) is None:
-        kinds = _TURNS[loop] = {name: Turns(*settings) for name, settings in TURNS.items()}
+        kinds = _TURNS[loop] = {name: FairQueue(*settings) for name, settings in TURNS.items()}
     return kinds[kind]
 
 

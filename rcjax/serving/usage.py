@@ -20,8 +20,10 @@ _MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something el
 _LARGEST_SUMMAND = 10**12  # a figure of a reply that is added to those of others
 
 #: Tokens of a prompt beyond its bytes, as a server adds its own, or of an answer beyond its limit, as some servers do
-#: not count hidden reasoning; and the tokens of an answer without a limit.
-_ADDED, _UNLIMITED = 16_384, 1_000_000
+#: not count hidden reasoning.
+_ADDED = 16_384
+
+_UNLIMITED = 1_000_000  # tokens of an answer without a limit
 
 _HIGHEST_COST = 1000.0  # money for one reply
 

@@ -167,8 +167,10 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     ]
     assert not told.out
     announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
-    what = "at_once, and the rung that each client's own bill allows, are by worker"
-    assert f"{what}: money and requests a minute are of all 2" in " ".join(capsys.readouterr().err.split())
+    what = "at_once and each client's rung are limits per worker"
+    assert f"{what}; money and requests a minute are limits of the whole service" in " ".join(
+        capsys.readouterr().err.split()
+    )
     announce(replace(settings, stops_at_budget=True), False, 1, "http://127.0.0.1:8080", catalog)
     assert "--stop-at-budget stops nothing: no policy here" in " ".join(capsys.readouterr().err.split())
     announce(settings, True, 1, "http://127.0.0.1:8080", catalog)

@@ -83,7 +83,7 @@ def test_a_model_that_is_down_does_not_delay_the_others(place):
         (Response({"error": {"code": "invalid_api_key"}}, 401), "is its key right?"),
         (Response({"error": {"code": "model_not_found"}}, 404), "is its name right?"),
         (Response({"error": {"code": "insufficient_quota"}}, 429), "out of credit"),
-        (Response({}, 429, {"retry-after": "7200"}), "left alone for 7,200 seconds"),
+        (Response({}, 429, {"retry-after": "7200"}), "asks for a back-off of 7,200 seconds"),
     ],
 )
 def test_a_model_that_will_not_answer_is_not_asked_again(response, says, place):

@@ -100,7 +100,10 @@ class ReplyCheck(OneReply):
 
     @property
     def runs_code(self) -> bool:
-        """Whether it runs the user's code. A policy file must not name such a check; the user does, at the start."""
+        """Whether it runs the user's code.
+
+        Such a check is never started from a policy file: the user names it in `models.toml` or `signal=`.
+        """
         return self.kind in ("python", "command")
 
     @property

@@ -40,7 +40,7 @@ from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""
 
-#: Options that decide the cost of an answer: the operator's hold if `models.toml` or the policy has them.
+#: Options that change the price of an answer: clients cannot replace them once `models.toml` or the policy sets them.
 _OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
 
 #: Options of a model that no client may replace.
@@ -391,9 +391,9 @@ class CatalogMaker:
         return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
-        """Make a model's endpoint for answers that are not judged: the client chooses their options.
+        """Make a model's endpoint for unjudged answers.
 
-        Options of the file, such as `max_tokens = 1`, hold for judged answers only, except the operator's options.
+        Of the file's options only `extra_*` and `_OPERATOR_OPTIONS` apply to them; the client chooses the rest.
 
         Args:
             model: the model, as the file has it.

@@ -230,16 +230,16 @@ class ChatRequest:
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
 
-        In a judged request, fields that could keep it from being judged have harmless values, and are left out; fields
-        in `checked` are kept.
+        With `judged`, leave out `n`, the log-probability fields that the client did not ask for, and the fields of
+        `_UNJUDGED` that are not in `checked`; their values are defaults.
 
         >>> chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
         if judged:
-            usual = ("n", "logprobs", "top_logprobs", *_UNJUDGED) if not self.logprobs else ("n", *_UNJUDGED)
-            fields = {name: value for name, value in fields.items() if name not in usual or name in checked}
+            dropped = ("n", *_UNJUDGED) if self.logprobs else ("n", "logprobs", "top_logprobs", *_UNJUDGED)
+            fields = {name: value for name, value in fields.items() if name not in dropped or name in checked}
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})
@@ -452,8 +452,8 @@ class _RequestBytes:
 class Intake:
     """The requests that a worker reads or works on.
 
-    Arriving bodies have places of their own. If they are too many, or their bytes too many, the client with most of
-    them loses its oldest one: a client that sends a byte now and then keeps nobody out.
+    Bodies still arriving have their own limit. Beyond it, the oldest body of the client with the most is dropped, so
+    slow senders block nobody.
     """
 
     def __init__(self, limits: RequestLimits) -> None:

@@ -59,7 +59,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
     "ledger_waiting": ("Payments that the ledger is not told of yet", (), "livesum"),
-    "period_left": ("Money left of that for this period; 0 or below: all is spent", ("policy",), "livemostrecent"),
+    "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
 }
 
 _MOST_REASONS = 40  # distinct reasons of refusals

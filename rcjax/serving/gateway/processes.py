@@ -1,7 +1,7 @@
 """Running the service on Uvicorn: the socket, one process or several workers, signals.
 
-Uvicorn itself waits for ever for the rest of a slow head, and at its end closes connections on which a request may be
-on its way; `Connection` prevents both. Its parser is h11, which takes a tenth of a millisecond more than httptools: it
+Uvicorn has no time limit for request heads. On shutdown it closes idle connections at once, though a request may be in
+flight. `Connection` mends both. Its parser is h11, which takes a tenth of a millisecond more than httptools: it
 limits the size of heads, and loses no body after an offer of HTTP/2, as by `curl --http2`.
 """
 

@@ -176,7 +176,7 @@ def _messages(data: _Fields) -> list[dict[str, Any]]:
     for where, item in _objects(data, "input"):
         _add_item(messages, item, f"{where}.")
     if not messages:
-        raise invalid_field("input", "must have a message: what a model thought is none")
+        raise invalid_field("input", "must contain a message; reasoning items alone are not enough")
     return messages
 
 
@@ -198,7 +198,8 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         messages.append({"role": "tool", "tool_call_id": call, "content": content})
     elif kind != "reasoning":  # the reasoning of earlier answers is not sent again
         known = "message, function_call, function_call_output or reasoning"
-        raise _unsupported(f"{within}type", f"must be {known}: others need what is kept elsewhere")
+        advice = "item references need stored responses, which this service does not keep"
+        raise _unsupported(f"{within}type", f"must be {known}: {advice}")
 
 
 _MARK = "prompt_cache_breakpoint"

@@ -186,7 +186,8 @@ class Gateway:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
             if not self._is_unshared:
-                _LOGGER.error("what clients spend is not kept, and forgotten at the end: %s", describe_problem(problem))
+                news = "clients' spending cannot be saved and is lost at the next stop"
+                _LOGGER.error("%s: %s", news, describe_problem(problem))
             self._is_unshared = True
         else:
             self._is_unshared = False
@@ -197,7 +198,7 @@ class Gateway:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
             await self._try_step(self._take_up_files, "new files are not taken up")
-            await self._try_step(self._follow_spending, "what others spend is not followed")
+            await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
         """Run a step of the watch, which no error may end: it is logged, once until the step works again."""

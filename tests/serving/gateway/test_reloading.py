@@ -136,7 +136,7 @@ def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch
     with gateway(alone("small"), answers) as service:
         with monkeypatch.context() as broken:
             broken.setattr(Billing, "catch_up", failing(Billing.catch_up))
-            assert line() == "what others spend is not followed: boom"
+            assert line() == "the spending of other workers cannot be read: boom"
             alone("large").save(service.folder / "policy.json")
             assert line().endswith(" from now on: large")
         with monkeypatch.context() as broken:

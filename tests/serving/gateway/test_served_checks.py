@@ -66,7 +66,7 @@ def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place):
 
 def test_no_file_of_a_policy_starts_what_it_likes(place):
     policy = recorded(ReplyCheck("command:touch started"))
-    with pytest.raises(ValueError, match="tuned on command:touch started, which no file of a policy starts"):
+    with pytest.raises(ValueError, match="tuned on command:touch started, which runs code, so the policy file"):
         Cascade(policy, AsyncOpenAI(api_key="x"))
     assert not (place / "started").exists()
 

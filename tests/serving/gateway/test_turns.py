@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks.gateway.streams import measure
 from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
-from rcjax.serving.openai_client import TURNS, Turns
+from rcjax.serving.openai_client import TURNS, FairQueue
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
     """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
     (at_once, every), taken = TURNS["pieces"], []
-    turns = Turns(at_once, every)
+    turns = FairQueue(at_once, every)
 
     async def stream(name, pieces):
         for _ in range(pieces):
@@ -40,7 +40,7 @@ def test_streams_take_turns_and_the_loop_turns_between_them():
 
 def test_no_more_tasks_go_on_in_a_turn_of_the_loop_than_may():
     """In the order in which they came; whoever has left takes nobody's turn."""
-    turns, gone = Turns(4), []
+    turns, gone = FairQueue(4), []
 
     async def begin(number):
         await turns.take()
