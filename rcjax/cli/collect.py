@@ -36,7 +36,7 @@ from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Na
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Abilities, Asked, Plan, Setup
+    from rcjax.collecting.plan import Asked, Capabilities, Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -279,7 +279,7 @@ def _probe(plan: Plan, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _wrong_signal(plan: Plan, one: Abilities) -> str | None:
+def _wrong_signal(plan: Plan, one: Capabilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
     from rcjax.policy.signals.records import is_check
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from rcjax.collecting.answer_file import AnswerFile, ShadowCalls
-    from rcjax.collecting.grading import Manner, Regrading
+    from rcjax.collecting.grading import GradingOptions, Regrading
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
     from rcjax.logs.log import Log
@@ -341,33 +341,33 @@ def grade(
     import asyncio  # slow to import
 
     from rcjax.collecting.answer_file import AnswerFile
-    from rcjax.collecting.grading import Manner
+    from rcjax.collecting.grading import GradingOptions
 
     require_plausible_models(models, really)
-    plan = _plan_of(grading, models, budget, is_whole=verdicts.reference is not None)
+    plan = _plan_of(grading, models, budget, is_binary=verdicts.reference is not None)
     with closing(AnswerFile(target)) as file:
         if shadow is not None:
             shadow.write(file)  # adds the calls that the file does not hold yet
         by_id = _questions_of(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
         far = HowFar()
-        manner = Manner(column, again, verdicts.reference, calls, watch=far.note)
+        options = GradingOptions(column, again, verdicts.reference, calls, watch=far.note)
         with busy("grading", how_far=far), terminable():
-            regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, manner))
+            regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
         document |= {} if shadow is None else {"left_out": shadow.left_out}
         conclude(document, partial(_show_grading, document, file.path), as_json=json_, problem=regraded.problem)
 
 
-def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_whole: bool) -> Plan:
-    """Return the plan of a run that asks no model; `is_whole` says that a verdict is right or wrong, and no score."""
+def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_binary: bool) -> Plan:
+    """Return the plan of a run that asks no model; `is_binary` says that a verdict is right or wrong, and no score."""
     from rcjax.collecting.plan import Plan
     from rcjax.serving.models_file import read_models
 
     settings = {} if models is None else read_models(models)
     money = None if budget is None else Decimal(str(budget))
-    scale = {"score_max": grading.score_max, "whole": is_whole}
+    scale = {"score_max": grading.score_max, "binary": is_binary}
     return Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
 
 
@@ -419,7 +419,7 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
 
 
 async def _grade(
-    plan: Plan, file: AnswerFile, questions: Mapping[str, Question], manner: Manner
+    plan: Plan, file: AnswerFile, questions: Mapping[str, Question], options: GradingOptions
 ) -> tuple[Regrading, float, list[str]]:
     """Return (the changes, money spent on judges, remarks on them)."""
     from rcjax.collecting.grading import regrade
@@ -427,7 +427,7 @@ async def _grade(
 
     async with aclosing(Setup(plan)) as setup:
         setup.graders.require(questions.values())
-        regraded = await regrade(file, questions, setup.graders, setup.budget, manner)
+        regraded = await regrade(file, questions, setup.graders, setup.budget, options)
         return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
 
 

@@ -25,7 +25,7 @@ from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
 from rcjax.policy.signals.records import without_rounding
 from rcjax.serving.workers import (
-    MOST,
+    MAX_PROCESSES,
     BrokeDownError,
     Workers,
     require_runnable,
@@ -175,7 +175,7 @@ class Function(ProcessGrader):
             require_runnable([ReplyCheck(name)])
         except ValueError as error:
             raise GraderError(str(error)) from None
-        super().__init__(name, MOST)
+        super().__init__(name, MAX_PROCESSES)
         self.most = most
 
     async def grade(self, submission: Submission) -> float | None:
@@ -210,7 +210,7 @@ class Program:
         self.name = name
         self.most = most
         self._words = shlex.split(name.partition(":")[2])
-        self._slots = asyncio.Semaphore(MOST)
+        self._slots = asyncio.Semaphore(MAX_PROCESSES)
 
     async def grade(self, submission: Submission) -> float | None:
         """Run the program, and return its verdict."""

@@ -161,7 +161,7 @@ def make_graders(
     ask: Callable[[str], Ask] | None = None,
     template: str | None = None,
     score_max: float | None = None,
-    whole: bool = False,
+    binary: bool = False,
 ) -> Graders:
     """Make the graders that a command names.
 
@@ -171,7 +171,7 @@ def make_graders(
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
-        whole: whether functions and programs, too, must say right or wrong.
+        binary: whether functions and programs, too, must say right or wrong.
 
     Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
@@ -181,7 +181,7 @@ def make_graders(
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
         return Judge(ask(model), template, score_max)
 
-    most = None if whole else score_max or 1.0
+    most = None if binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
     by_name["call"] = ComparisonGrader(right_call)
@@ -261,7 +261,7 @@ def judge_by(respondent: Respondent) -> Ask:
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
             expense, usage = _EXPENSE.get(), CallUsage()
-            async with respondent.one_at_first(expense.budget):
+            async with respondent.serialise_until_priced(expense.budget):
                 sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
                 return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
@@ -297,19 +297,19 @@ async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class GradingOptions:
     """Options of grading."""
 
     into: str = "correct"
     """Column of the verdicts; a judge's column leaves the labels in `correct` unchanged."""
-    again: bool = False
+    regrade: bool = False
     """Also grade answers with a verdict of the same grader by the same right answer."""
-    against: str | None = None
+    reference_model: str | None = None
     """Name of the model whose answers count as right (`questions_against`); its own answers are not graded, nor are
     queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
-    aside: Decimal = Decimal(0)
+    reserved: Decimal = Decimal(0)
     """Money reserved for the judge of one answer."""
     watch: Callable[[int, int], object] = lambda done, whole: None
     """Progress callback: number of answers processed, and of all."""
@@ -327,11 +327,16 @@ class Manner:
         author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
         columns = {"reference": right or row.get("reference"), self.into: verdict}
         columns |= {author: None if verdict is None else grader}
-        return columns if self.against is None else columns | {SAME_AS: self.against}
+        return columns if self.reference_model is None else columns | {SAME_AS: self.reference_model}
 
 
 async def grade_row(
-    file: AnswerFile, row: Mapping[str, Any], question: Question, graders: Graders, budget: Budget, manner: Manner
+    file: AnswerFile,
+    row: Mapping[str, Any],
+    question: Question,
+    graders: Graders,
+    budget: Budget,
+    options: GradingOptions,
 ) -> GraderError | None:
     """Grade the answer of a row, and write the row again with verdict and cost if that changes it.
 
@@ -341,19 +346,19 @@ async def grade_row(
         question: question of the row.
         graders: graders of the run.
         budget: budget that pays for judges.
-        manner: options of grading.
+        options: options of grading.
 
     Returns:
         An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
     """
     name, placed = f"{row['call']}/judge", {**row}
-    async with budget.expense(partial(file.begin, name, row["query"], row["model"]), manner.aside) as expense:
-        if manner.aside:
-            expense.note(manner.aside)
+    async with budget.expense(partial(file.begin, name, row["query"], row["model"]), options.reserved) as expense:
+        if options.reserved:
+            expense.note(options.reserved)
         token = _EXPENSE.set(expense)
         try:
             verdict = await _verdict(row, question, graders)
-            placed |= manner.columns(row, question, verdict, graders.named(question))
+            placed |= options.columns(row, question, verdict, graders.named(question))
         except GraderError as problem:
             return problem
         finally:  # an interrupted call may be charged, too
@@ -390,7 +395,7 @@ async def regrade(
     questions: Mapping[str, Question],
     graders: Graders,
     budget: Budget,
-    manner: Manner,
+    options: GradingOptions,
 ) -> Regrading:
     """Grade the answers of a file.
 
@@ -399,28 +404,28 @@ async def regrade(
         questions: questions by id, if their file is known; others are reconstructed from the rows.
         graders: graders of the answers.
         budget: budget that pays for judges.
-        manner: options of grading.
+        options: options of grading.
 
     If a grader stops working, the verdicts until then are kept. Raises OSError if the file cannot be written.
     """
     problems: list[GraderError] = []
     judged = [row for row in file.answers.rows.values() if not has_failed(row)]
-    if manner.against is not None:
-        judged = [row for row in judged if row["model"] != manner.against and row["query"] in questions]
-    if manner.calls is not None:
-        judged = [row for row in judged if row["call"] in manner.calls]
+    if options.reference_model is not None:
+        judged = [row for row in judged if row["model"] != options.reference_model and row["query"] in questions]
+    if options.calls is not None:
+        judged = [row for row in judged if row["call"] in options.calls]
     waiting = enumerate(judged)
 
     async def work() -> None:
         for number, row in waiting:
             if problems:
                 return
-            manner.watch(number, len(judged))
+            options.watch(number, len(judged))
             question = questions.get(row["query"]) or question_of(row)
-            verdict = row.get(manner.into)
-            is_current = row == {**row, **manner.columns(row, question, verdict, graders.named(question))}
-            if verdict is None or not is_current or manner.again:
-                problem = await grade_row(file, row, question, graders, budget, manner)
+            verdict = row.get(options.into)
+            is_current = row == {**row, **options.columns(row, question, verdict, graders.named(question))}
+            if verdict is None or not is_current or options.regrade:
+                problem = await grade_row(file, row, question, graders, budget, options)
                 problems.extend([] if problem is None else [problem])
 
     tasks = [asyncio.ensure_future(work()) for _ in range(_AT_ONCE)]
@@ -435,7 +440,7 @@ async def regrade(
         raise
     file.tidy()
     now = [file.answers.rows[row["call"]] for row in judged]
-    return _regrading(judged, now, manner.into, next(iter(problems), None))
+    return _regrading(judged, now, options.into, next(iter(problems), None))
 
 
 def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:

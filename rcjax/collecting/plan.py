@@ -28,11 +28,11 @@ from rcjax.collecting.respondent import (
     NotCoveredError,
     Respondent,
     StoppedError,
+    max_costs,
     most_input_tokens,
     most_output_tokens,
     second_options,
     usual_input_tokens,
-    worst_of,
 )
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
@@ -60,7 +60,7 @@ _ATTEMPTS = 2  # at a probe, since the run waits for it
 
 
 @dataclass(frozen=True, slots=True)
-class Abilities:
+class Capabilities:
     """Features that a model supports, according to a probe."""
 
     model: str
@@ -92,18 +92,18 @@ class Abilities:
         return (*by_tokens, *votes, "stated", *(("mean",) if self.logprobs else ()))
 
 
-def default_signal(abilities: Abilities, with_choices: bool) -> str:
+def default_signal(capabilities: Capabilities, with_choices: bool) -> str:
     """Return the signal of a model for which none was chosen.
 
-    >>> default_signal(Abilities("small", logprobs=True, top=5), True), default_signal(Abilities("small"), True)
+    >>> default_signal(Capabilities("small", logprobs=True, top=5), True), default_signal(Capabilities("small"), True)
     ('choice', 'stated')
     """
-    if abilities.top > 1:
+    if capabilities.top > 1:
         return "choice" if with_choices else "verification"
     return "stated"
 
 
-async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallUsage, expense: Expense) -> Abilities:
+async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallUsage, expense: Expense) -> Capabilities:
     """Find out what a model supports; a failure of its server is part of the result.
 
     Args:
@@ -129,9 +129,9 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
             break
     name, cost = respondent.settings.name, float(expense.spent)
     if reply is None:
-        return Abilities(name, error=problem, cost=cost)
+        return Capabilities(name, error=problem, cost=cost)
     tokens = reply.tokens or ()
-    return Abilities(
+    return Capabilities(
         name,
         logprobs=bool(tokens),
         top=max((len(token.top) for token in tokens), default=0),
@@ -172,7 +172,7 @@ class Plan:
     """Number of answers of a model to each question, unless its settings say otherwise."""
     score_max: float | None = None
     """Full score of graders; None if judges say right or wrong and other scores go up to 1."""
-    whole: bool = False
+    binary: bool = False
     """Graders must say right or wrong: whether answers are the same."""
 
 
@@ -186,7 +186,7 @@ class Setup:
         self.plan, self.budget = plan, Budget(plan.budget)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
-        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.whole)
+        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.binary)
         self.checks = ReplyChecks(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
 
@@ -254,10 +254,10 @@ def _require_options(name: str, options: Mapping[str, Any]) -> None:
             raise ValueError(f"model {name}: options: {limit} must be a whole number, 1 or more")
 
 
-async def probe_all(plan: Plan) -> list[Abilities]:
+async def probe_all(plan: Plan) -> list[Capabilities]:
     """Probe all models of a plan."""
 
-    async def ask(name: str, respondent: Respondent) -> Abilities:
+    async def ask(name: str, respondent: Respondent) -> Capabilities:
         async with setup.budget.expense(lambda most: None) as expense:
             return await probe(respondent, setup.options(name, ()), CallUsage(), expense)
 
@@ -268,7 +268,7 @@ async def probe_all(plan: Plan) -> list[Abilities]:
 def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
     """Return the presumed request settings of each model, for a forecast: models without a known signal are presumed
     to give log-probabilities."""
-    usual = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
+    usual = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
     known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
     return [_with_settings(setup, name, signal, questions, answers) for name, signal in known.items()]
 
@@ -342,19 +342,19 @@ async def _suited(setup: Setup, model: str, questions: Sequence[Question], file:
     usage = CallUsage()
     async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
-            abilities = await probe(respondent, setup.options(model, questions), usage, expense)
+            capabilities = await probe(respondent, setup.options(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
-            signal = default_signal(Abilities("", logprobs=True, top=20), _with_choices(questions))
+            signal = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
             return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
     more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE}
     file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **more})
-    signal = default_signal(abilities, _with_choices(questions))
-    if abilities.error is not None:
-        respondent.stop(abilities.error)
-        return signal, f"does not answer: {abilities.error}"
-    gives = "gives log-probabilities" if abilities.top > 1 else abilities.unusable or "gives no log-probabilities"
+    signal = default_signal(capabilities, _with_choices(questions))
+    if capabilities.error is not None:
+        respondent.stop(capabilities.error)
+        return signal, f"does not answer: {capabilities.error}"
+    gives = "gives log-probabilities" if capabilities.top > 1 else capabilities.unusable or "gives no log-probabilities"
     votes = "; --samples 5 has the share of five answers that agree, and costs five" if signal == "stated" else ""
     return signal, f"{gives}: signal {signal}{votes}"
 
@@ -399,7 +399,7 @@ def estimate(
         judge: returns the model that judges answers to a question, or None.
     """
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
-    most = sum((sum(worst_of(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
+    most = sum((sum(max_costs(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
     usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
     observed = _observed(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})

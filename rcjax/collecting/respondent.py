@@ -69,14 +69,16 @@ class Budget:
             self._changed.notify_all()
 
     @asynccontextmanager
-    async def expense(self, note: Callable[[Decimal], object], aside: Decimal = Decimal(0)) -> AsyncIterator[Expense]:
+    async def expense(
+        self, note: Callable[[Decimal], object], reserved: Decimal = Decimal(0)
+    ) -> AsyncIterator[Expense]:
         """Open the expense of a call; however the call ends, its cost is spent and the rest released.
 
         Args:
             note: records the largest cost of the call before it is incurred.
-            aside: money already reserved for the call.
+            reserved: money already reserved for the call.
         """
-        expense = Expense(self, note, aside)
+        expense = Expense(self, note, reserved)
         try:
             yield expense
         finally:
@@ -173,7 +175,7 @@ _MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _LONGEST_WAIT = 120.0  # seconds; a model that asks for more is left to another run
 
-_LESSONS = 2  # calls made one at a time while no cost is known
+_UNPRICED = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
 
@@ -209,7 +211,7 @@ class Respondent:
         self.remarks: dict[str, None] = {}  # sentences about its costs
         self.highest_cost = Decimal(0)
         """Largest cost of a request so far: a server may charge more than the prices say."""
-        self._lesson, self._lessons = asyncio.Lock(), 0  # of calls made one at a time, to learn a cost
+        self._pricing, self._unpriced = asyncio.Lock(), 0  # of calls made one at a time, to learn a cost
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
@@ -217,31 +219,31 @@ class Respondent:
         """Return the model's endpoint with the options of the first request."""
         return Endpoint(self.client, self.settings.endpoint_name, signal, options, self.settings.price, None)
 
-    def worst(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
+    def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
         price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
         return max(self.highest_cost, (read * price.dearest_input + written * price.output) / 1_000_000)
 
     @asynccontextmanager
-    async def one_at_first(self, budget: Budget) -> AsyncIterator[None]:
+    async def serialise_until_priced(self, budget: Budget) -> AsyncIterator[None]:
         """Make calls one at a time until a cost of the model is known, if the budget has a limit.
 
         Two calls without a cost are enough: a model that fails costs nothing, and must not delay the others.
         """
-        if self._is_taught(budget):
+        if self._has_known_cost(budget):
             yield
             return
-        async with self._lesson:
-            if not self._is_taught(budget):
+        async with self._pricing:
+            if not self._has_known_cost(budget):
                 try:
                     yield
                 finally:
-                    self._lessons += 1
+                    self._unpriced += 1
                 return
         yield
 
-    def _is_taught(self, budget: Budget) -> bool:
-        return budget.limit is None or self.highest_cost > 0 or self._lessons >= _LESSONS
+    def _has_known_cost(self, budget: Budget) -> bool:
+        return budget.limit is None or self.highest_cost > 0 or self._unpriced >= _UNPRICED
 
     def counted_money(self, usage: CallUsage) -> Decimal:
         """Return the money for the tokens that the replies count."""
@@ -276,10 +278,10 @@ class Respondent:
         attempt, waits = 1, 0
         while True:
             await self._open()
-            worst = self.worst(messages, options)
-            expense.reserve(worst + after)
+            max_cost = self.max_cost(messages, options)
+            expense.reserve(max_cost + after)
             try:
-                completion = await self._once(endpoint, messages, options, usage, expense, worst)
+                completion = await self._once(endpoint, messages, options, usage, expense, max_cost)
             except CallError as problem:
                 limited = problem.failure.status == 429
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
@@ -304,10 +306,10 @@ class Respondent:
         options: Mapping[str, Any],
         usage: CallUsage,
         expense: Expense,
-        worst: Decimal,
+        max_cost: Decimal,
     ) -> Mapping[str, Any]:
         """Make one attempt within its time limit, so that a trickle of bytes does not hold a connection for ever."""
-        once, cost, limit = CallUsage(), worst, options.get("timeout")
+        once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.model, messages, options, once)
@@ -315,13 +317,13 @@ class Respondent:
             if longest > _MOST_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
             read_reply(completion)  # without text it is a failure
-            cost = self.counted_money(once) if once.counted else worst
+            cost = self.counted_money(once) if once.counted else max_cost
             return completion
         except TimeoutError:
             once.attempts += 1
             raise connection_error(timed_out=True) from None
         except CallError as problem:
-            counted = self.counted_money(once) if once.counted else worst
+            counted = self.counted_money(once) if once.counted else max_cost
             cost = counted if problem.failure.charged else Decimal(0)
             raise
         finally:  # a cancelled call may be charged, too
@@ -433,11 +435,11 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
-def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = asked.endpoint(question)
     options = endpoint.options_for(question.options)
-    first = asked.respondent.worst(question.messages, options)
+    first = asked.respondent.max_cost(question.messages, options)
     second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
@@ -449,7 +451,7 @@ def worst_of(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
 
 
 async def call(
-    asked: Asked, question: Question, file: AnswerFile, budget: Budget, aside: Decimal, sample: int | None = None
+    asked: Asked, question: Question, file: AnswerFile, budget: Budget, reserved: Decimal, sample: int | None = None
 ) -> dict[str, Any]:
     """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
 
@@ -458,15 +460,15 @@ async def call(
         question: the question.
         file: the answer file, which journals calls under way.
         budget: the budget that pays.
-        aside: money reserved for the call, at least `worst_of`.
+        reserved: money reserved for the call, at least `max_costs`.
         sample: sample number of the answer; None for a single answer.
     """
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
-    _, second = worst_of(asked, question)
+    _, second = max_costs(asked, question)
     prompt = ServedQuery(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
-    async with budget.expense(partial(file.begin, name, question.query, asked.name), aside) as expense:
-        expense.note(aside)
+    async with budget.expense(partial(file.begin, name, question.query, asked.name), reserved) as expense:
+        expense.note(reserved)
         send = partial(respondent.send, expense=expense)
         try:
             await exchange.run(partial(send, after=second), send, asked.checks)

@@ -20,10 +20,10 @@ from typing import Any
 from rcjax._base.figures import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
-from rcjax.collecting.grading import Manner, grade_row, score_remarks
+from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import Setup, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Asked, Budget, NotCoveredError, Respondent, StoppedError, call, worst_of
+from rcjax.collecting.respondent import Asked, Budget, NotCoveredError, Respondent, StoppedError, call, max_costs
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import describe_unread, summarise
 from rcjax.serving.call_log import has_failed
@@ -169,7 +169,7 @@ class Reservations:
                 await self.free(share)
 
     def _share(self, asked: Asked, question: Question) -> Share:
-        return Share(sum(worst_of(asked, question), Decimal(0)), judging_cost(asked, question, self._judge_of))
+        return Share(sum(max_costs(asked, question), Decimal(0)), judging_cost(asked, question, self._judge_of))
 
 
 def require_same(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
@@ -352,7 +352,7 @@ class Run:
                     await self._reservations.close(share)  # others may wait for it
                     return
                 share = await self._verdicts_first(share, asked, question)
-                async with asked.respondent.one_at_first(self.budget):
+                async with asked.respondent.serialise_until_priced(self.budget):
                     share = await self._reservations.renew(share, asked, question)
                     sample = number if self._numbered else None
                     row = await call(asked, question, self.file, self.budget, share.call, sample)
@@ -403,18 +403,20 @@ class Run:
             costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
             self.forecast = float(self.budget.spent) + sum(costs)
 
-    async def _grade(self, row: Mapping[str, Any], question: Question, aside: Decimal = Decimal(0)) -> None:
+    async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
         """Grade a row and write it again, unless it failed, has no grader, or was graded in this run.
 
         `aside` is money reserved for its judge.
         """
         grader = self.graders.named(question)
         if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
-            await self.budget.free(aside)
+            await self.budget.free(reserved)
             return
         self._judged.add(row["call"])
         try:
-            problem = await grade_row(self.file, row, question, self.graders, self.budget, Manner(aside=aside))
+            problem = await grade_row(
+                self.file, row, question, self.graders, self.budget, GradingOptions(reserved=reserved)
+            )
         except OSError as full:
             self._problem = self._problem or full
             return

@@ -460,9 +460,8 @@ class Ledger:
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        self._known = (
-            threading.Lock()
-        )  # guards `_totals`; not held during I/O, since requests take it on the event loop
+        # Guards `_totals`; not held during I/O, since requests take it on the event loop.
+        self._known = threading.Lock()
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""

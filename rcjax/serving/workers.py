@@ -40,7 +40,7 @@ from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import CUT, functions_of, read_calls
 from rcjax.policy.signals.records import Verdict, read_verdict
 
-LONGEST = 2**16
+MAX_OUTPUT_BYTES = 2**16
 """Bytes that a program may print."""
 
 _TICK = 0.01  # seconds between two polls of a program
@@ -59,7 +59,7 @@ async def run_command(
         seconds: time limit.
         silent: whether its standard error is discarded.
 
-    A program that prints more than LONGEST bytes is ended: the output has one byte more, and the status is 0. The
+    A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. The
     output goes to a file, so that nobody waits for a child that still holds it. Raises OSError and TimeoutError.
     """
     mark = uuid.uuid4().hex
@@ -71,7 +71,7 @@ async def run_command(
         process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
             async with asyncio.timeout(seconds):
-                while process.poll() is None and os.fstat(sink.fileno()).st_size <= LONGEST:
+                while process.poll() is None and os.fstat(sink.fileno()).st_size <= MAX_OUTPUT_BYTES:
                     await asyncio.sleep(_TICK)
         finally:
             end_session(process.pid, mark)
@@ -79,8 +79,8 @@ async def run_command(
                 process.kill()
             process.wait()
         sink.seek(0)
-        output = sink.read(LONGEST + 1)
-    return output, 0 if len(output) > LONGEST else process.returncode
+        output = sink.read(MAX_OUTPUT_BYTES + 1)
+    return output, 0 if len(output) > MAX_OUTPUT_BYTES else process.returncode
 
 
 def _scratch() -> IO[bytes]:
@@ -133,7 +133,7 @@ def _environment(process: Path, end: float) -> bytes:
 
 _START = 60.0  # seconds for the start of a process, whose imports may take long
 
-MOST = min(8, max(4, os.cpu_count() or 1))
+MAX_PROCESSES = min(8, max(4, os.cpu_count() or 1))
 """Processes of one check: more than one, as some wait for a disk or another program."""
 
 _STARTING = threading.Lock()
@@ -191,7 +191,7 @@ class Workers:
     Raises ImportError if pebble is not installed.
     """
 
-    def __init__(self, name: str, most: int = MOST) -> None:
+    def __init__(self, name: str, most: int = MAX_PROCESSES) -> None:
         self._pebble = required("pebble", "run")
         self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
         self._name, self._most = name, most
@@ -254,7 +254,7 @@ def _stop(pool: Any) -> None:
     pool.join()
 
 
-_LONGEST = 10_000  # characters of a verdict as JSON
+MAX_VERDICT_CHARS = 10_000  # characters of a verdict as JSON
 
 
 class _RefusedError(Exception):
@@ -306,7 +306,7 @@ def run_check(arguments: str) -> dict[str, Any]:
         text = json.dumps(verdict, default=_plain)
     except Exception:
         text = ""
-    return {"said": json.loads(text) if 0 < len(text) <= _LONGEST else []}
+    return {"said": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
@@ -500,11 +500,11 @@ class ReplyChecks:
         return check.reading(reply, verdict, options), verdict.cost
 
     async def _verdict(self, check: ReplyCheck, document: Mapping[str, Any]) -> Verdict:
-        """Run a check on a call, at most MOST at once, and return its verdict. Raises CheckError."""
+        """Run a check on a call, at most MAX_PROCESSES at once, and return its verdict. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
         run = self._run_command if check.kind == "command" else self._run_in_worker
         try:
-            async with self._slots.setdefault(key, asyncio.Semaphore(MOST)):
+            async with self._slots.setdefault(key, asyncio.Semaphore(MAX_PROCESSES)):
                 output = await run(check, document)
         except CheckError:
             raise
@@ -541,8 +541,8 @@ class ReplyChecks:
             raise BrokeDownError(status)
         if status:
             raise CheckError("failed", f": it ended with status {status}")
-        if len(output) > LONGEST:
-            raise CheckError("gave nonsense", f": it printed more than {LONGEST >> 10} KB")
+        if len(output) > MAX_OUTPUT_BYTES:
+            raise CheckError("gave nonsense", f": it printed more than {MAX_OUTPUT_BYTES >> 10} KB")
         try:
             return json.loads(output) if output.strip() else None
         except (ValueError, RecursionError):

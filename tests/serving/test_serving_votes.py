@@ -137,10 +137,7 @@ def planet(answer):
 
 def test_keys_are_made_by_the_users_function():
     policy = voting_policy(provenance=votes("key"))
-    with pytest.raises(
-        ValueError,
-        match="signal of small: the policy was tuned on votes, which runs code, so the policy file alone may not start it",
-    ):
+    with pytest.raises(ValueError, match="signal of small: the policy was tuned on votes, which runs code, so the"):
         ask(policy=policy, signal={"large": signals.MeanLogprob()})
     keyed = {"small": signals.Votes(3, None, planet, apart=True), "large": signals.MeanLogprob()}
     said = "It is Mars!", "venus, I think", "mars of course"

@@ -59,7 +59,7 @@ class Responder:
         """Read the request in a body. Raises ApiError for an invalid one."""
         return chat_request(read_object(body))
 
-    async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
+    async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send an answer as one document."""
         body = encoded(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
@@ -69,25 +69,25 @@ class Responder:
             body = b""
         await self._body(body, more=False)
 
-    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    async def send_event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send an event, the first one after the headers."""
         if not self.begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(event_of(document), more=True)
 
-    async def done(self) -> None:
+    async def end_stream(self) -> None:
         """End a stream."""
         if not self.complete:
             await self._body(b"data: [DONE]\n\n", more=False)
 
-    async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
+    async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer or of its rest."""
         if self.complete:
             return
         if self.begun:
             await self._body(event_of(problem.to_json()), more=False)
         else:
-            await self.document(problem.to_json(), {**problem.headers, **headers}, problem.status)
+            await self.send_document(problem.to_json(), {**problem.headers, **headers}, problem.status)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.begun = True
@@ -291,7 +291,7 @@ class RequestHandler:
             if piece.chunk is not None:
                 await self._send_chunk(piece, piece.chunk)
             elif not self.request.includes_usage:  # the stream ends before the signal's second question
-                await self.responder.done()
+                await self.responder.end_stream()
         except Exception as problem:  # the delivery turns it into a warning, so `answer` raises it
             self._delivery_problem = problem
             raise
@@ -302,7 +302,7 @@ class RequestHandler:
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _head(self._first_report, chunk, _CHUNK) | usage
         headers = {} if self.responder.begun else _headers(self._first_report)
-        await self.responder.event(self._client_chunk(chunk), headers)
+        await self.responder.send_event(self._client_chunk(chunk), headers)
 
     def _client_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         """Return a chunk as the client gets it."""
@@ -319,18 +319,18 @@ class RequestHandler:
         if self.responder.begun:
             if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
-                await self.responder.event(last, {})
-            await self.responder.done()
+                await self.responder.send_event(last, {})
+            await self.responder.end_stream()
             return
         choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
         completion = whole_completion(report, result, choices)
         headers = _headers(report)
         if not self.request.stream:
-            await self.responder.document(completion, headers)
+            await self.responder.send_document(completion, headers)
             return
         for chunk in chunks_of(completion, includes_usage=self.request.includes_usage):
-            await self.responder.event(chunk, headers)
-        await self.responder.done()
+            await self.responder.send_event(chunk, headers)
+        await self.responder.end_stream()
 
     def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""

@@ -73,9 +73,11 @@ def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiE
 
 _LONGEST_NAME = 64  # characters of a field's name that a message repeats
 
-_CLIENTS = (400, 413, 422)  # an endpoint's statuses for a fault of the request
+#: An endpoint's statuses for a fault of the request.
+_REQUEST_FAULTS = (400, 413, 422)
 
-_GATEWAYS = (401, 402, 403, 404)  # an endpoint's statuses for a fault of the gateway: its keys, credit or model names
+#: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
+_GATEWAY_FAULTS = (401, 402, 403, 404)
 
 
 def upstream_error(result: Result) -> ApiError:
@@ -85,13 +87,13 @@ def upstream_error(result: Result) -> ApiError:
     problem = f"no model answered: {failures}"
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")
-    if failure.status in _CLIENTS:
+    if failure.status in _REQUEST_FAULTS:
         return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
     if failure.status == 429:
         return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
     if failure.timed_out:
         return ApiError(504, problem, "upstream_timed_out")
-    lasting = failure.status in _GATEWAYS
+    lasting = failure.status in _GATEWAY_FAULTS
     return ApiError(
         502, problem, failure.code or "upstream_failed", wait=None if lasting else failure.wait, lasting=lasting
     )

@@ -9,7 +9,7 @@ A file of clients has a table for each:
     money = "50/month"              # or a day, a week
     policies = ["support"]          # policies that it may name; by default all
     models = ["large"]              # models of models.toml that it may name; by default none
-    figures = true                  # access to /metrics; by default none
+    metrics = true                  # access to /metrics; by default none
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ class Client(Record):
     """Names of the policies that it may call; None for all."""
     models: tuple[str, ...] = ()
     """Names of the models of `models.toml` that it may call."""
-    figures: bool = False
+    metrics: bool = False
     """Whether it may see `/metrics`, with the spending of others."""
     name: str | None = None
     """The client's name; None if clients have no names."""
 
-    def may_name(self, model: str, policies: Container[str]) -> bool:
+    def may_call(self, model: str, policies: Container[str]) -> bool:
         """Return whether the client may call a policy or model of this name."""
         if model in policies:
             return self.policies is None or model in self.policies
         return model in self.models
 
 
-_FIELDS = ("sha256", "requests", "at_once", "money", "policies", "models", "figures")
+_FIELDS = ("sha256", "requests", "at_once", "money", "policies", "models", "metrics")
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,18 @@ class KeyRing:
 
     Args:
         clients: the clients by the hash of their key.
-        everybody: the client for requests without a key; None if a key is needed.
+        anonymous: the client for requests without a key; None if a key is needed.
     """
 
     clients: Mapping[str, Client]
-    everybody: Client | None = None
+    anonymous: Client | None = None
 
     @classmethod
     def of_keys(cls, keys: Iterable[str], models: Iterable[str] = ()) -> KeyRing:
-        """Make clients without names or limits, who may call the models: one for each key, or everybody if none."""
+        """Make a client without a name or limits for each key, or an anonymous one; they may call the models."""
         listed = tuple(models)
-        clients = {hash_key(key): Client(hash_key(key), models=listed, figures=True) for key in keys}
-        return cls(clients, None if clients else Client("0" * 64, models=listed, figures=True))
+        clients = {hash_key(key): Client(hash_key(key), models=listed, metrics=True) for key in keys}
+        return cls(clients, None if clients else Client("0" * 64, models=listed, metrics=True))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], policies: Container[str], models: Container[str]) -> KeyRing:
@@ -161,8 +161,8 @@ class KeyRing:
 
     def client_of(self, headers: Headers) -> Client:
         """Return the client whose key a request has. Raises ApiError for a missing or unknown key."""
-        if self.everybody is not None:
-            return self.everybody
+        if self.anonymous is not None:
+            return self.anonymous
         scheme, _, key = headers.get("authorization", "").partition(" ")
         client = self.clients.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None
         if client is None:

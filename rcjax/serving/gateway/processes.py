@@ -52,49 +52,49 @@ class Connection(H11Protocol):
     unread_seconds: ClassVar[float] = 30.0
     """Seconds without reading after which a client's connection is closed."""
 
-    _unread: asyncio.TimerHandle | None = None
-    _timer: asyncio.TimerHandle | None = None
-    _ending = False
+    _write_timer: asyncio.TimerHandle | None = None
+    _head_timer: asyncio.TimerHandle | None = None
+    _is_ending = False
 
     def connection_made(self, transport: Any) -> None:
         """Start the timer of the first head."""
         super().connection_made(transport)
-        self._wait()
+        self._start_head_timer()
 
     def data_received(self, data: bytes) -> None:
         """Stop the timer when a head is complete, and start it again with the next head."""
         super().data_received(data)
         if not self._is_at_work():
-            self._wait()
+            self._start_head_timer()
             return
-        self._stop()
-        if self._ending:
+        self._stop_head_timer()
+        if self._is_ending:
             self._close_after()
 
     def pause_writing(self) -> None:
         """Start the timer of a client that does not read, as unread bytes fill the memory."""
         super().pause_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-        self._unread = asyncio.get_running_loop().call_later(self.unread_seconds, self.transport.abort)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        self._write_timer = asyncio.get_running_loop().call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the timer, and go on writing."""
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
-        self._stop()
-        if self._unread is not None:
-            self._unread.cancel()
+        self._stop_head_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """End softly: an idle connection stays open for a moment, and answers a request that is on its way."""
-        self._ending = True
+        self._is_ending = True
         if self._is_at_work():
             self._close_after()
             super().shutdown()
@@ -111,17 +111,17 @@ class Connection(H11Protocol):
         """Close after this request, as if its client had asked for it, so that the answer has `connection: close`."""
         self.scope["headers"] = [*self.scope["headers"], CLOSE_HEADER]
 
-    def _wait(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.head_seconds, self._close)
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = asyncio.get_running_loop().call_later(self.head_seconds, self._close)
 
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     def _close(self) -> None:
-        self._timer = None
+        self._head_timer = None
         if not self._is_at_work():
             self.transport.close()
 

@@ -490,7 +490,7 @@ class ResponsesResponder(Responder):
         self._assembly = ResponseAssembly(repeated)
         return request
 
-    async def document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
+    async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send a completion as a response, or an error unchanged."""
         if status == 200:
             first = [{**choice, "index": 0} for choice in document["choices"][:1]]
@@ -498,21 +498,21 @@ class ResponsesResponder(Responder):
                 for _ in self._assembly.add(chunk):
                     pass
             document = self._assembly.to_json(self._assembly.ending)
-        await super().document(document, headers, status)
+        await super().send_document(document, headers, status)
 
-    async def event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    async def send_event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send the events of a chunk, the first ones after the headers."""
         await self._send_events(self._assembly.add(document), headers)
 
-    async def done(self) -> None:
+    async def end_stream(self) -> None:
         """End a stream with the complete response."""
         if not self.complete:
             await self._send_events(self._assembly.end())
 
-    async def error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
+    async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer, or at the end of a stream."""
         if not self.begun or self.complete:
-            await super().error(problem, headers)
+            await super().send_error(problem, headers)
             return
         error, *rest = self._assembly.fail(problem)
         try:

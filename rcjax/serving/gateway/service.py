@@ -96,7 +96,7 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         self._metrics.count_refusal(problem.code or "error", problem.status)
-        await Responder(send).error(problem, {"connection": "close"})
+        await Responder(send).send_error(problem, {"connection": "close"})
 
     def _problem(self, scope: Scope) -> ApiError | None:
         """Return the error of a request that is refused by its headers; None for an admitted one."""
@@ -268,13 +268,13 @@ class Gateway:
             self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
             self._count_refusal(client, problem.code or "error", problem.status)
-            await responder.error(problem, ids)
+            await responder.send_error(problem, ids)
         except asyncio.CancelledError:  # the time to drain requests is over
             self._count_refusal(client, _STOPPED.code or "error", _STOPPED.status)
-            await responder.error(_STOPPED, ids)
+            await responder.send_error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
             self._count_refusal(client, "internal", 500)
-            await responder.error(fault_within(problem), ids)
+            await responder.send_error(fault_within(problem), ids)
 
     def _require_place(self) -> None:
         """Refuse a request beyond the limit on requests in progress: ApiError 429."""
@@ -299,7 +299,7 @@ class Gateway:
         """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
         require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
         catalog, name = self.catalog, request.model
-        if (name in catalog.policies or name in catalog.models) and not client.may_name(name, catalog.policies):
+        if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
             problem = "this key may not name this model: GET /v1/models lists those that it may"
             raise ApiError(403, problem, "not_permitted", "model")
 
@@ -386,7 +386,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
         about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
-    data = [model for model in data if client.may_name(model["id"], gateway.catalog.policies)]
+    data = [model for model in data if client.may_call(model["id"], gateway.catalog.policies)]
     if "name" not in request.path_params:
         return JSONResponse({"object": "list", "data": data})
     for model in data:
@@ -396,8 +396,8 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    if not gateway.catalog.ring.client_of(request.headers).figures:
-        raise ApiError(403, "this key may not see figures: its client needs figures = true", "not_permitted")
+    if not gateway.catalog.ring.client_of(request.headers).metrics:
+        raise ApiError(403, "this key may not see metrics: its client needs metrics = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})

@@ -134,7 +134,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
 
 
 def test_figures_and_log_name_clients_and_show_no_key(keys):
-    keys.add("team-a", 'money = "2/month"').add("team-b").add("operator", "figures = true")
+    keys.add("team-a", 'money = "2/month"').add("team-b").add("operator", "metrics = true")
     with gateway(behave=behave, keys_file=keys.path, shadow=1.0) as service:
         for name, times in {"team-a": 3, "team-b": 1}.items():
             for _ in range(times):

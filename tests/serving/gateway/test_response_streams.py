@@ -139,10 +139,10 @@ def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, na
         responder.read(json.dumps(QUESTION).encode())
         try:
             for chunk in chunks:
-                await responder.event(chunk, {})
-            await responder.done()
+                await responder.send_event(chunk, {})
+            await responder.end_stream()
         except ApiError as problem:
-            await responder.error(problem, {})
+            await responder.send_error(problem, {})
 
     asyncio.run(main())
     start, *bodies = sent_parts

@@ -81,11 +81,11 @@ def test_pieces_that_wait_go_out_by_one_write_in_their_order():
         reader = Reader()
         responder = Responder(reader.send)
         for number in range(5):
-            await responder.event({"n": number}, {})
+            await responder.send_event({"n": number}, {})
         assert reader.bodies == []
         await asyncio.sleep(0)
-        await responder.event({"n": 5}, {})
-        await responder.done()
+        await responder.send_event({"n": 5}, {})
+        await responder.end_stream()
         return reader.bodies
 
     first, last = asyncio.run(main())
@@ -101,8 +101,8 @@ def test_a_model_waits_for_a_reader_that_is_slow():
 
         async def stream():
             for _ in range(20):
-                await responder.event({"text": "x" * 10_000}, {})
-            await responder.done()
+                await responder.send_event({"text": "x" * 10_000}, {})
+            await responder.end_stream()
 
         streaming = asyncio.create_task(stream())
         await asyncio.sleep(0.05)
@@ -124,9 +124,9 @@ def test_what_a_write_meets_with_is_raised():
                 raise ConnectionError("gone")
 
         responder = Responder(send)
-        await responder.event({}, {})
+        await responder.send_event({}, {})
         await asyncio.sleep(0)
-        await responder.event({}, {})
+        await responder.send_event({}, {})
 
     with pytest.raises(ConnectionError, match="gone"):
         asyncio.run(main())
