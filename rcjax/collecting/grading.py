@@ -440,7 +440,7 @@ async def regrade(
         raise
     file.tidy()
     now = [file.answers.rows[row["call"]] for row in judged]
-    return _regrading(judged, now, options.into, next(iter(problems), None))
+    return _summarise(judged, now, options.into, next(iter(problems), None))
 
 
 def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
@@ -465,7 +465,7 @@ def questions_against(answers: AnswerRows, questions: Mapping[str, Question], re
     }
 
 
-def _regrading(
+def _summarise(
     judged: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
 ) -> Regrading:
     """Summarise the difference between the rows before and after grading."""

@@ -270,7 +270,7 @@ def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerR
     to give log-probabilities."""
     usual = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
     known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
-    return [_with_settings(setup, name, signal, questions, answers) for name, signal in known.items()]
+    return [_bind_settings(setup, name, signal, questions, answers) for name, signal in known.items()]
 
 
 async def choose_signals(
@@ -285,8 +285,8 @@ async def choose_signals(
     async def choose(name: str) -> tuple[Asked, str | None]:
         signal, why = _known_signal(setup, name, questions, file.answers), None
         if signal is None:
-            signal, why = await _suited(setup, name, questions, file)
-        return _with_settings(setup, name, signal, questions, file.answers), why
+            signal, why = await _probe_signal(setup, name, questions, file)
+        return _bind_settings(setup, name, signal, questions, file.answers), why
 
     chosen = await asyncio.gather(*map(choose, setup.respondents))
     reasons: dict[str, list[str]] = {}
@@ -296,7 +296,7 @@ async def choose_signals(
     return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _with_settings(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
+def _bind_settings(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
     """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
     samples, before = setup.samples(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
@@ -335,7 +335,7 @@ def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
     return {} if row is None else json.loads(row["asked"])
 
 
-async def _suited(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
+async def _probe_signal(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
     """Probe a model and return (a signal that it supports, the reason); the probe is paid and logged like a call."""
     respondent = setup.respondents[model]
     name = uuid.uuid4().hex[:16]
@@ -400,8 +400,8 @@ def estimate(
     """
     waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
     most = sum((sum(max_costs(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
-    usual = sum((_usual(asked, question, judge) for question in waiting), _NONE)
-    observed = _observed(asked, questions, answers, judge)
+    usual = sum((_usual_cost(asked, question, judge) for question in waiting), _NONE)
+    observed = _observed_ratio(asked, questions, answers, judge)
     distinct = len({question.query for question in waiting})
     return Estimate(asked.name, distinct, len(waiting), float(min(usual * observed, most)), float(most))
 
@@ -412,7 +412,7 @@ _NONE = Decimal(0)
 _GUESS = Decimal("0.25")  # weight of the prior, in answers
 
 
-def _observed(
+def _observed_ratio(
     asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
@@ -422,7 +422,7 @@ def _observed(
     """
     of_run = {question.query: question for question in questions}
     rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
-    usual = [_usual(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
+    usual = [_usual_cost(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
     guess = _GUESS * sum(usual, _NONE) / len(usual)
@@ -431,10 +431,10 @@ def _observed(
     return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
 
 
-def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+def _usual_cost(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = asked.endpoint(question)
-    read, written = usual_input_tokens(question.messages, question.options), _written(question, endpoint.options)
+    read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND
@@ -443,7 +443,7 @@ def _usual(asked: Asked, question: Question, judge: Callable[[Question], Respond
     return price.money(Tokens(read, written)) + judging_cost(asked, question, judge, worst=False)
 
 
-def _written(question: Question, options: Mapping[str, Any]) -> int:
+def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
     """Return the usual number of output tokens, over all samples of a request."""
     usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
     return min(usual, most_output_tokens(options))
@@ -467,6 +467,6 @@ def judging_cost(
     if worst:
         read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
     else:
-        read = usual_input_tokens(question.messages) + _written(question, options) + _RUBRIC
+        read = usual_input_tokens(question.messages) + _usual_output(question, options) + _RUBRIC
     by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
     return max(2 * respondent.highest_cost, by_price) if worst else by_price
