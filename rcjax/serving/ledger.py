@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -135,14 +136,11 @@ class _Row(NamedTuple):
     pace: QueryCount | None
 
 
+_SPENDING = attrgetter("spending")
 _BLOCK = 4096  # bytes
-
 _FIELDS = 8  # of a row; a later version may add more
-
 _KEPT, _MINUTE_KEPT = 86_400.0, 60.0  # seconds that a total is kept after its period, as a clock may be set back
-
 _LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
-
 _LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
 
 
@@ -280,11 +278,7 @@ def _is_kept(every: str, end: float, now: float) -> bool:
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
     """Return all rows; of two of one key, the row that has more, as none ever falls."""
-    return {**one, **other} | {key: max(one[key], other[key], key=_spending_of) for key in one.keys() & other.keys()}
-
-
-def _spending_of(row: _Row) -> Spending:
-    return row.spending
+    return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
 
 
 def _overwrite(file: int, content: bytes, path: str) -> None:
@@ -460,8 +454,7 @@ class Ledger:
         self._turn = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        # Guards `_totals`; not held during I/O, since requests take it on the event loop.
-        self._known = threading.Lock()
+        self._known = threading.Lock()  # guards `_totals`; not held during I/O, as requests take it on the event loop
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
@@ -595,15 +588,12 @@ def place_of(url: str) -> str:
     >>> place_of("redis://:secret@ledger:6379/1")
     'redis://ledger:6379/1'
     """
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-        parts = None
-    if parts is None or parts.scheme not in ("redis", "rediss") or not host:
-        raise ValueError(f"the ledger's address is none: {_FORM}")
-    return f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        port = f":{parts.port}" if parts.port else ""
+        if parts.scheme in ("redis", "rediss") and parts.hostname:
+            return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+    raise ValueError(f"the ledger's address is none: {_FORM}")
 
 
 def _label(time: float) -> str:
