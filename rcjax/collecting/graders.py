@@ -74,7 +74,7 @@ class Grader(Protocol):
         ...
 
 
-_PROCESS_SECONDS = 5.0  # seconds per answer
+PROCESS_SECONDS = 5.0  # seconds per answer
 
 
 class ProcessGrader:
@@ -111,7 +111,7 @@ class ProcessGrader:
             arguments: its arguments, which can be pickled.
             seconds: time limit; five seconds by default.
         """
-        seconds = _PROCESS_SECONDS if seconds is None else seconds
+        seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
             self._workers = self._workers or Workers(self.name, self._most)
             try:
@@ -153,7 +153,7 @@ class Matching(ProcessGrader):
         return reply["said"]
 
 
-_PROGRAM_SECONDS = 60.0  # seconds per answer
+PROGRAM_SECONDS = 60.0  # seconds per answer
 
 
 class Function(ProcessGrader):
@@ -181,7 +181,7 @@ class Function(ProcessGrader):
     async def grade(self, submission: Submission) -> float | None:
         """Call the function, and return True, False, a share of the full score, or None without a verdict."""
         arguments = json.dumps([submission.text, submission.question.reference])
-        reply = await self.call(run_check, arguments, seconds=_PROGRAM_SECONDS)
+        reply = await self.call(run_check, arguments, seconds=PROGRAM_SECONDS)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
         return as_verdict(reply["said"], self.name, self.most)
@@ -219,11 +219,11 @@ class Program:
         try:
             async with self._slots:
                 output, status = await run_command(
-                    self._words, json.dumps(row).encode(), _PROGRAM_SECONDS, silent=False
+                    self._words, json.dumps(row).encode(), PROGRAM_SECONDS, silent=False
                 )
             verdict = json.loads(output) if output.strip() and not status else None
         except TimeoutError:
-            raise NoVerdictError(f"{self.name} gives no verdict for {_PROGRAM_SECONDS:g} seconds") from None
+            raise NoVerdictError(f"{self.name} gives no verdict for {PROGRAM_SECONDS:g} seconds") from None
         except OSError as error:
             raise GraderError(f"{self.name} cannot be started: {error.strerror or error}") from None
         except (ValueError, RecursionError):

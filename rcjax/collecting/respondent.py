@@ -179,7 +179,7 @@ _UNPRICED = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
 
-_BACKOFF = (0.5, 8.0)  # seconds before the second attempt, and at most
+BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
 
 class StoppedError(Exception):
@@ -342,7 +342,7 @@ class Respondent:
 
     async def _wait(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
-        first, most = _BACKOFF
+        first, most = BACKOFF_SECONDS
         seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
         if seconds > _LONGEST_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")

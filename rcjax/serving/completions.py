@@ -32,7 +32,7 @@ from rcjax.serving.failures import (
 from rcjax.serving.usage import CallUsage, usage_of
 from rcjax.serving.workers import in_short
 
-_MOST_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
+MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
 def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
@@ -62,7 +62,7 @@ def read_json(content: bytes | str) -> Any:
     ({'a': [1]}, None, None)
     """
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    if data.count(b"[") + data.count(b"{") + data.count(b",") > _MOST_PARTS:
+    if data.count(b"[") + data.count(b"{") + data.count(b",") > MAX_PARTS:
         return None
     try:
         return json.loads(content)

@@ -141,7 +141,7 @@ _BLOCK = 4096  # bytes
 _FIELDS = 8  # of a row; a later version may add more
 _KEPT, _MINUTE_KEPT = 86_400.0, 60.0  # seconds that a total is kept after its period, as a clock may be set back
 _LOCKED_LONG = 60.0  # seconds without the file's lock until a warning: another process may just be writing
-_LOCK_PATIENCE = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
+LOCK_SECONDS = 2.0  # seconds for the lock of the file: a healthy process holds it for less than a millisecond
 
 
 class FileTotals:
@@ -181,11 +181,11 @@ class FileTotals:
 
     def start(self) -> None:
         """Read the file, and wait a moment for its lock."""
-        self._try_sync(_LOCK_PATIENCE)
+        self._try_sync(LOCK_SECONDS)
 
     def look(self) -> None:
         """Exchange totals with the file, at most once a second."""
-        if time.monotonic() - self._looked_at >= _LOOK:
+        if time.monotonic() - self._looked_at >= EXCHANGE_SECONDS:
             self._try_sync(0.0)
 
     def record(self) -> None:
@@ -194,7 +194,7 @@ class FileTotals:
 
     def settle(self) -> None:
         """Exchange totals with the file, and wait a moment for its lock."""
-        self._try_sync(_LOCK_PATIENCE)
+        self._try_sync(LOCK_SECONDS)
 
     def _try_sync(self, patience: float) -> None:
         """Exchange totals; a failure is a warning, once until it works again, and the next time makes up for it."""
@@ -214,7 +214,7 @@ class FileTotals:
         """Return the total of a name in a period."""
         return self._totals.setdefault((name, every, bounds[1]), FileTotal())
 
-    def sync(self, patience: float = _LOCK_PATIENCE) -> None:
+    def sync(self, patience: float = LOCK_SECONDS) -> None:
         """Write the totals of this process, and read those of others.
 
         Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
@@ -324,9 +324,9 @@ def _decode(content: bytes) -> dict[_RowKey, _Row]:
     return {}
 
 
-_LOOK = 1.0  # seconds between two reads of the totals
+EXCHANGE_SECONDS = 1.0  # seconds between two reads of the totals
 _PAUSE = 0.05  # seconds between two increments
-_PATIENCE = 2.0  # seconds for an answer of the store
+ANSWER_SECONDS = 2.0  # seconds for an answer of the store
 _LATE = 86_400  # seconds that a total is kept after its period's end, for clocks that are late
 _LONG = 28 * 86_400  # seconds without a query until a balance and a pace are forgotten
 _INFINITE = 1e300  # a bound that the store can read
@@ -441,8 +441,8 @@ class Ledger:
             self._client: Any = redis.Redis.from_url(
                 url,
                 decode_responses=True,
-                socket_timeout=_PATIENCE,
-                socket_connect_timeout=_PATIENCE,
+                socket_timeout=ANSWER_SECONDS,
+                socket_connect_timeout=ANSWER_SECONDS,
                 retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
             )
         except (ValueError, redis.RedisError):
@@ -547,7 +547,7 @@ class Ledger:
         self._ended = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(2 * _PATIENCE)
+            self._thread.join(2 * ANSWER_SECONDS)
         if self.waiting and not self.sync():
             news = f"the ledger at {self.place} was not told of {count(self.waiting, 'payment')}"
             warnings.warn(f"{news}: their money counts as left", CascadeWarning, stacklevel=2)
@@ -555,11 +555,11 @@ class Ledger:
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.wait(_LOOK)
+            self._wake.wait(EXCHANGE_SECONDS)
             self._wake.clear()
             if not self._ended:
                 self.sync()
-                time.sleep(_PAUSE if self.down_since is None else _LOOK)
+                time.sleep(_PAUSE if self.down_since is None else EXCHANGE_SECONDS)
 
     def _note_failure(self, kind: str) -> None:
         if self.down_since is None:

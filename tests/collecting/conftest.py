@@ -9,7 +9,7 @@ from rcjax.collecting import respondent
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Servers of tests need no patience."""
-    monkeypatch.setattr(respondent, "_BACKOFF", (0.01, 0.05))
+    monkeypatch.setattr(respondent, "BACKOFF_SECONDS", (0.01, 0.05))
 
 
 @pytest.fixture

@@ -84,10 +84,10 @@ def test_time_grows_with_the_length_alone(text):
 
 
 def test_a_number_that_takes_for_ever_has_no_verdict(monkeypatch):
-    monkeypatch.setattr(graders, "_PROCESS_SECONDS", 2.0)
+    monkeypatch.setattr(graders, "PROCESS_SECONDS", 2.0)
     with pytest.raises(NoVerdictError, match="number takes more than 2 seconds"):
         grade_by("number", attempt(r"$9^{9^{9^{9^{9}}}}$", "42"))
-    monkeypatch.setattr(graders, "_PROCESS_SECONDS", 20.0)
+    monkeypatch.setattr(graders, "PROCESS_SECONDS", 20.0)
     assert grade_by("number", attempt(r"$\frac{2}{4}$", "1/2"))
 
 
@@ -181,7 +181,7 @@ def program(tmp_path, body):
     ],
 )
 def test_what_a_program_prints(body, says, tmp_path, monkeypatch):
-    monkeypatch.setattr(graders, "_PROGRAM_SECONDS", 1.0)
+    monkeypatch.setattr(graders, "PROGRAM_SECONDS", 1.0)
     name = program(tmp_path, body)
     if isinstance(says, str):
         with pytest.raises(GraderError, match=says):
@@ -258,7 +258,7 @@ def test_a_function_that_takes_for_ever_holds_up_nobody(tmp_path, monkeypatch):
         "import time\n\ndef right(text, reference):\n    time.sleep(60 if text == 'slow' else 0)\n    return True\n"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(graders, "_PROGRAM_SECONDS", 2.0)
+    monkeypatch.setattr(graders, "PROGRAM_SECONDS", 2.0)
     name = "python:slow_grader:right"
 
     async def both():

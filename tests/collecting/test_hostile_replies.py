@@ -131,7 +131,7 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(graders, "_PROCESS_SECONDS", 0.5)
+        monkeypatch.setattr(graders, "PROCESS_SECONDS", 0.5)
         return "regex:^(a+)+$", "takes more than 0.5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")

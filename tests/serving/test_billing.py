@@ -300,7 +300,7 @@ def test_queries_before_a_start_that_could_not_read_them_are_none_of_now(tmp_pat
     path = tmp_path / "calls.jsonl"
     first = Worker(path, today)
     ask(first, today, range(400))
-    monkeypatch.setattr(ledger, "_LOCK_PATIENCE", 0.0)
+    monkeypatch.setattr(ledger, "LOCK_SECONDS", 0.0)
     with open(f"{path}.totals") as holder:
         files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         with pytest.warns(CascadeWarning, match=LOCKED):

@@ -105,8 +105,8 @@ def test_balances_of_budgets_per_query_are_shared_and_credit_is_bounded(shared, 
 
 
 def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name, monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE", 0.2)
-    monkeypatch.setattr(module, "_LOOK", 0.1)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(module, "EXCHANGE_SECONDS", 0.1)
     proxy = Proxy(shared.port)
     far, near = (Billing(LADDER, name, None, ledgers(url)) for url in (proxy.url, shared.url))
     proxy.cut = "answers"

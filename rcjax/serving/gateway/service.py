@@ -128,7 +128,7 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 _LEFT = 499  # status, for the figures, of a request whose client disconnected
 
-_INTERVAL = 1.0  # seconds between two checks of the files
+RELOAD_SECONDS = 1.0  # seconds between two checks of the files
 
 
 class Gateway:
@@ -196,7 +196,7 @@ class Gateway:
         """Take up changed files, and follow the spending of others, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.reload_requested.wait(), _INTERVAL)
+                await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
             await self._try_step(self._take_up_files, "new files are not taken up")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
 

@@ -103,7 +103,7 @@ LARGE = {
 def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
     monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
-    monkeypatch.setattr("rcjax.serving.completions._MOST_PARTS", 40_000)
+    monkeypatch.setattr("rcjax.serving.completions.MAX_PARTS", 40_000)
     good = Response(sure("B", SURE))
     service.server.behave = lambda request, headers: good if request["model"] == "org/large" else reply
     answer = service.ask()

@@ -19,7 +19,7 @@ from rcjax.serving.gateway import service as gateway_module
 @pytest.fixture
 def line(monkeypatch):
     """Waits for the next line that a service says, which looks at its files often."""
-    monkeypatch.setattr(gateway_module, "_INTERVAL", 0.05)
+    monkeypatch.setattr(gateway_module, "RELOAD_SECONDS", 0.05)
     said, logger = queue.SimpleQueue(), logging.getLogger("rcjax.serving")
     heard = logging.Handler()
     heard.emit = lambda record: said.put(record.getMessage())
