@@ -67,6 +67,13 @@ def test_what_is_deployed_takes_the_standard_library_alone(name):
     assert targets <= {*sys.stdlib_module_names, "__future__", "rcjax"}
 
 
+def test_no_test_replaces_a_private_name_of_ours():
+    """What a test sets is a documented name: a limit, or a step of an algorithm."""
+    private = re.compile(r"""setattr\([^()"]*"(?:rcjax[\w.]*\.)?_[a-zA-Z]\w*\"""")
+    texts = {path: path.read_text("utf-8") for path in Path(__file__).parent.rglob("*.py")}
+    assert [f"{path}: {found}" for path, text in texts.items() for found in private.findall(text)] == []
+
+
 @pytest.mark.parametrize("module", LIGHT)
 def test_it_imports_without_numpy_and_jax(module):
     code = f"import sys, {module}; print([name for name in ('numpy', 'jax', 'polars') if name in sys.modules])"

@@ -268,24 +268,6 @@ def object_in(line: bytes | str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def as_object(value: Any) -> Mapping[str, Any]:
-    """Return a JSON value that is an object; {} in place of any other value, as replies of servers may have it.
-
-    >>> as_object({"a": 1}), as_object(["a"]), as_object(None)
-    ({'a': 1}, {}, {})
-    """
-    return value if type(value) is dict or isinstance(value, Mapping) else {}
-
-
-def objects_in(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects in a JSON value that is a list, without its other entries; [] for any other value.
-
-    >>> objects_in([{"a": 1}, None]), objects_in({"a": 1})
-    ([{'a': 1}], [])
-    """
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):

@@ -218,9 +218,7 @@ class Program:
         row = question | {"text": submission.text, "answer": submission.answer}
         try:
             async with self._slots:
-                output, status = await run_command(
-                    self._words, json.dumps(row).encode(), PROGRAM_SECONDS, silent=False
-                )
+                output, status = await run_command(self._words, json.dumps(row).encode(), PROGRAM_SECONDS, silent=False)
             verdict = json.loads(output) if output.strip() and not status else None
         except TimeoutError:
             raise NoVerdictError(f"{self.name} gives no verdict for {PROGRAM_SECONDS:g} seconds") from None

@@ -13,12 +13,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.codec import objects_in
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.policy.policy import draw_lot
-from rcjax.policy.signals.answers import FORMING, form_of, written_calls
+from rcjax.policy.signals.answers import FORMING, form_of, objects_in, written_calls
 from rcjax.serving.call_log import Call
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)

@@ -14,11 +14,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from rcjax._base.codec import as_object
 from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
-from rcjax.policy.signals.answers import FORMING
+from rcjax.policy.signals.answers import FORMING, as_object
 from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
 from rcjax.serving.completions import read_reply, text_or_calls

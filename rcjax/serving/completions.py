@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rcjax._base.codec import as_object, objects_in
 from rcjax.policy.signals import Reply, SignalError
-from rcjax.policy.signals.answers import written_calls
+from rcjax.policy.signals.answers import as_object, objects_in, written_calls
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
 from rcjax.serving.call_log import Call
 from rcjax.serving.failures import (

@@ -1,19 +1,25 @@
-"""Failures of calls: by HTTP's status, in place of an answer, or inside an answer that looks complete.
+"""Failures of calls to models, and errors that answer requests of clients.
 
-Messages name an error by the server's code alone, since its text may quote keys and prompts. Standard library only.
+A call fails by HTTP's status, in place of an answer, or inside an answer that looks complete. Messages name an error by
+the server's code alone, since its text may quote keys and prompts.
+
+Errors to clients have the form and the status codes of OpenAI's interface, whose clients retry on 408, 409, 429 and
+from 500 on. They quote no headers, no prompts, and no text of a server. Standard library only.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from rcjax._base.codec import as_object
+from rcjax.policy.signals.answers import as_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,3 +227,81 @@ def error_word(body: Any) -> str | None:
     texts = [str(word) for word in words if isinstance(word, str) or type(word) is int]
     codes = [word for word in texts if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-9]\d{2,5}", word, re.ASCII)]
     return codes[0] if codes else None
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """An error that answers a request."""
+
+    status: int
+    """HTTP status."""
+    message: str
+    """One line for people."""
+    code: str | None = None
+    """One word for programs."""
+    param: str | None = None
+    """The field with the fault."""
+    wait: float | None = None
+    """Seconds of back-off before a retry."""
+    lasting: bool = False
+    """Whether a retry cannot help, whatever the status."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the error: the back-off, and whether to retry, which OpenAI's clients obey."""
+        wait = {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
+        return wait | ({"x-should-retry": "false"} if self.lasting else {})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the error.
+
+        >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
+        'invalid_request_error'
+        """
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
+    """Make the error of a field; `problem` goes on from the field's name."""
+    return ApiError(400, f"{field} {problem}", code, field)
+
+
+#: An endpoint's statuses for a fault of the request.
+_REQUEST_FAULTS = (400, 413, 422)
+
+#: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
+_GATEWAY_FAULTS = (401, 402, 403, 404)
+
+
+def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
+    """Make the error of a request that no model answered.
+
+    Args:
+        failure: the last failure; None if no model could answer in time.
+        errors: model and error of each failed call, in words.
+    """
+    problem = f"no model answered: {'; '.join(errors)}"
+    if failure is None:
+        return ApiError(504, "no model could answer in time", "deadline_exceeded")
+    if failure.status in _REQUEST_FAULTS:
+        return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
+    if failure.status == 429:
+        return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
+    if failure.timed_out:
+        return ApiError(504, problem, "upstream_timed_out")
+    lasting = failure.status in _GATEWAY_FAULTS
+    return ApiError(
+        502, problem, failure.code or "upstream_failed", wait=None if lasting else failure.wait, lasting=lasting
+    )
+
+
+def fault_within(problem: Exception) -> ApiError:
+    """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
+    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
+    where = logging.getLogger("rcjax.serving")
+    where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+    return ApiError(500, "rcjax itself failed: its log says where", "internal_error")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from rcjax._base.codec import as_object, objects_in
 from rcjax._base.tokens import Price, Tokens
+from rcjax.policy.signals.answers import as_object, objects_in
 
 _MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 

@@ -21,8 +21,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcjax._base.codec import as_object, objects_in
-
 #: The form of a request for text alone.
 PLAIN = "plain"
 
@@ -36,6 +34,24 @@ _NAMED = frozenset(
 )  # keywords of JSON Schema whose keys are names of the user's
 
 _DIGITS = 12
+
+
+def as_object(value: Any) -> Mapping[str, Any]:
+    """Return a JSON value that is an object; {} in place of any other value, as replies of servers may have it.
+
+    >>> as_object({"a": 1}), as_object(["a"]), as_object(None)
+    ({'a': 1}, {}, {})
+    """
+    return value if type(value) is dict or isinstance(value, Mapping) else {}
+
+
+def objects_in(value: Any) -> list[Mapping[str, Any]]:
+    """Return the objects in a JSON value that is a list, without its other entries; [] for any other value.
+
+    >>> objects_in([{"a": 1}, None]), objects_in({"a": 1})
+    ([{'a': 1}], [])
+    """
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
 def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:

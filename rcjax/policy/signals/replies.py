@@ -14,7 +14,8 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rcjax._base.codec import as_object, what_it_is
+from rcjax._base.codec import what_it_is
+from rcjax.policy.signals.answers import as_object
 
 #: Largest excess of a log-probability over 0, or of a probability over 1, that float32 rounding explains.
 ROUNDING = 1e-6

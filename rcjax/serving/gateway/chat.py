@@ -19,21 +19,15 @@ from urllib.parse import quote
 
 from starlette.types import Send
 
-from rcjax._base.codec import as_object, objects_in
+from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import Piece, text_or_calls
 from rcjax.serving.exchange import Exchange, ServedQuery
+from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
-from rcjax.serving.gateway.chat_request import (
-    ApiError,
-    ChatRequest,
-    chat_request,
-    id_headers,
-    read_object,
-    upstream_error,
-)
+from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, id_headers, read_object
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
 
@@ -207,7 +201,8 @@ class RequestHandler:
         reason = next(iter(self._unjudged_reasons), None)
         self.metrics.count_request(name, result, seconds, served, judged=self._judged, reason=reason)
         if result.status == "failed":
-            raise upstream_error(result)
+            errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
+            raise upstream_error(result.failure, errors)
         if self._delivery_problem is not None:
             raise self._delivery_problem
         await self._send_rest(result)

@@ -1,16 +1,10 @@
-"""Requests: their arrival within the limits of a worker, their fields, the reasons not to judge an answer, and errors.
-
-Errors have the form and the status codes of OpenAI's interface, whose clients retry on 408, 409, 429 and from 500 on.
-They quote no headers, no prompts, and no text of a server.
-"""
+"""Requests: their arrival within the limits of a worker, their fields, and the reasons not to judge an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
-import os
 import re
 import uuid
 from collections import Counter
@@ -25,87 +19,11 @@ from starlette.datastructures import Headers
 from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, form_of
-from rcjax.serving.cascade import Result
+from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.openai_client import RESERVE_BYTES
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
-
-@dataclass(eq=False)
-class ApiError(Exception):
-    """An error that answers a request."""
-
-    status: int
-    """HTTP status."""
-    message: str
-    """One line for people."""
-    code: str | None = None
-    """One word for programs."""
-    param: str | None = None
-    """The field with the fault."""
-    wait: float | None = None
-    """Seconds of back-off before a retry."""
-    lasting: bool = False
-    """Whether a retry cannot help, whatever the status."""
-
-    def __str__(self) -> str:
-        return self.message
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the error: the back-off, and whether to retry, which OpenAI's clients obey."""
-        wait = {} if self.wait is None else {"retry-after": str(max(1, math.ceil(self.wait)))}
-        return wait | ({"x-should-retry": "false"} if self.lasting else {})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the body of the error.
-
-        >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
-        'invalid_request_error'
-        """
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
-
-
-def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """Make the error of a field; `problem` goes on from the field's name."""
-    return ApiError(400, f"{field} {problem}", code, field)
-
-
 _LONGEST_NAME = 64  # characters of a field's name that a message repeats
-
-#: An endpoint's statuses for a fault of the request.
-_REQUEST_FAULTS = (400, 413, 422)
-
-#: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
-_GATEWAY_FAULTS = (401, 402, 403, 404)
-
-
-def upstream_error(result: Result) -> ApiError:
-    """Make the error of a request that no model answered, from the last failure."""
-    failure = result.failure
-    failures = "; ".join(f"{call.model}: {call.error}" for call in result.calls if call.error)
-    problem = f"no model answered: {failures}"
-    if failure is None:
-        return ApiError(504, "no model could answer in time", "deadline_exceeded")
-    if failure.status in _REQUEST_FAULTS:
-        return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
-    if failure.status == 429:
-        return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
-    if failure.timed_out:
-        return ApiError(504, problem, "upstream_timed_out")
-    lasting = failure.status in _GATEWAY_FAULTS
-    return ApiError(
-        502, problem, failure.code or "upstream_failed", wait=None if lasting else failure.wait, lasting=lasting
-    )
-
-
-def fault_within(problem: Exception) -> ApiError:
-    """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
-    traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
-    where = logging.getLogger("rcjax.serving")
-    where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
-    return ApiError(500, "rcjax itself failed: its log says where", "internal_error")
-
 
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 

@@ -14,12 +14,12 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsBas
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from starlette.types import Send
 
-from rcjax._base.codec import as_object, objects_in
+from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
-from rcjax.serving.failures import is_withheld, raw_finish_reason
+from rcjax.serving.failures import ApiError, invalid_field, is_withheld, raw_finish_reason
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
-from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, invalid_field, read_object
+from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, read_object
 
 _Fields = Mapping[str, Any]
 

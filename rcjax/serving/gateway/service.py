@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.failures import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
@@ -41,11 +42,9 @@ from rcjax.serving.gateway.catalog import (
 )
 from rcjax.serving.gateway.chat import RequestContext, RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import (
-    ApiError,
     ChatRequest,
     ClientLeftError,
     Intake,
-    fault_within,
     id_headers,
     query_of,
     require_permitted,

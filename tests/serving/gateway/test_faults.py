@@ -4,18 +4,17 @@ import asyncio
 import json
 import socket
 import threading
-from dataclasses import replace
 
 import pytest
 from helpers.chat_server import KEY, Response, completion, events_of, sure
-from helpers.gateway_samples import make_call, make_result
+from helpers.gateway_samples import make_call
 from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
-from rcjax.serving.failures import connection_error
+from rcjax.serving.failures import connection_error, upstream_error
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
-from rcjax.serving.gateway.chat_request import RequestLimits, upstream_error
+from rcjax.serving.gateway.chat_request import RequestLimits
 from rcjax.serving.gateway.processes import Connection
 from rcjax.serving.gateway.service import Gateway
 
@@ -87,7 +86,7 @@ def test_a_timeout_is_recognised_by_its_kind_and_not_by_the_words_of_errors():
     calls = [make_call("it timed out", text=None, error="timed out"), make_call(text=None, error="no connection")]
     for timed_out, status in ((False, 502), (True, 504)):
         failure = connection_error(timed_out=timed_out).failure
-        assert upstream_error(replace(make_result("failed", calls), failure=failure)).status == status
+        assert upstream_error(failure, [f"{call.model}: {call.error}" for call in calls]).status == status
 
 
 def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():

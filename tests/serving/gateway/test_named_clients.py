@@ -13,8 +13,8 @@ from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
+from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
-from rcjax.serving.gateway.chat_request import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits, add_key
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
