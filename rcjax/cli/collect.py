@@ -36,7 +36,7 @@ from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Na
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Asked, Capabilities, Plan, Setup
+    from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, Setup
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -360,7 +360,7 @@ async def _work(
             return document | {"spent": float(setup.budget.spent)}, run
 
 
-def _notes(assumed: Sequence[Asked], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
+def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     """Return remarks for the user before the run."""
     from rcjax.serving.models_file import describe_listed
 

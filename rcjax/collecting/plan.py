@@ -22,9 +22,9 @@ from rcjax.collecting.graders import Ask, GraderError
 from rcjax.collecting.grading import Graders, judge_by, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
-    Asked,
     Budget,
     Expense,
+    ModelSetup,
     NotCoveredError,
     Respondent,
     StoppedError,
@@ -265,7 +265,7 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
         return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
 
 
-def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[Asked]:
+def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[ModelSetup]:
     """Return the presumed request settings of each model, for a forecast: models without a known signal are presumed
     to give log-probabilities."""
     usual = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
@@ -275,14 +275,14 @@ def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerR
 
 async def choose_signals(
     setup: Setup, questions: Sequence[Question], file: AnswerFile
-) -> tuple[list[Asked], list[str]]:
+) -> tuple[list[ModelSetup], list[str]]:
     """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
     A signal comes from the model's settings, the command, or existing answers; otherwise it is chosen by the questions
     and a probe of the model. `rcjax.collecting.run.require_same` refuses existing answers with other settings.
     """
 
-    async def choose(name: str) -> tuple[Asked, str | None]:
+    async def choose(name: str) -> tuple[ModelSetup, str | None]:
         signal, why = _known_signal(setup, name, questions, file.answers), None
         if signal is None:
             signal, why = await _probe_signal(setup, name, questions, file)
@@ -296,7 +296,9 @@ async def choose_signals(
     return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _bind_settings(setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows) -> Asked:
+def _bind_settings(
+    setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows
+) -> ModelSetup:
     """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
     samples, before = setup.samples(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
@@ -304,7 +306,7 @@ def _bind_settings(setup: Setup, name: str, signal: str, questions: Sequence[Que
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
     apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
     options = setup.options(name, questions)
-    return Asked(setup.respondents[name], signal, options, setup.checks, samples, apart, setup.check(signal))
+    return ModelSetup(setup.respondents[name], signal, options, setup.checks, samples, apart, setup.check(signal))
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
@@ -385,7 +387,7 @@ class Estimate:
 
 
 def estimate(
-    asked: Asked,
+    asked: ModelSetup,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
@@ -413,7 +415,10 @@ _GUESS = Decimal("0.25")  # weight of the prior, in answers
 
 
 def _observed_ratio(
-    asked: Asked, questions: Sequence[Question], answers: AnswerRows, judge: Callable[[Question], Respondent | None]
+    asked: ModelSetup,
+    questions: Sequence[Question],
+    answers: AnswerRows,
+    judge: Callable[[Question], Respondent | None],
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
@@ -431,7 +436,7 @@ def _observed_ratio(
     return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
 
 
-def _usual_cost(asked: Asked, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+def _usual_cost(asked: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
     endpoint = asked.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
@@ -450,7 +455,7 @@ def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
 
 
 def judging_cost(
-    asked: Asked, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+    asked: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
 ) -> Decimal:
     """Return the cost of judging one answer, in money.
 

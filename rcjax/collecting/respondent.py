@@ -24,7 +24,7 @@ from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.failures import CallError, Failure, connection_error
-from rcjax.serving.models_file import ModelSettings, record_asked
+from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.usage import CallUsage, token_limit
 from rcjax.serving.workers import ReplyChecks
@@ -170,9 +170,9 @@ _NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_
 
 _FAILURES = 10  # in a row, after which a model is not asked any more
 
-_MOST_TEXT = 1_000_000  # characters of a reply; more than any model writes
+_MAX_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
-_LONGEST_WAIT = 120.0  # seconds; a model that asks for more is left to another run
+_MAX_WAIT = 120.0  # seconds; a model that asks for more is left to another run
 
 _UNPRICED = 2  # calls made one at a time while no cost is known
 
@@ -313,8 +313,8 @@ class Respondent:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
                 completion = await complete(endpoint.client, endpoint.model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
-            if longest > _MOST_TEXT:
-                raise CallError(f"a reply of {longest:,} characters, of which no more than {_MOST_TEXT:,} are taken")
+            if longest > _MAX_TEXT:
+                raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
             read_reply(completion)  # without text it is a failure
             cost = self.counted_money(once) if once.counted else max_cost
             return completion
@@ -343,7 +343,7 @@ class Respondent:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
         first, most = BACKOFF_SECONDS
         seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
-        if seconds > _LONGEST_WAIT:
+        if seconds > _MAX_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + seconds)
@@ -370,7 +370,7 @@ _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and t
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ModelSetup:
     """A model with the request settings of this run."""
 
     respondent: Respondent
@@ -426,7 +426,9 @@ class Asked:
 
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
-        return record_asked(self.signal_for(question), self.options, self.respondent.settings.price, question.form)
+        return record_request_settings(
+            self.signal_for(question), self.options, self.respondent.settings.price, question.form
+        )
 
 
 def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
@@ -434,7 +436,7 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
-def max_costs(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(asked: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
     endpoint = asked.endpoint(question)
     options = endpoint.options_for(question.options)
@@ -450,7 +452,12 @@ def max_costs(asked: Asked, question: Question) -> tuple[Decimal, Decimal]:
 
 
 async def call(
-    asked: Asked, question: Question, file: AnswerFile, budget: Budget, reserved: Decimal, sample: int | None = None
+    asked: ModelSetup,
+    question: Question,
+    file: AnswerFile,
+    budget: Budget,
+    reserved: Decimal,
+    sample: int | None = None,
 ) -> dict[str, Any]:
     """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
 

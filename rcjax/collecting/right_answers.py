@@ -227,7 +227,7 @@ def is_number(text: str) -> bool:
     return re.fullmatch(r"[\s$€£¥\d.,/%+-]*\d[\s$€£¥\d.,/%+-]*", text) is not None
 
 
-_MOST_CALLS = 6  # of one function, for which all orders are tried
+_MAX_CALLS = 6  # of one function, for which all orders are tried
 
 
 def right_call(submission: Submission) -> bool:
@@ -278,7 +278,7 @@ def _same_calls(made: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str,
         return False
     for name in {call["name"] for call in wanted}:
         ours, theirs = ([call for call in calls if call["name"] == name] for calls in (made, wanted))
-        orders = permutations(theirs) if len(theirs) <= _MOST_CALLS else [tuple(theirs)]
+        orders = permutations(theirs) if len(theirs) <= _MAX_CALLS else [tuple(theirs)]
         if not any(all(map(_same_call, ours, order)) for order in orders):
             return False
     return True

@@ -23,7 +23,7 @@ from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import Setup, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Asked, Budget, NotCoveredError, Respondent, StoppedError, call, max_costs
+from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import describe_unread, summarise
 from rcjax.serving.call_log import has_failed
@@ -55,11 +55,11 @@ class Reservations:
         self,
         budget: Budget,
         questions: Sequence[Question],
-        waiting: Iterable[tuple[Asked, Iterable[tuple[Question, int]]]],
+        waiting: Iterable[tuple[ModelSetup, Iterable[tuple[Question, int]]]],
         judge_of: Callable[[Question], Respondent | None],
     ) -> None:
         self.budget, self._judge_of, self._spent = budget, judge_of, False
-        missing: dict[str, list[tuple[Asked, Question, int]]] = {question.query: [] for question in questions}
+        missing: dict[str, list[tuple[ModelSetup, Question, int]]] = {question.query: [] for question in questions}
         for asked, pairs in waiting:
             for question, number in pairs:
                 missing[question.query].append((asked, question, number))
@@ -70,7 +70,7 @@ class Reservations:
         self._deciding: asyncio.Task[None] | None = None
         self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by model
 
-    async def take(self, asked: Asked, question: Question, number: int) -> Share:
+    async def take(self, asked: ModelSetup, question: Question, number: int) -> Share:
         """Wait for the share of an answer and return it; the caller spends or frees it.
 
         Raises StoppedError for a model that is not asked any more, and NotCoveredError if the budget does not cover all
@@ -90,7 +90,7 @@ class Reservations:
             raise NotCoveredError
         return share
 
-    async def renew(self, share: Share, asked: Asked, question: Question) -> Share:
+    async def renew(self, share: Share, asked: ModelSetup, question: Question) -> Share:
         """Raise a reservation to the worst cost as known now. Raises as `take` does."""
         if asked.respondent.stopped is not None:
             await self.free(share)
@@ -106,7 +106,7 @@ class Reservations:
         self.budget.reserved += more
         return now
 
-    def retake(self, asked: Asked, question: Question) -> Share:
+    def retake(self, asked: ModelSetup, question: Question) -> Share:
         """Reserve the share of an answer again after it was freed. Raises NotCoveredError."""
         share = self._share(asked, question)
         if not self.budget.covers(share.call + share.judge):
@@ -151,7 +151,7 @@ class Reservations:
             for decided in self._decided:
                 decided.set()
 
-    async def _put_aside(self, missing: Sequence[tuple[Asked, Question, int]]) -> None:
+    async def _put_aside(self, missing: Sequence[tuple[ModelSetup, Question, int]]) -> None:
         shares = [
             (asked, (question.query, number), self._share(asked, question))
             for asked, question, number in missing
@@ -168,11 +168,11 @@ class Reservations:
             else:  # stopped meanwhile
                 await self.free(share)
 
-    def _share(self, asked: Asked, question: Question) -> Share:
+    def _share(self, asked: ModelSetup, question: Question) -> Share:
         return Share(sum(max_costs(asked, question), Decimal(0)), judging_cost(asked, question, self._judge_of))
 
 
-def require_same(models: Iterable[Asked], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
+def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
     """Raise LogError if existing answers have another question, model or settings than the run; name the first.
 
     Args:
@@ -276,7 +276,7 @@ class Run:
     def __init__(
         self,
         questions: Sequence[Question],
-        models: Sequence[Asked],
+        models: Sequence[ModelSetup],
         file: AnswerFile,
         setup: Setup,
         concurrency: int = 8,
@@ -339,11 +339,11 @@ class Run:
             raise self._problem
         self.file.tidy()
 
-    def _workers(self, asked: Asked) -> list[asyncio.Task[None]]:
+    def _workers(self, asked: ModelSetup) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[asked.name])
         return [asyncio.ensure_future(self._work(asked, waiting)) for _ in range(self.concurrency)]
 
-    async def _work(self, asked: Asked, waiting: Iterable[tuple[Question, int]]) -> None:
+    async def _work(self, asked: ModelSetup, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[asked.name]
         for question, number in waiting:
             try:
@@ -373,7 +373,7 @@ class Run:
             await self._grade(row, question, share.judge)
             self._look_ahead()
 
-    async def _verdicts_first(self, share: Share, asked: Asked, question: Question) -> Share:
+    async def _verdicts_first(self, share: Share, asked: ModelSetup, question: Question) -> Share:
         """Pay for verdicts that were not covered earlier, before another answer begins.
 
         Returns the share of that answer. Raises NotCoveredError if the budget does not cover both.

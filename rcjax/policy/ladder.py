@@ -40,7 +40,7 @@ from rcjax._base.figures import Money
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import SHARED, AnyPolicy, Decision, Policy, policy_of
 
-_MOST_BYTES, _MOST_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
+_MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
     *("error", "cost", "abstention", "error_low", "error_high", "cost_low", "cost_high"),
     *("money", "seconds", "seconds_low", "seconds_high"),  # no quantiles: they do not add up
@@ -340,8 +340,8 @@ def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
 
     Raises ValueError for a file that is not valid or larger than 10 MB, OSError for one that cannot be read.
     """
-    if os.path.getsize(path) > _MOST_BYTES:
-        raise ValueError(f"{os.fspath(path)}: larger than {_MOST_BYTES / 1e6:g} MB: a policy has some 30 kB")
+    if os.path.getsize(path) > _MAX_BYTES:
+        raise ValueError(f"{os.fspath(path)}: larger than {_MAX_BYTES / 1e6:g} MB: a policy has some 30 kB")
     return load(path, policy_from_json)
 
 
@@ -349,7 +349,5 @@ def policy_from_json(data: Any) -> AnyPolicy:
     """Build a policy or a ladder from the object of its `to_json`, by its "format"; ValueError for problems."""
     form = data.get("format") if isinstance(data, Mapping) else None
     rungs = data.get("rungs") if isinstance(data, Mapping) else None
-    require(
-        not isinstance(rungs, list) or len(rungs) <= _MOST_RUNGS, "rungs", f"must be at most {_MOST_RUNGS:,}", "more"
-    )
+    require(not isinstance(rungs, list) or len(rungs) <= _MAX_RUNGS, "rungs", f"must be at most {_MAX_RUNGS:,}", "more")
     return KINDS.get(form if isinstance(form, str) else "", Policy).from_json(data)

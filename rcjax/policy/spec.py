@@ -576,7 +576,7 @@ def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
     return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
 
 
-def recorded_asked(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
+def recorded_request_settings(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
     """Read how each model was asked for the log that a policy was tuned on.
 
     Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the

@@ -262,7 +262,7 @@ def numbered_choices(choices: Sequence[Any]) -> list[Any]:
     ]
 
 
-_LONGEST_CALL = 10_000  # characters of arguments whose JSON is parsed at each piece, to find its end
+_MAX_CALL_LENGTH = 10_000  # characters of arguments whose JSON is parsed at each piece, to find its end
 
 
 @dataclass(slots=True)
@@ -276,13 +276,13 @@ class _OpenCall:
 
     def add(self, arguments: Any) -> None:
         """Add a piece of the arguments."""
-        if isinstance(arguments, str) and len(self.arguments) <= _LONGEST_CALL:
+        if isinstance(arguments, str) and len(self.arguments) <= _MAX_CALL_LENGTH:
             self.arguments += arguments
 
     @property
     def is_whole(self) -> bool:
         """Whether the arguments are a complete JSON object, so that nothing can follow."""
-        ends = self.arguments.endswith("}") and len(self.arguments) <= _LONGEST_CALL
+        ends = self.arguments.endswith("}") and len(self.arguments) <= _MAX_CALL_LENGTH
         return ends and read_json(self.arguments) is not None
 
     def is_followed_by(self, call_id: str | None, name: str | None) -> bool:

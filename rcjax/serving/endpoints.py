@@ -17,7 +17,7 @@ from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
-from rcjax.policy.spec import recorded_asked, recorded_prices
+from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
@@ -80,7 +80,7 @@ class Endpoint:
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
     price: Price | None  # money per million tokens
-    mean: float | None  # mean cost of a call in a log; None if unknown, which needs a price
+    mean_cost: float | None  # mean cost of a call in a log; None if unknown, which needs a price
     samples: int = 1  # requests for one question, whose answers vote
     fixed: frozenset[str] = frozenset()  # options that no question replaces
 
@@ -129,17 +129,17 @@ class Endpoint:
             pace: the pace of the model's answers.
         """
         if self.price is None:
-            return self.mean or 0.0
+            return self.mean_cost or 0.0
         options = self.options_for(options)
         read, most = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
         cost = float(self.price.money(Tokens(read, most or int(pace.written) * (options.get("n") or 1))))
-        return max((not most and self.mean) or 0.0, self.samples * cost)
+        return max((not most and self.mean_cost) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
-        if self.mean is None or self.price is None or not self.price.output:
+        if self.mean_cost is None or self.price is None or not self.price.output:
             return Pace()
-        return Pace.guess(max(1.0, 1e6 * self.mean / float(self.price.output)))
+        return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output)))
 
     def call_fields(
         self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
@@ -178,10 +178,10 @@ class Endpoint:
         """Return the least cost of a call: the log's mean, times the share of its n votes that came or broke off."""
         unfinished = usage.unfinished if has_pace else 0
         is_counted = usage.replies == usage.counted and not unfinished
-        if self.mean is None or (is_counted and self.price is not None):
+        if self.mean_cost is None or (is_counted and self.price is not None):
             return 0.0
         lost = unfinished if has_pace else 0 if usage.replies else self.samples
-        return self.mean * max(lost, min(self.samples, usage.replies)) / self.samples
+        return self.mean_cost * max(lost, min(self.samples, usage.replies)) / self.samples
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
@@ -209,7 +209,7 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
     Raises TypeError or ValueError for invalid arguments.
     """
     clients = _for_each(models, defaults.client, "client")
-    records, prices = recorded_asked(policy), prices_by_model(policy)
+    records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(clients[model], openai.AsyncOpenAI):
@@ -233,7 +233,7 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
             signal.samples if getattr(signal, "apart", False) else 1,
             frozenset() if settings is None else settings.fixed,
         )
-    unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean is None]
+    unpriced = [model for model, endpoint in endpoints.items() if endpoint.price is None and endpoint.mean_cost is None]
     if unpriced:
         raise ValueError(f"models: no price known of the shadow models {', '.join(unpriced)}: give theirs")
     return endpoints
@@ -311,7 +311,9 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def prices_by_model(policy: AnyPolicy) -> dict[str, Any]:
     """Return prices by model: the policy's own, else those recorded in its tuning, else those of its log."""
-    logged = {model: record["prices"] for model, record in recorded_asked(policy).items() if record.get("prices")}
+    logged = {
+        model: record["prices"] for model, record in recorded_request_settings(policy).items() if record.get("prices")
+    }
     return {**logged, **recorded_prices(policy), **(policy.prices or {})}
 
 

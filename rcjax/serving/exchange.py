@@ -24,7 +24,7 @@ from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
 from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, malformed_error
-from rcjax.serving.models_file import record_asked
+from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
 from rcjax.serving.workers import CheckError, ReplyChecks, in_short
@@ -251,13 +251,16 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str 
     options = endpoint.options_for(overrides)
     needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_asked(endpoint.signal, more, endpoint.price, form)
+    return record_request_settings(endpoint.signal, more, endpoint.price, form)
 
 
 Observe = Callable[[Call], None]
 """Receives each call as it ends."""
 
-_MOST_KEPT, _LONGEST_KEPT = 256, 512  # records of `record_endpoint` that are cached; characters of the options of each
+_MAX_KEPT, _MAX_KEPT_LENGTH = (
+    256,
+    512,
+)  # records of `record_endpoint` that are cached; characters of the options of each
 
 
 class Caller:
@@ -390,7 +393,7 @@ class Caller:
         relevant = {name: value for name, value in question.options.items() if name not in unseen}
         key = model, repr(relevant), question.form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
-        if len(self._records) < _MOST_KEPT and len(key[1]) <= _LONGEST_KEPT:
+        if len(self._records) < _MAX_KEPT and len(key[1]) <= _MAX_KEPT_LENGTH:
             self._records[key] = record
         return record
 

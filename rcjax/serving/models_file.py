@@ -1,4 +1,4 @@
-"""Settings of models: their file, `models.toml`, and their record in a log (`record_asked`). Standard library only.
+"""Settings of models: their file, `models.toml`, and their record in a log (`record_request_settings`). Standard library only.
 
 ["small-1.5b"]
 model = "org/small-1.5b-instruct"      # at the endpoint; by default the name above
@@ -14,7 +14,7 @@ samples = 3                            # answers to each question of `rcjax coll
 
 A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
 so that different settings can be told apart. A policy tuned on the log keeps the record too
-(`rcjax.policy.spec.recorded_asked`), and `Cascade` follows it.
+(`rcjax.policy.spec.recorded_request_settings`), and `Cascade` follows it.
 """
 
 from __future__ import annotations
@@ -270,11 +270,11 @@ _SECRET = ("key", "token", "secret", "password", "auth", "credential")
 
 _WORD = re.compile(r"[A-Za-z0-9_.:/+-]{0,32}")
 
-_MOST = 64  # entries of a list or of biases
+_MAX_ENTRIES = 64  # entries of a list or of biases
 
-_LONGEST_STOP, _LARGEST = 32, 10**15
+_MAX_STOP_LENGTH, _MAX_NUMBER = 32, 10**15
 
-_LONGEST = 8192  # characters of the options that are kept: longer ones are no sampling options
+_MAX_OPTIONS_LENGTH = 8192  # characters of the options that are kept: longer ones are no sampling options
 
 
 def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -289,7 +289,7 @@ def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | 
     ({}, '92bfece5a8f34ae4')
     """
     kept, others = _split(options)
-    if len(str(kept)) > _LONGEST:
+    if len(str(kept)) > _MAX_OPTIONS_LENGTH:
         kept, others = {}, others | {"kept": kept}
     text = json.dumps(others, sort_keys=True, separators=(",", ":"))
     return kept, hashlib.sha256(text.encode()).hexdigest()[:16] if others else None
@@ -317,19 +317,21 @@ def _is_plain(name: str, value: Any) -> bool:
     """Return whether an option is a sampling option with a usual value, and no text that somebody wrote."""
     if name == "stop":
         texts = value if isinstance(value, list | tuple) else [value]
-        return len(texts) <= _MOST and all(isinstance(text, str) and len(text) <= _LONGEST_STOP for text in texts)
+        return len(texts) <= _MAX_ENTRIES and all(
+            isinstance(text, str) and len(text) <= _MAX_STOP_LENGTH for text in texts
+        )
     if name == "logit_bias":
-        pairs = value.items() if isinstance(value, Mapping) and len(value) <= _MOST else [("", None)]
+        pairs = value.items() if isinstance(value, Mapping) and len(value) <= _MAX_ENTRIES else [("", None)]
         return all(str(token).isdigit() and len(str(token)) < 10 and _is_number(bias) for token, bias in pairs)
     if name not in _SAMPLING:
         return False
     values = value if isinstance(value, list | tuple) else [value]
     scalars = [item is None or _is_number(item) or (isinstance(item, str) and _WORD.fullmatch(item)) for item in values]
-    return len(values) <= _MOST and all(scalars)
+    return len(values) <= _MAX_ENTRIES and all(scalars)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float) and -_LARGEST <= value <= _LARGEST
+    return isinstance(value, bool | int | float) and -_MAX_NUMBER <= value <= _MAX_NUMBER
 
 
 def _is_secret(name: str) -> bool:
@@ -339,7 +341,7 @@ def _is_secret(name: str) -> bool:
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
-def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
+def record_request_settings(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
     """Return a model's signal, options and price as JSON for a log, without values that JSON cannot hold.
 
     The options are those of an allow-list (`rcjax.serving.models_file`), with a digest of the `others`.
@@ -351,7 +353,7 @@ def record_asked(signal: Any, options: Mapping[str, Any], price: Price | None, f
         form: the form of the request (`rcjax.policy.signals.answers`), recorded if a check judges it.
 
     >>> from rcjax.policy.signals import Choice
-    >>> record_asked(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
+    >>> record_request_settings(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """

@@ -15,9 +15,9 @@ from typing import Any
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.signals.answers import as_object, objects_in
 
-_MOST_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
+_MAX_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 
-_LARGEST_SUMMAND = 10**12  # a figure of a reply that is added to those of others
+_MAX_SUMMAND = 10**12  # a figure of a reply that is added to those of others
 
 #: Tokens of a prompt beyond its bytes, as a server adds its own, or of an answer beyond its limit, as some servers do
 #: not count hidden reasoning.
@@ -283,7 +283,7 @@ def _as_count(value: Any) -> int | None:
         value = float(value)
     if type(value) is float and value.is_integer():
         value = int(value)
-    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
+    return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
 
 
 def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
@@ -315,7 +315,7 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for usage in usages for name in usage):
         values = [usage[name] for usage in usages if usage.get(name) is not None]
-        if values and all(type(value) in (int, float) and abs(value) <= _LARGEST_SUMMAND for value in values):
+        if values and all(type(value) in (int, float) and abs(value) <= _MAX_SUMMAND for value in values):
             sums[name] = sum(values)
         elif values and deep and all(isinstance(value, Mapping) for value in values):
             sums[name] = _sum(values, deep=False)

@@ -20,7 +20,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import alike, corrected_log
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, Tuning, recorded_asked, recorded_count, recorded_tuning
+from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_request_settings, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_of
 from rcjax.tuning.candidates import ENOUGH_QUERIES
@@ -200,7 +200,7 @@ def _restrict(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, lis
 
 def _with_asked(log: Log, policy: AnyPolicy) -> Log:
     """Add the request options that a policy records for its models, where the log has none for them."""
-    recorded = {model: how for model, how in recorded_asked(policy).items() if model in log.models}
+    recorded = {model: how for model, how in recorded_request_settings(policy).items() if model in log.models}
     return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
 
 

@@ -19,7 +19,7 @@ from rcjax.policy import signals
 from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.models_file import ServedModel, record_asked, recorded_options
+from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options
 
 PRICE = Price(Decimal("0.1"), Decimal("0.4"))
 SIGNALS = [
@@ -34,11 +34,11 @@ SIGNALS = [
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
 def test_a_record_makes_the_signal_again(signal):
-    record = json.loads(record_asked(signal, {"temperature": 0.5}, PRICE))
+    record = json.loads(record_request_settings(signal, {"temperature": 0.5}, PRICE))
     assert signal_from_record(record) == signal
     assert contradiction(record, signal) is None
     assert (record["options"], record["prices"]) == ({"temperature": 0.5}, {"input": 0.1, "output": 0.4})
-    assert "prices" not in json.loads(record_asked(signal, {}, None))
+    assert "prices" not in json.loads(record_request_settings(signal, {}, None))
 
 
 class Own:
@@ -57,7 +57,9 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
     secret = {"extra_headers": {"Authorization": "Bearer s3cret"}, "extra_query": {"key": "s3cret"}}
     hidden = {**secret, "extra_body": {"api_key": "s3cret", "think": False}}
     odd = {"response_format": Own, "stop": object(), "seed": math.nan, "logit_bias": {1: 2, "a": 3}}
-    text = record_asked(signals.Verification(second_options={**secret, "max_tokens": 1}), {**hidden, **odd}, None)
+    text = record_request_settings(
+        signals.Verification(second_options={**secret, "max_tokens": 1}), {**hidden, **odd}, None
+    )
     record = json.loads(text)
     assert "s3cret" not in text
     assert record["options"] == {"extra_body": {"think": False}}
@@ -66,7 +68,7 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
 
 
 def test_a_policy_is_not_served_by_another_signal_than_that_of_its_log():
-    record = json.loads(record_asked(signals.Choice(("A", "B")), {}, PRICE))
+    record = json.loads(record_request_settings(signals.Choice(("A", "B")), {}, PRICE))
     policy = dataclasses.replace(POLICY, provenance={**POLICY.provenance, "asked": {"small": record}})
     with pytest.raises(ValueError, match=r"signal of small: .* signal is 'stated', not 'choice'"):
         Cascade(policy, AsyncOpenAI(api_key="k"), signal=signals.Stated())
@@ -183,7 +185,7 @@ KEPT = [
 
 def test_what_is_not_in_the_list_is_a_digest():
     for name, options in HIDDEN.items():
-        text = record_asked(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
+        text = record_request_settings(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
         assert ("s3cret" in text, len(text) < 1000) == (False, True), name
         record = json.loads(text)
         assert (len(record["others"]), record["options"]["max_tokens"]) == (16, 1), name
@@ -197,7 +199,10 @@ def test_no_options_make_a_record_long():
     for _ in range(30):
         nested = {"options": nested, "stop": ["x" * 32] * 64}
     wide = {name: ["A" * 32] * 64 for name in ("effort", "min_p", "priority", "seed", "top_k", "type", "verbosity")}
-    texts = [record_asked(signals.Choice(), {"extra_body": one}, PRICE) for one in (nested, wide, wide | {"seed": 1})]
+    texts = [
+        record_request_settings(signals.Choice(), {"extra_body": one}, PRICE)
+        for one in (nested, wide, wide | {"seed": 1})
+    ]
     assert max(map(len, texts)) < 16_000
     assert len({json.loads(text)["others"] for text in texts}) == 3
 

@@ -114,7 +114,7 @@ NO_LOGPROB = "a log-probability is missing, NaN or above 0"
 
 _SAME = 1e-3  # largest difference of two log-probabilities of one token, by a server's rounding
 
-_LONGEST_STOP = 16  # most tokens of a stop string, which ends a reply and is not part of it
+_MAX_STOP_LENGTH = 16  # most tokens of a stop string, which ends a reply and is not part of it
 
 _MARKER = re.compile(r"(<[^<>\s]*>|\[/?[A-Z_]+\])?")  # such as <|im_end|>, </s> or [EOS]
 
@@ -297,7 +297,7 @@ def _is_beyond_ascii(content: bytes) -> bool:
 def _at_end(pieces: Sequence[bytes], target: bytes, is_marker: Sequence[bool]) -> slice | None:
     """Return the last pieces that make up the target; a few markers of the end of a reply may follow them."""
     filled = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
-    for end in islice(filled if target else (), _LONGEST_STOP):
+    for end in islice(filled if target else (), _MAX_STOP_LENGTH):
         first, left = end, len(target)
         while first and left and target.endswith(pieces[first - 1], 0, left):
             first -= 1
@@ -316,7 +316,7 @@ def _at_start(pieces: Sequence[bytes], target: bytes, is_marker: Sequence[bool])
     for index in range(first, len(pieces)):
         left = target[read:]
         if left and pieces[index].startswith(left):
-            return slice(first, index + 1) if len(pieces) - index - 1 <= _LONGEST_STOP else None
+            return slice(first, index + 1) if len(pieces) - index - 1 <= _MAX_STOP_LENGTH else None
         if not left.startswith(pieces[index]):
             return None
         read += len(pieces[index])

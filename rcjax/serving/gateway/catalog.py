@@ -25,7 +25,7 @@ from rcjax.policy.ladder import Period, load_policy, with_following
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
-from rcjax.policy.spec import recorded_asked, recorded_tuning
+from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import Endpoint, checked_options
@@ -336,7 +336,7 @@ class CatalogMaker:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
-        records = recorded_asked(policy)
+        records = recorded_request_settings(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")

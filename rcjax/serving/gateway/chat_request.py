@@ -23,7 +23,7 @@ from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.openai_client import RESERVE_BYTES
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
-_LONGEST_NAME = 64  # characters of a field's name that a message repeats
+_MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
 
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
@@ -206,7 +206,7 @@ def chat_request(data: Mapping[str, Any]) -> ChatRequest:
     )
 
 
-_MOST_MARKS, _DEEPEST = 100_000, 100  # parts of a body, levels of nesting
+_MAX_MARKS, _MAX_DEPTH = 100_000, 100  # parts of a body, levels of nesting
 
 #: A text, to its end or that of the body, or a bracket, brace or comma.
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{}\],]', re.DOTALL)
@@ -218,17 +218,17 @@ def _require_simple(body: bytes) -> None:
     Raises ApiError: 413 for too many texts, lists, objects and commas, 400 for too deep a nesting.
     """
     opened = body.count(b"[") + body.count(b"{")
-    if opened <= _DEEPEST and opened + body.count(b",") <= _MOST_MARKS // 2:  # at most as many texts
+    if opened <= _MAX_DEPTH and opened + body.count(b",") <= _MAX_MARKS // 2:  # at most as many texts
         return
     depth = 0
     for number, mark in enumerate(_MARKS.finditer(body), 1):
         first = body[mark.start()]
         depth += (first in b"[{") - (first in b"]}")
-        if number > _MOST_MARKS:
-            problem = f"the request has more than {_MOST_MARKS:,} parts (texts, lists, objects): send fewer"
+        if number > _MAX_MARKS:
+            problem = f"the request has more than {_MAX_MARKS:,} parts (texts, lists, objects): send fewer"
             raise ApiError(413, problem, "request_too_complex")
-        if depth > _DEEPEST:
-            raise ApiError(400, f"the body is nested deeper than {_DEEPEST}", "invalid_json")
+        if depth > _MAX_DEPTH:
+            raise ApiError(400, f"the body is nested deeper than {_MAX_DEPTH}", "invalid_json")
 
 
 def _finite(text: str) -> float:
@@ -243,7 +243,7 @@ _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)  # the 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-_MOST_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
+_MAX_CHOICES = 128  # answers, and alternatives of a token, that a request may ask for
 
 
 def _check_types(data: Mapping[str, Any]) -> None:
@@ -253,8 +253,8 @@ def _check_types(data: Mapping[str, Any]) -> None:
             raise invalid_field(name, "must be true or false")
     for name, least in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= _MOST_CHOICES):
-            raise invalid_field(name, f"must be a whole number from {least} to {_MOST_CHOICES}")
+        if value is not None and (type(value) is not int or not least <= value <= _MAX_CHOICES):
+            raise invalid_field(name, f"must be a whole number from {least} to {_MAX_CHOICES}")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
@@ -316,7 +316,7 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
             problem = "is no field that this service passes on: its operator can permit it (--allow-field)"
-            raise invalid_field(name if len(name) <= _LONGEST_NAME else "a field", problem, "unsupported_parameter")
+            raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
     most = token_limit(request.fields)

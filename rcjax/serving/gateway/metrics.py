@@ -62,7 +62,7 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
 }
 
-_MOST_REASONS = 40  # distinct reasons of refusals
+_MAX_REASONS = 40  # distinct reasons of refusals
 
 _OTHER = "other"
 
@@ -208,7 +208,7 @@ class Metrics:
             status: HTTP status.
         """
         if reason not in self._reasons:
-            if len(self._reasons) >= _MOST_REASONS:
+            if len(self._reasons) >= _MAX_REASONS:
                 reason = _OTHER
             self._reasons.add(reason)
         self._figure("refused_requests", reason, _status(status)).inc()
