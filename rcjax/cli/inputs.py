@@ -1,4 +1,4 @@
-"""What a user gives: values of options, logs and policies, parsed and read; and the refusals before any work.
+"""What a user gives: values of options, logs, policies and frontiers, parsed and read; refusals before any work.
 
 An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
 and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rcjax.policy.policy import AnyPolicy
     from rcjax.policy.spec import SecondsLimit, Target
     from rcjax.serving.call_log import ShadowRate
+    from rcjax.solving.frontier.frontier import Frontier
 
 
 _SEARCHES = ("all", "full", "adaptive")
@@ -360,12 +361,16 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 # Files of `rcjax tune`, and logs for them.
 
 
-def load_tuned(path: Path) -> AnyPolicy:
-    """Load a policy of `rcjax tune`; ValueError names the file and the place."""
+def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
+    """Load a policy of `rcjax tune`, or with `frontiers` also a frontier; ValueError names the file and the place."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
-    def read(data: Any) -> AnyPolicy:
+    def read(data: Any) -> AnyPolicy | Frontier:
+        if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
+            from rcjax.solving.frontier.frontier import frontier_from_json
+
+            return frontier_from_json(data)
         policy = policy_from_json(data)
         recorded_tuning(policy)  # every command reads the record: an error here has the file's name
         return policy
@@ -408,22 +413,26 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     return {**before, **given}
 
 
-def read_for(policy: AnyPolicy, path: Path | Parts, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
-        policy: the policy; its prices apply if nothing else gives prices.
+        subject: the policy, or a frontier; its prices apply if nothing else gives prices.
         how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
             default. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
-    tuning, provenance = recorded_tuning(policy), policy.provenance
-    recorded: dict[str, Any] = {"segment": policy.segment_column}
+    if isinstance(subject, AnyPolicy):
+        tuning, provenance = recorded_tuning(subject), subject.provenance
+        transform, recorded = tuning.spec.transform, {"segment": subject.segment_column}
+    else:
+        tuning, provenance = subject.model, subject.model.provenance
+        transform, recorded = subject.model.calibrators.transform, {}
     scores = recorded_scores(provenance)
     recorded |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
     options: dict[str, Any] = recorded | {name: value for name, value in how.items() if value is not None}
-    options |= {"task": "choice" if tuning.spec.transform == "choice" else "generation"}
+    options |= {"task": "choice" if transform == "choice" else "generation"}
     if options.get("prices") is not None and tuning.prices:
         options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))
 
@@ -438,4 +447,4 @@ def read_for(policy: AnyPolicy, path: Path | Parts, how: Mapping[str, Any]) -> L
     try:
         return read(tuning.models)
     except LogError:
-        return read(policy.models)
+        return read(subject.models)

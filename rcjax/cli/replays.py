@@ -34,10 +34,11 @@ from rcjax.policy.comparison import what_to_do
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import Spec, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
+    from rcjax.solving.frontier.frontier import Frontier
     from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.tune import Tuned
 
@@ -49,12 +50,12 @@ _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 def evaluate(
     reading: Annotated[LogOptions, "prices", "labels", "answers", "reference", "same", "score_max", "really"],
-    policy: PolicyFile,
+    policy_or_frontier: Annotated[Path, typer.Argument(metavar="POLICY_OR_FRONTIER")],
     log: LogFile,
     today: InUse = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy: compare error and cost with the prediction and today's.
+    """Answer the queries of a log by a policy or a frontier: compare error and cost with the prediction and today's.
 
     A policy that follows its bill is also replayed with the bill, on the queries in their order. Use queries that the
     policy was not tuned on. Models of the log that the policy does not know are ignored; without `--prices`, token
@@ -63,40 +64,50 @@ def evaluate(
     Example: `rcjax evaluate policy.json fresh_log.csv`
 
     Args:
+        policy_or_frontier: File of `rcjax tune`, from --out or --frontier.
         today: The model of LOG, or the policy file, in use today. [default: as when tuning]
     """
     options = reading.options()
     start_jax()
     steps = staged(3)
     with steps("reading"):
-        tuned, notes = at_traffic_of(log, load_tuned(policy))
+        tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
+        if isinstance(tuned, AnyPolicy):
+            tuned, notes = at_traffic_of(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
-        comparison, uncompared = compare_fresh(tuned, data, today)
-    is_same_log = document["tuned_on_this_log"]
-    repriced = reading.prices is not None and _repriced(tuned, reading.prices)
     notes += remarks
-    notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
-    notes += uncompared
-    with steps("checking"):
-        facts, why = judge_policy(tuned, data)
-    if facts is None and not is_same_log:
-        notes.append(f"it cannot be checked: {why}")
-    document |= comparison | {"check": facts}
-    then = _next(tuned, policy, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
-    money = recorded_tuning(tuned).spec.money([document["spent"]])
+    if isinstance(tuned, AnyPolicy):
+        is_same_log, rungs = document["tuned_on_this_log"], list[int]()
+        repriced = reading.prices is not None and _repriced(tuned, reading.prices)
+        notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
+        comparison, uncompared = compare_fresh(tuned, data, today)
+        document |= comparison
+        notes += uncompared
+        with steps("checking"):
+            facts, why = judge_policy(tuned, data)
+        if facts is None and not is_same_log:
+            notes.append(f"it cannot be checked: {why}")
+        document["check"] = facts
+        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        money = recorded_tuning(tuned).spec.money([document["spent"]])
+    else:
+        then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        rungs, money = tuned.rungs.tolist(), Spec().money(document["cost"])
+        document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
-    conclude(document, partial(_show_replay, heading, document, notes, noun, then, money), as_json=json_)
+    conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
 
 
-def _evaluation(policy: AnyPolicy, log: Log) -> tuple[dict[str, Any], list[str]]:
-    """Replay a policy; return (its figures and those predicted, as JSON values; remarks)."""
+def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
+    """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.replay import beside_reference
 
-    shared, beside = overlap(log, policy), beside_reference(policy, log)
-    document = replay_on(policy, log) | {"predicted": _predicted(policy, log), "queries_tuned_on": shared.queries}
+    shared = overlap(log, tuned)
+    beside = beside_reference(tuned, log) if isinstance(tuned, AnyPolicy) else None
+    document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
     document["single_models"] = _single_models(log)
     notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
@@ -151,23 +162,32 @@ def _single_models(log: Log) -> dict[str, dict[str, float]]:
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
-def _predicted(policy: AnyPolicy, log: Log) -> dict[str, Any]:
-    """Return the figures expected at the time of tuning; without the error if the log counts another quantity."""
-    same = recorded_counted(policy.provenance).noun == log.counted.noun
-    return {name: figure for name, figure in policy.expected.items() if same or not name.startswith("error")}
+def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+    """Return the figures expected at the time of tuning, as JSON values: lists of figures for a frontier.
+
+    The error is left out if the log counts another quantity.
+    """
+    from rcjax._core.pytrees import plain
+
+    if isinstance(tuned, AnyPolicy):
+        same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
+    figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
+    return {name: plain(values) for name, values in figures.items() if values is not None}
 
 
-def replay_on(policy: AnyPolicy, log: Log) -> dict[str, Any]:
+def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Replay a policy on a log; return figures as JSON values, with 90 % intervals of the true error and cost.
 
-    For a ladder that follows its bill, `followed` has the figures of following it on these queries, in their order.
+    The figures of a frontier are lists with a value for each point. For a ladder that follows its bill, `followed` has
+    the figures of following the bill on these queries, in their order.
     """
     import numpy as np
 
     from rcjax._core.pytrees import plain
     from rcjax.tuning.replaying.replay import error_interval, replay as replay_, replay_stream
 
-    replay = replay_(policy, log)
+    replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
     spread = np.array([-1, 1]) * half_width(LEVEL)
@@ -177,8 +197,8 @@ def replay_on(policy: AnyPolicy, log: Log) -> dict[str, Any]:
         intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     followed = {}
-    if (stream := replay_stream(policy, log)) is not None:
-        followed = {"followed": stream.to_json() | {"tuned": policy.position}}
+    if isinstance(tuned, AnyPolicy) and (stream := replay_stream(tuned, log)) is not None:
+        followed = {"followed": stream.to_json() | {"tuned": tuned.position}}
     return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 
 
@@ -205,12 +225,14 @@ def _show_replay(
     notes: Sequence[str],
     noun: str,
     then: tuple[str, str],
+    rungs: Any,
     money: Money,
 ) -> None:
     """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
         then: (advice, command) for the next step.
+        rungs: points of a frontier to print; empty for a policy.
     """
     screen = Screen()
     screen.print(heading)
@@ -218,13 +240,23 @@ def _show_replay(
         show_decision(screen, document["check"])
     show_comparison(screen, document, money, noun)
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
-    expected = {"predicted": [*facts(document["predicted"], money, noun)]}
-    screen.print(facts_table(expected | _replayed(document, money, noun), money))
+    if rungs:
+        expected, interval = document["predicted"], document["error_interval"]
+        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
+        paid = "spent" if document["search"] == "selected" else "cost"  # the promise is of bills, or of mean costs
+        for i in rungs:
+            costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
+            observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)
+            table.add_row(*costs, percent(expected["error"][i]), observed)
+    else:
+        expected = {"predicted": [*facts(document["predicted"], money, noun)]}
+        table = facts_table(expected | _replayed(document, money, noun), money)
+    screen.print(table)
     alone = [
         f"{name} {percent(one['error'])} at ${money.show(one['cost'])}"
         for name, one in document["single_models"].items()
     ]
-    screen.hang("alone", "; ".join(alone))
+    screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
     screen.hang("note", *notes)
     screen.next_step(*then)
 

@@ -171,6 +171,7 @@ def tune(
     reading: LogOptions,
     log: LogFiles,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", rich_help_panel=OUTPUT)] = None,
+    frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
     """Find the policy for your target on a log; without a target, the best policies, cheapest first.
@@ -182,6 +183,7 @@ def tune(
 
     Args:
         out: Write the policy to deploy here (JSON); needs a target.
+        frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
     options = reading.options() | {"segment": spec.segment, "models": models_to_read(reading.models, spec.cascade)}
@@ -189,7 +191,7 @@ def tune(
     if out and target is None:
         raise typer.BadParameter("needs a target, such as --budget", param_hint="--out")
     spec.check()
-    require_outputs({"--out": out}, reading.inputs(*log))
+    require_outputs({"--out": out, "--frontier": frontier}, reading.inputs(*log))
     start_jax()  # before JAX is imported
     from rcjax.logs.sources import join_parts
     from rcjax.solving.frontier.hull import InfeasibleError
@@ -209,7 +211,9 @@ def tune(
         if problem.tuned is None:  # the budget is below every model's price: nothing was fitted
             raise
         tuned, infeasible = problem.tuned, problem
-    problem = (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None) or infeasible
+    unwritten = attempt(partial(tuned.frontier.save, frontier)) if frontier else None
+    unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
+    problem = unwritten or infeasible
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
 
 

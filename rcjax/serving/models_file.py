@@ -1,4 +1,4 @@
-"""Settings of models: their file, `models.toml`, and their record in a log (`record_request_settings`). Standard library only.
+"""Settings of models: their file, `models.toml`, and their record in a log. Standard library only.
 
 ["small-1.5b"]
 model = "org/small-1.5b-instruct"      # at the endpoint; by default the name above

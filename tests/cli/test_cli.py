@@ -35,7 +35,7 @@ def test_version():
         (["tune", "log.csv", "--budget", "1", "--error-cost", "2"], "give one target, not --budget and --error-cost"),
         (["tune", "log.csv", "--out", "policy.json"], "needs a target"),
         (["tune", "log.csv", "--error-cost", "1", "--out", "log.csv"], "must not be the file"),
-        (["tune", "log.csv", "--error-cost", "1", "--out", "./log.csv"], "must not be the file of LOG"),
+        (["tune", "log.csv", "--error-cost", "1", "--out", "p", "--frontier", "./p"], "must not be the file of --out"),
         (["report", "log.csv", "--budget", "1e300"], "where sums of money must lie"),
         (["tune", "log\x1b.csv", "--\x1b]0;title\x07"], r"No such option: --\x1b]0;title\x07"),
         (["tune", "log.csv", "--budget", "cheap"], "is no sum of money"),
@@ -160,9 +160,18 @@ def test_tune_writes_a_policy_that_evaluate_reads(folder, tmp_path):
     assert json.loads(succeed("evaluate", policy, folder / "train.csv", "--json"))["tuned_on_this_log"] is True
 
 
-def test_a_command_for_a_policy_takes_no_other_file(folder, tmp_path):
+def test_a_frontier_is_written_and_evaluated(folder, tmp_path):
     frontier = tmp_path / "frontier.json"
-    rcjax.solve_frontier(rcjax.demo_model(), lam=[1.0]).save(frontier)
+    document = json.loads(succeed("tune", folder / "train.csv", "--task", "choice", "--frontier", frontier, "--json"))
+    assert len(rcjax.load_frontier(frontier).lam) == len(document["frontier"])
+    seen = json.loads(succeed("evaluate", frontier, folder / "test.csv", "--json"))
+    replayed = rcjax.replay(rcjax.load_frontier(frontier), rcjax.read_log(folder / "test.csv", task="choice"))
+    np.testing.assert_allclose(seen["error"], replayed.error, rtol=1e-12)
+    np.testing.assert_allclose(seen["cost"], replayed.cost, rtol=1e-12)
+    assert seen["predicted"]["cost"] == pytest.approx([point["cost"] for point in document["frontier"]])
+    shown = succeed("evaluate", frontier, folder / "train.csv")
+    assert "this is the very log that it was tuned on" in " ".join(shown.split())
+    assert max(len(line) for line in shown.splitlines() if str(folder) not in line) <= 80
     assert "the policy comes first, then the log" in run("evaluate", folder / "test.csv", frontier).stderr
     refused = run("check", frontier, folder / "test.csv")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
