@@ -294,7 +294,7 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         source: a file or dataframe that `read_log` can read, with columns `query` and `column`.
         column: name of the column of segments; its cells are texts, numbers or empty.
 
-    Raises LogError if a column is missing, or the rows of a query have different segments.
+    Raises LogError if a column or a query of the log is missing, or the rows of a query have different segments.
 
     >>> import polars as pl
     >>> from rcjax import read_log
@@ -322,6 +322,9 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
             if segments.setdefault(query, segment) != segment:
                 both = f"{brief(segments[query])!r} and {brief(segment)!r}"
                 raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
+    if missing := [query for query in log.queries if str(query) not in segments]:
+        what = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
+        raise LogError(f"{table.name}: {what}: give every query a row, its {column} may be empty")
     return dataclasses.replace(log, segment=tuple(segments[str(query)] for query in log.queries))
 
 

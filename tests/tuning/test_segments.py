@@ -125,6 +125,8 @@ def test_what_cannot_be_is_refused(log, tuned):
     with pytest.raises(rcjax.logs.LogError, match="no column 'sort' for segments: it has query, kind"):
         with_segments(log, frame, "sort")
     assert with_segments(few, pl.DataFrame({"query": few.queries}), "query").segment == tuple(map(str, few.queries))
+    with pytest.raises(rcjax.logs.LogError, match="383 queries of the log without a row, such as 1: give every query"):
+        with_segments(log, pl.DataFrame({"query": [0], "kind": ["easy"]}), "kind")
     with pytest.raises(rcjax.logs.LogError, match="column kind holds List"):
         with_segments(log, frame.with_columns(pl.concat_list("kind")), "kind")
 
