@@ -152,13 +152,11 @@ def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence
 
 def _read_to_label(log: Path, reading: LogOptions) -> Log:
     """Read a log, of which any answer may lack a label. Raises LogError for labels that are scores."""
-    from rcjax.logs.errors import LogError
+    from rcjax.logs.labels import refuse_scores
 
     options = reading.options() | {"models": reading.models, "unlabelled": True}
     data = read_log(log, "their answers are drawn too", **options)
-    if data.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{data.source}: {what}, or make all of it 1 or 0")
+    refuse_scores(data)
     return data
 
 

@@ -238,8 +238,19 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
 
+def refuse_scores(log: Log) -> None:
+    """Raise `LogError` if the labels of a log are scores: a sheet holds 1 or 0."""
+    if log.scores is not None:
+        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{log.source}: {what}, or make all of it 1 or 0")
+
+
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out."""
+    """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out.
+
+    Raises `LogError` if the labels of the log are scores.
+    """
+    refuse_scores(log)
     old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
     cells = [*drawn, *old]
     correct = np.asarray(log.correct)

@@ -6,6 +6,7 @@ import pytest
 
 from rcjax import LogError, read_log
 from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.labels import label_sheet
 from rcjax.policy.counted import Scores
 from rcjax.tuning.certify import overlap
 
@@ -102,3 +103,9 @@ def test_shares_of_one_are_not_taken_for_scores_out_of_ten():
     with pytest.raises(LogError, match=r"no score is above 1, .* said to be 10: leave out --score-max"):
         read_log(table, score_max=10)
     assert read_log(table).scores is not None
+
+
+def test_no_sheet_of_labels_is_made_of_scores():
+    """A score of 0.7 was written as the label 0."""
+    with pytest.raises(LogError, match="its labels are scores, and labels by hand are 1 or 0"):
+        label_sheet(read_log(frame()), [], frame())
