@@ -19,16 +19,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import polars as pl
 
 from rcjax._base.figures import count
 from rcjax.logs.columns import TOKENS, known_columns, our_names, plain_name
 from rcjax.logs.errors import LogError, brief
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Suffixes of tables with a separator.
 SEPARATED = (".csv", ".tsv")
@@ -212,7 +209,6 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     Without `columns`, the columns of JSON Lines are found by reading the whole file.
     """
     import narwhals as nw
-    import polars as pl
 
     if isinstance(source, Path):
         return nw.from_native(scan_parquet(source))
@@ -236,8 +232,6 @@ SMALL_FILE_BYTES, MOST_TEXT_BYTES = 10_000_000, 200_000_000  # bytes of a small 
 
 def scan_parquet(file: Path) -> pl.LazyFrame:
     """Scan a Parquet file; LogError if its rows, or the text in a small file, could exceed the memory."""
-    import polars as pl
-
     frame = pl.scan_parquet(file, glob=False)
     rows = frame.select(pl.len()).collect().item()
     if rows > MOST_ROWS:
@@ -255,7 +249,6 @@ def scan_parquet(file: Path) -> pl.LazyFrame:
 def _readable(name: str, source: Any) -> Iterator[None]:
     """Turn errors of the readers into a `LogError` that says where a file is damaged."""
     import narwhals as nw
-    import polars as pl
 
     try:
         yield
@@ -279,8 +272,6 @@ def _twice(source: Any) -> str | None:
 
 
 def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
-    import polars as pl
-
     text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String).str.strip_chars()
     with _readable(name, source):
         for part in _parts(frame):
@@ -295,7 +286,6 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
 def _parts(frame: Any) -> Iterator[pl.DataFrame]:
     """Yield the rows of a narwhals frame, batch by batch."""
     import narwhals as nw
-    import polars as pl
 
     native = frame.to_native()
     if isinstance(native, pl.LazyFrame):  # before polars 1.37 this ended silently at a broken line
