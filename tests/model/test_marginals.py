@@ -11,9 +11,8 @@ import scipy.integrate
 import scipy.stats
 
 import rcjax
-from rcjax.model import maximum_likelihood
 from rcjax.model.marginals import Marginal, cramer_von_mises, lay_out_probes
-from rcjax.model.maximum_likelihood import fit_beta_mixture, fit_marginal
+from rcjax.model.maximum_likelihood import BLOCK_SIZE, columns_of, fit_beta_mixture, fit_marginal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -126,12 +125,12 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
 
 
 def test_values_at_the_ends_have_logarithms_and_many_go_in_blocks():
-    x, there = np.linspace(0.0, 1.0, maximum_likelihood._BLOCK + 1), np.arange(maximum_likelihood._BLOCK + 1) > 0
-    columns = maximum_likelihood.columns_of(jnp.asarray(x), jnp.asarray(there))
-    assert columns.shape == (2, 3, maximum_likelihood._BLOCK)
+    x, there = np.linspace(0.0, 1.0, BLOCK_SIZE + 1), np.arange(BLOCK_SIZE + 1) > 0
+    columns = columns_of(jnp.asarray(x), jnp.asarray(there))
+    assert columns.shape == (2, 3, BLOCK_SIZE)
     assert np.isfinite(columns).all()
     in_order = np.moveaxis(columns, 1, 0).reshape(3, -1)
-    np.testing.assert_array_equal(in_order[0], np.pad(there, (0, maximum_likelihood._BLOCK - 1)))
+    np.testing.assert_array_equal(in_order[0], np.pad(there, (0, BLOCK_SIZE - 1)))
     np.testing.assert_allclose(in_order[1:, 1 : len(x) - 1], [np.log(x[1:-1]), np.log1p(-x[1:-1])])
 
 
