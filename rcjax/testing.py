@@ -313,7 +313,7 @@ def _mass_between_quantiles(c: Copula, u: float) -> float:
 
 
 def _masses(c: Copula, u: float, ends: np.ndarray) -> np.ndarray:
-    """Masses of the density at u between m + 1 values of v; (m,)."""
+    """Masses of the density at u between m + 1 values of v: (m,)."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
     low, width = ends[:-1, None], np.diff(ends)[:, None]
     at = low + width * (nodes + 1) / 2

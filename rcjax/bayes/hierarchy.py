@@ -174,7 +174,7 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
 
 
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
-    """Tabulate the log-likelihood of P pairs of margins at the dependences `KNOTS`; (P, T).
+    """Tabulate the log-likelihood of P pairs of margins at the dependences `KNOTS`: (P, T).
 
     Ranks are fixed, so that the likelihood of a pair is a function of one number. From the table, a sampler's step
     takes four numbers per pair for every family.
@@ -189,7 +189,7 @@ def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Ar
 
 
 def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
-    """Evaluate natural cubic splines through values (P, T) at `KNOTS`, constant beyond them, at dependences (P,); (P,).
+    """Evaluate natural cubic splines through values (P, T) at `KNOTS`, constant beyond them, at dependences (P,): (P,).
 
     A straight line is its own spline:
 
@@ -265,7 +265,7 @@ def hierarchical_model(evidence: Observations) -> None:
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Log-likelihood of the confidences in the smooth parts; (k, n).
+    """Log-likelihood of the confidences in the smooth parts: (k, n).
 
     Args:
         evidence: observations of the log.
@@ -279,7 +279,7 @@ def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax
 
 
 def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Parameters (a, b) of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2); (…, 2) each."""
+    """Parameters (a, b) of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2): (…, 2) each."""
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
@@ -287,7 +287,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
-    """(least τ of a family, width of its range of τ): (0, 0.98) for Gumbel's; (2,)."""
+    """Least τ of a family, and width of its range of τ: (2,); (0, 0.98) for Gumbel's."""
     ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
     low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
     return jnp.stack([low, high - low])
@@ -304,7 +304,7 @@ def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
 
 
 def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array:
-    """Draw the probabilities of φ_min, the smooth part, φ_max and the atoms, given their counts; (draws, k, 3 + A).
+    """Draw the probabilities of φ_min, the smooth part, φ_max and the atoms, given their counts: (draws, k, 3 + A).
 
     If all confidences are equal, φ_max has probability 1, as in `fit_marginal`.
     """

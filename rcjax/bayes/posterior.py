@@ -270,7 +270,7 @@ def _run_nuts(
     shape: tuple[int, int],
     progress: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """Run NUTS in coordinates that standardise the approximation; (draws (chains, draws, d), divergences ())."""
+    """Run NUTS in coordinates that standardise the approximation: (draws (chains, draws, d), divergences ())."""
     from numpyro.infer import MCMC, NUTS
 
     energy, _, _ = _potential(evidence, start)
@@ -334,7 +334,7 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
 
 @takes(posterior=Posterior, frontier=Frontier)
 def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | None = None) -> LossTerms:
-    """Predict the outcomes of a frontier's L policies under each of D draws; (D, L).
+    """Predict the outcomes of a frontier's L policies under each of D draws: (D, L).
 
     The frontier must be solved from the posterior's reference model, with one threshold per model. At most `draws`
     draws are used, evenly spaced; None: all.
@@ -411,7 +411,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> LossTerms:
-    """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws; (D, L)."""
+    """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws: (D, L)."""
     thresholds = policies[0]
     left, right = np.triu_indices(thresholds.shape[-1], 1)
 

@@ -297,7 +297,7 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
 
 
 def nodes() -> tuple[jax.Array, jax.Array]:
-    """Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t); (48,) each."""
+    """Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
     return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))

@@ -165,7 +165,7 @@ class _Reader:
         self.how, self.labels = how, labels
         self.compare: AnswerForm = comparison("answer", how.task)
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
-        self.left_out = Counter[str]()
+        self.left_out = Counter[str]()  # keys complete the sentence "n rows are left out: …"
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
         self.asked = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
         self.rows: Rows | None = None  # the last batch

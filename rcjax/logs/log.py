@@ -174,8 +174,7 @@ class Log(Cells):
     """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
     calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""
     labelled_log: Log | None = None
-    """If differences are counted and the log has labels: the same answers with these labels, and the judge
-    `judged_same`. None for other logs, and if a model has fewer than two labels."""
+    """The same answers with the hand labels, if the log counts differences and every model has two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
     """Segments of the n queries (`rcjax.logs.with_segments`), "" for a query without one; None if none were read."""
     time: tuple[float, ...] | None = field(default=None, metadata=QUERY)

@@ -385,7 +385,10 @@ def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
 
 
 def csv_line(text: TextFile, record: int) -> int:
-    """Return the first line, from 1, of a record of a CSV file; the header is record 0. Stray quotes hide records."""
+    """Return the first line, from 1, of a record of a CSV file; the header is record 0.
+
+    An unclosed quote merges records, so the line may be too small.
+    """
     lines = (line for line, _ in _csv_records(text))
     return next(itertools.islice(lines, record, None), record + 1)
 

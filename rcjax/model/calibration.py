@@ -114,9 +114,9 @@ class Calibrator:
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
-        """The ξ at which the regression would give the calibrated confidence of a raw log-probability, elementwise.
+        """Effective feature: ξ, moved where stated values override the curve. Requires `unit` ≠ 0.
 
-        It equals the transformed confidence except at and near stated values, where a `unit` other than 0 is needed.
+        The regression gives the calibrated confidence of the raw log-probability there, elementwise.
         """
         features = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
@@ -125,12 +125,12 @@ class Calibrator:
 
     @property
     def values(self) -> jax.Array | None:
-        """Raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states any; (…, V)."""
+        """Raw log-probabilities of the stated values, for `fit_calibrator`: (…, V); None: no model states any."""
         return None if self.stated is None else self.stated.logprob
 
     @property
     def unit(self) -> jax.Array:
-        """The slope of the calibrated log-odds in `features`; (…).
+        """The slope of the calibrated log-odds in `features`: (…).
 
         It is the regression's slope, or 1 if ξ does not vary and stated values alone discriminate, as those of a model
         that answers certain or impossible.
@@ -148,7 +148,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """Stack calibrations of policies that share a transform into numpy arrays, the inverse of `deployed`; (k,).
+        """Stack calibrations of policies that share a transform into numpy arrays, the inverse of `deployed`: (k,).
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.
         """
@@ -360,7 +360,7 @@ def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
 
 
 def tenths(confidence: np.ndarray) -> np.ndarray:
-    """Assign each confidence (n,) to one of ten bins between deciles, [edge, next edge), the last one closed; (n,).
+    """Assign each confidence (n,) to one of ten bins between deciles, [edge, next edge), the last one closed: (n,).
 
     Bins between equal deciles are empty.
     """

@@ -185,7 +185,7 @@ class CascadeModel(Fitted):
         return "\n".join([head, *rows])
 
     def log_prob(self, confidence: jax.Array, *, clip: bool = False) -> jax.Array:
-        """Log density of calibrated confidences under the chain through all models, in their order; (…).
+        """Log density of calibrated confidences under the chain through all models, in their order: (…).
 
         The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
         its model (φ_min, φ_max, a stated value) counts with its probability, and one in the smooth part with its
@@ -209,7 +209,7 @@ class CascadeModel(Fitted):
         return self.chain.log_prob(confidence, clip=clip)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw calibrated confidences from the chain through all models, in their order; (*shape, k).
+        """Draw calibrated confidences from the chain through all models, in their order: (*shape, k).
 
         The function is pure. Leading axes of the model come after `shape`, as in NumPyro: (*shape, *axes, k).
 

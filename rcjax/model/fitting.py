@@ -50,7 +50,7 @@ def fit_marginals(
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """Calibrated confidences of the stated values, padded with infinity; None: no stated values; (k, V).
+    """Calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
     The value of missing confidences is replaced by the next larger one, which other answers may share.
     """
@@ -62,7 +62,7 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """Kendall's τ of all pairs of models, on the queries that both answered; (P,).
+    """Kendall's τ of all pairs of models, on the queries that both answered: (P,).
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -185,7 +185,7 @@ def fit_near(
 def copulas_of(
     family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
 ) -> Copula:
-    """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace; (P,).
+    """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace: (P,).
 
     The likelihood fit is always computed, since the choice between the methods is not known while JAX traces.
 
@@ -208,7 +208,7 @@ def _likeliest_where(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copul
 
 @partial(compiled, static_argnames="family")
 def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
-    """Copulas of a family with Kendall's τ (P,); (P,)."""
+    """Copulas of a family with Kendall's τ (P,): (P,)."""
     return jax.vmap(family.from_tau)(taus)
 
 
@@ -230,7 +230,7 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
 def fit_family(
     marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array, family: type[Copula]
 ) -> CopulaFit:
-    """Fit a family to all pairs by maximum likelihood; (P,).
+    """Fit a family to all pairs by maximum likelihood: (P,).
 
     Args:
         marginals: (k,) fitted marginals.
@@ -343,7 +343,7 @@ _FLAT = 1e-10
 
 
 def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
-    """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs; (d,).
+    """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs: (d,).
 
     By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective is not concave
     stay at `start`.
@@ -381,7 +381,7 @@ _BLOCK = 128
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-    """Kendall's τ-b, with pairs of observations weighted by the product of their weights; ().
+    """Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
 
     It takes O(n²) time, `_BLOCK` observations at a time.
 

@@ -102,7 +102,7 @@ class LabelRegression:
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
-        """Probability that each answer of a log with the same models is right, without its label; (W, n, k)."""
+        """Probability that each answer of a log with the same models is right, without its label: (W, n, k)."""
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
@@ -110,13 +110,13 @@ class LabelRegression:
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
-    """ξ of the raw confidences, NaN for missing answers; (n, k)."""
+    """ξ of the raw confidences, NaN for missing answers: (n, k)."""
     answered = np.asarray(log.answered)
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
-    """Features of answers apart from their labels, zeros for missing answers; (n, k, F)."""
+    """Features of answers apart from their labels, zeros for missing answers: (n, k, F)."""
     assert log.hand is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))
@@ -130,20 +130,20 @@ def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
 
 
 def _mean_of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean over the other models in the mask, 0 if there are none; (n, k)."""
+    """Mean over the other models in the mask, 0 if there are none: (n, k)."""
     held = np.where(mask, values, 0.0)
     count = mask.sum(1, keepdims=True) - mask
     return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
 
 
 def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
-    """Design matrix of m answers: columns of shared coefficients, then of each model's deviations; (m, F·(k + 1))."""
+    """Design matrix of m answers, shared coefficients first, then each model's deviations: (m, F·(k + 1))."""
     indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
     return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
 
 
 def _precision(size: int, k: int, dtype: Any) -> jax.Array:
-    """Prior precision of each coefficient; (F·(k + 1),)."""
+    """Prior precision of each coefficient: (F·(k + 1),)."""
     shared = np.full(size, _SHARED**-2.0)
     by_model = np.full(size, _BY_MODEL**-2.0)
     by_model[0] = _BY_MODEL_INTERCEPT**-2.0
@@ -152,7 +152,7 @@ def _precision(size: int, k: int, dtype: Any) -> jax.Array:
 
 @compiled
 def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Array, zeros: jax.Array) -> jax.Array:
-    """Fit a regression for each row of weights (W, m) of m labelled answers; `zeros` (k,) gives k; (W, F·(k + 1))."""
+    """Fit a regression for each row of weights (W, m) of m labelled answers: (W, F·(k + 1)); `zeros` (k,) gives k."""
     k = len(zeros)
     design = _design(columns, model, k)
     precision = _precision(columns.shape[1], k, columns.dtype)
@@ -177,7 +177,7 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 @compiled
 def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
-    """Probabilities for features (n, k, F) and coefficients (…, F·(k + 1)); (…, n, k)."""
+    """Probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
     size = columns.shape[-1]
     shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
@@ -187,7 +187,7 @@ _FOLDS = 5  # cross-fitting: a labelled answer is predicted from the labels of t
 
 
 def expected_right(log: Log) -> np.ndarray:
-    """The label of each answer, or the probability that an unlabelled answer is right; (n, k).
+    """The label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
     It is the log's column `correct` if every answer has a label.
 
@@ -201,7 +201,7 @@ def expected_right(log: Log) -> np.ndarray:
 
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """`expected_right` without the labels of each fold in turn, by the fold (n,) of each query; (folds, n, k)."""
+    """`expected_right` without the labels of each fold in turn, by the fold (n,) of each query: (folds, n, k)."""
     if is_whole(log):
         return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
@@ -271,7 +271,7 @@ def with_outcomes(log: Log, right: np.ndarray) -> Log:
 
 
 def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes; (n, k).
+    """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes: (n, k).
 
     Args:
         plain: (n, k) predictions.
@@ -289,7 +289,7 @@ def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: 
 
 
 def _folds(log: Log) -> np.ndarray:
-    """Random fold of each query; all rows of a query that a bootstrap draws repeatedly share one; (n,)."""
+    """Random fold of each query: (n,); all rows of a query that a bootstrap draws repeatedly share one."""
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
     shuffled = np.random.default_rng(0).permutation(len(number_of)) % _FOLDS
     return shuffled[[number_of[query] for query in log.queries]]

@@ -58,7 +58,7 @@ class Ranks:
 
     @property
     def masses(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the masses of a margin that has some; (S,) each."""
+        """(start, end) of the masses of a margin that has some: (S,) each."""
         assert self.start is not None
         assert self.end is not None
         return self.start, self.end
@@ -85,7 +85,7 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
 
 
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
-    """Log-likelihood of each observation of a pair, without the densities of its margins; (n,).
+    """Log-likelihood of each observation of a pair, without the densities of its margins: (n,).
 
     It is differentiable in the copula's parameters and in the ranks. `vmap` it over pairs. Raises ValueError if one
     margin has masses and the other has none.
@@ -99,7 +99,7 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 
 
 def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
-    """Return the weighted sum of `log_likelihood` as a function of members that differ in free parameters.
+    """Return f(copula) = Σ weight · log-likelihood; `copula` only fixes the precomputation.
 
     Args:
         copula: member that prepares the ranks for all members.
@@ -243,7 +243,7 @@ def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> ja
 
 
 def _difference(table: jax.Array, number: int) -> jax.Array:
-    """Probability of each cell from those of a quadrant at the edges (2S, 2T), starts and ends alternating; (S, T)."""
+    """Probability of each cell from those of a quadrant at the edges (2S, 2T), starts and ends alternating: (S, T)."""
     start, end = table[0::2], table[1::2]
     sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
     strip = sign_u * (end - start)
@@ -256,9 +256,10 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 @compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """Whether the copula of each pair is fitted by likelihood, since one of its models gives few values; (P,) bool.
+    """Pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
-    Such a model's atoms hold more than a twentieth of its answers, or its smooth part less than a tenth.
+    One of their models gives few values: its atoms hold more than a twentieth of its answers, or its smooth part less
+    than a tenth.
 
     Args:
         marginals: (k,) marginals of the models.
@@ -326,7 +327,7 @@ class Chain:
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
-        """Draw values by inverting each conditional given the model before (Rosenblatt 1952); (*shape, *batch, k).
+        """Draw values by inverting each conditional given the model before (Rosenblatt 1952): (*shape, *batch, k).
 
         The chain depends on a value, not on its rank within a point mass: that rank is drawn anew for the next model.
         """
@@ -335,7 +336,7 @@ class Chain:
         return jnp.moveaxis(draws, -2, 0).reshape(*shape, *batch, k)
 
     def from_uniform(self, uniform: jax.Array) -> jax.Array:
-        """Turn uniform numbers (*batch, 2, k, S), levels and places in a mass, into draws; (*batch, S, k)."""
+        """Turn uniform numbers (*batch, 2, k, S), levels and places in a mass, into draws: (*batch, S, k)."""
 
         def draw(chain: Chain, uniform: jax.Array) -> jax.Array:
             levels, renewing = open_unit(uniform)
@@ -376,7 +377,7 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
 
 
 def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:
-    """Draw the ranks of the later marginals of a chain of m + 1 from those of the first (S,); (m, S).
+    """Draw the ranks of the later marginals of a chain of m + 1 from those of the first (S,): (m, S).
 
     `draws` and `renewing` (m, S) are uniform: levels of the next rank, and places in the mass before it.
     """

@@ -40,12 +40,12 @@ class Atoms:
 
     @property
     def stated(self) -> jax.Array:
-        """The confidences, padded with infinity; (A,)."""
+        """The confidences, padded with infinity: (A,)."""
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
 def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
-    """Whether a confidence is each of the values (A,), at most one of them; infinite values are padding; (…, A) bool.
+    """Whether a confidence is each of the values (A,), at most one of them: (…, A) bool; infinite values are padding.
 
     >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
@@ -55,7 +55,7 @@ def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def first_true(condition: jax.Array) -> jax.Array:
-    """Mark the first True along the last axis, or the first entry if all are False; (…, A) bool."""
+    """Mark the first True along the last axis, or the first entry if all are False: (…, A) bool."""
     return jnp.argmax(condition, axis=-1)[..., None] == np.arange(condition.shape[-1])
 
 
@@ -81,19 +81,19 @@ class Marginal:
     """
 
     lowest: jax.Array
-    """φ_min; ()."""
+    """φ_min: ()."""
     highest: jax.Array
-    """φ_max; ()."""
+    """φ_max: ()."""
     mass_lowest: jax.Array
-    """w_min; ()."""
+    """w_min: ()."""
     mass_highest: jax.Array
-    """w_max; ()."""
+    """w_max: ()."""
     proportion: jax.Array
-    """π, the shares of the betas, whose sum is 1; (2,)."""
+    """π, the shares of the betas, whose sum is 1: (2,)."""
     a: jax.Array
-    """First parameters of the betas; (2,)."""
+    """First parameters of the betas: (2,)."""
     b: jax.Array
-    """Second parameters of the betas; (2,)."""
+    """Second parameters of the betas: (2,)."""
     atoms: Atoms | None = None
     """Point masses between the ends; None: the model does not state values."""
 
@@ -167,13 +167,15 @@ class Marginal:
 
     def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """(F(φ), density(φ), E[Φ; Φ > φ]), elementwise, from one `smooth_profile`."""
+        # F(φ) = w_min + (1 − Σ w)·G(x) + Σ w_a over φ_a ≤ φ, with φ = φ_min + width·x, and
+        # E[Φ; Φ > φ] = (1 − Σ w)·∫ₓ¹ (φ_min + width·t) dG(t) + Σ w_a φ_a over φ_a > φ + w_max φ_max.
         confidence = jnp.asarray(confidence)
         x, width = self._scale(confidence), self.highest - self.lowest
-        z, steepness, scaled = self.smooth_profile(x)
+        z, slope, mean_above = self.smooth_profile(x)
         left, right = confidence < self.lowest, confidence >= self.highest
         cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
-        density = divide(self.smooth * steepness, width)
-        smooth = self.smooth * (self.lowest * (1 - z) + width * scaled)
+        density = divide(self.smooth * slope, width)
+        smooth = self.smooth * (self.lowest * (1 - z) + width * mean_above)
         if self.atoms is not None:
             above = 1 - self._at_or_above(confidence, self.atoms)
             cdf = jnp.where(left | right, cdf, cdf + self._atoms_up_to(confidence))
@@ -182,7 +184,7 @@ class Marginal:
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
     def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the point masses on the scale of ranks u, by rising confidence; (2 + A,) each.
+        """(start, end) of the point masses on the scale of ranks u, by rising confidence: (2 + A,) each.
 
         The first mass starts at 0, the last one ends at 1. Start and end of padding are equal.
         """
@@ -195,13 +197,13 @@ class Marginal:
         return jnp.concatenate(starts), jnp.concatenate(ends)
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the atoms on the scale of ranks u; (A,) each."""
+        """(start, end) of the atoms on the scale of ranks u: (A,) each."""
         below = self.mass_lowest + self.smooth * self.smooth_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
-        """Whether a confidence is each of the atoms, at most one of them; (…, A) bool."""
+        """Whether a confidence is each of the atoms, at most one of them: (…, A) bool."""
         assert self.atoms is not None, "this marginal has no atoms"
         return at_value(confidence, self.atoms.stated)
 
@@ -211,7 +213,7 @@ class Marginal:
         return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
-        """1 if a confidence is at an atom or above it, else 0; (…, A)."""
+        """1 if a confidence is at an atom or above it, else 0: (…, A)."""
         return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(atoms.mass.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
@@ -250,14 +252,15 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     at_lowest = ((present & (confidence <= marginal.lowest)).sum() / n - start) ** 2
     if marginal.atoms is None:
         return jnp.sqrt(smooth + start * at_lowest)
-    begin, stop = (edge[1:-1] for edge in marginal.mass_ranks())
-    # Confidences at an atom have the rank of its end, so that F̂_n is constant within its ranks.
-    before = jnp.searchsorted(u, (begin + stop) / 2, side="right") / n
-    inside = ((before - begin) ** 3 - (before - stop) ** 3) / 3
-    through = (present[:, None] & (confidence[:, None] <= marginal.atoms.value + marginal.snap)).sum(0) / n
-    at_atoms = marginal.atoms.mass * (through - stop) ** 2
-    across = jnp.where(marginal.atoms.mass > 0, at_atoms - inside, 0.0).sum()
-    squared = smooth + across + start * at_lowest
+    # F̂_n is a constant c within the ranks [a, b] of an atom φ_a, as confidences at φ_a have the rank b. The integral
+    # ∫ₐᵇ (c − u)² du there, which `smooth` counts, is replaced by (b − a)·(F̂_n(φ_a) − b)².
+    first_rank, last_rank = (edge[1:-1] for edge in marginal.mass_ranks())
+    level_below = jnp.searchsorted(u, (first_rank + last_rank) / 2, side="right") / n
+    counted = ((level_below - first_rank) ** 3 - (level_below - last_rank) ** 3) / 3
+    level_at = (present[:, None] & (confidence[:, None] <= marginal.atoms.value + marginal.snap)).sum(0) / n
+    at_atoms = marginal.atoms.mass * (level_at - last_rank) ** 2
+    correction = jnp.where(marginal.atoms.mass > 0, at_atoms - counted, 0.0).sum()
+    squared = smooth + correction + start * at_lowest
     # If every value is an atom, only rounding errors remain, and must not distinguish samples.
     return jnp.sqrt(jnp.where(squared > 64 * jnp.finfo(squared.dtype).eps, squared, 0.0))
 
@@ -273,7 +276,7 @@ _EVEN_PROBES, _LOCAL_PROBES, _SPAN = 65, 43, 7.0
 
 
 def mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
-    """∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2); (…)."""
+    """∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2): (…)."""
     inside = ((x > 0) & (x < 1))[..., None]
     safe = jnp.where(inside, x[..., None], 0.5)
     log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
@@ -288,7 +291,7 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
 
 
 def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """log π + log density of each component; (…, 2).
+    """log π + log density of each component: (…, 2).
 
     Args:
         proportion, a, b: (2,) parameters of the mixture.

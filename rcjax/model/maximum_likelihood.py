@@ -137,7 +137,7 @@ def member_at(member: Any, z: jax.Array) -> Any:
 
 
 def place_of(member: Any) -> jax.Array:
-    """Unconstrained numbers of a member's free parameters, the inverse of `member_at`; (p,)."""
+    """Unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
@@ -350,7 +350,7 @@ def masses(
 
 
 def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
-    """Stack presence, log x and log(1 − x) of values; (3, n).
+    """Stack presence, log x and log(1 − x) of values: (3, n).
 
     More than `BLOCK_SIZE` values are padded and divided into blocks; (blocks, 3, B).
     """

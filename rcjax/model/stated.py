@@ -5,7 +5,7 @@ votes, takes a few. With many answers per value, the accuracy at each value beat
 the curve is better. Each estimate is therefore the mean of both, the curve counting as `CURVE` answers, and monotone
 (Ayer et al. 1955, "An empirical distribution function for sampling with incomplete information").
 
-A value is stated if more answers share it than lie beside it. A model states its confidences if a seventh of its
+A value is stated if more answers share it than lie beside it. A model states its confidences if 15 % of its
 answers are at such values. Computed probabilities tie too, if rounded to single precision or to percents, but then as
 many answers lie beside a value as at it.
 
@@ -52,7 +52,7 @@ class StatedValues:
     confidence: jax.Array  # (V,) calibrated confidence, monotone in `logprob`
 
     def at(self, logprob: ArrayLike) -> jax.Array:
-        """Whether a raw log-probability is each of the values, at most one of them; (…, V) bool.
+        """Whether a raw log-probability is each of the values, at most one of them: (…, V) bool.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
@@ -90,7 +90,7 @@ class StatedValues:
         return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
 
     def least(self) -> jax.Array:
-        """Lower bound of the calibrated confidence of answers with a raw one; 0 if all answers have one; (…)."""
+        """Lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
@@ -107,7 +107,7 @@ class StatedValues:
 
 
 def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
-    """Find the values that k models state: rising raw log-probabilities, padded with NaN; None: none; (k, V).
+    """Find the values that k models state, rising raw log-probabilities padded with NaN: (k, V); None: none.
 
     A confidence of 1 may be a rounded computed probability. It counts as stated on two conditions: a value below 1 is
     stated too, or all answers are certain; and at most a tenth of the answers are neither certain nor at a stated
@@ -127,7 +127,7 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
 
 
 def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> np.ndarray:
-    """Pad rows of different lengths with `behind`, to `size` or else to one of `SIZES`; (k, V).
+    """Pad rows of different lengths with `behind`, to `size` or else to one of `SIZES`: (k, V).
 
     >>> padded_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
@@ -139,7 +139,7 @@ def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> 
 def stated_of_pairs(
     rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, unread: Sequence[float | None] = ()
 ) -> StatedValues | None:
-    """Build the stated values of k models from pairs of raw and calibrated confidence; None: no model has any; (k, V).
+    """Build the stated values of k models from pairs of raw and calibrated confidence: (k, V); None: no model has any.
 
     Args:
         rows: pairs of each model.
@@ -241,7 +241,7 @@ def _pooled(unread: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Isotonic regression of `values` (V,) by weighted least squares, with the max–min formula; (V,).
+    """Isotonic regression of `values` (V,) by weighted least squares, with the max–min formula: (V,).
 
     Barlow, Bartholomew, Bremner & Brunk (1972), "Statistical Inference under Order Restrictions", section 1.4.
 

@@ -78,12 +78,12 @@ class CascadePlan:
 
     @property
     def defers(self) -> jax.Array:
-        """Whether a member defers; (N + 1, k) bool."""
+        """Whether a member defers: (N + 1, k) bool."""
         return self.members & ~self.stops
 
     @property
     def stops(self) -> jax.Array:
-        """Whether a model is the last of its path, which answers or refuses; (N + 1, k) bool."""
+        """Whether a model is the last of its path, which answers or refuses: (N + 1, k) bool."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
@@ -211,10 +211,10 @@ def best_cascades(
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
-    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
-    is done once that holds, or the possible gain elsewhere cannot make another path the best (`is_proven`): usually
-    after one round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all
-    queries reach every model, or only those with little confidence in the models before.
+    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. λ
+    is done if the cuts are optimal under every density, or no other path can catch up (`is_proven`): usually after one
+    round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all queries
+    reach every model, or only those with little confidence in the models before.
 
     Args:
         tables: quadrature of the model.
@@ -292,7 +292,7 @@ def _expand_like(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
-    """Choose the cuts of every path at every λ, by one backward pass; (N, L, k).
+    """Choose the cuts of every path at every λ, by one backward pass: (N, L, k).
 
     Cuts are chosen as if all queries reached every model. They are optimal if answering gains on deferring as
     confidence grows.
@@ -383,7 +383,7 @@ def _trip_count(plan: CascadePlan) -> Any:
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:
-    """Upper bound of the density of the queries that reach each model; (k, G).
+    """Upper bound of the density of the queries that reach each model: (k, G).
 
     The first model's density is 1, and a later one's is a mean of its kernels' rows.
     """
@@ -392,7 +392,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
 
 
 def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
-    """Whether the best path stays the best with any cuts of the others; (L,).
+    """Whether the best path stays the best with any cuts of the others: (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
     greatest density. Kakade & Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
@@ -424,7 +424,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
 
 
 def _gain_of_reversal(advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """Gain of reversing the decision at each node: the advantage's excess of the wrong sign; (G,)."""
+    """Gain of reversing the decision at each node, the advantage's excess of the wrong sign: (G,)."""
     above = np.arange(advantage.shape[0]) >= edge
     return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
 
@@ -438,7 +438,7 @@ def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Arra
 
 
 def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
-    """Sum of the values (G,) above each cell edge, within and over panels, by triangular matrices; (G + 1,).
+    """Sum of the values (G,) above each cell edge, within and over panels, by triangular matrices: (G + 1,).
 
     XLA takes longer to compile a cumulative sum than the rest of this module.
     """

@@ -70,11 +70,11 @@ class Bounds(NamedTuple):
     high: Array  # (n,)
 
     def of_angle(self, x: Array) -> Array:
-        """Map x (n,) to ranks within the bounds; (n,)."""
+        """Map x (n,) to ranks within the bounds: (n,)."""
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
     def angle(self, u: Array) -> Array:
-        """The x of ranks, kept a little inside the bounds; (n,)."""
+        """The x of ranks, kept a little inside the bounds: (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
@@ -85,7 +85,7 @@ def tolerance(dtype: DTypeLike) -> float:
 
 
 def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search; (n,).
+    """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search: (n,).
 
     A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
     stationary point in x (James & Roos 1975, "Minuit: a system for function minimization").
@@ -157,7 +157,7 @@ def _arrived(slope: Array) -> Array:
 
 
 def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Largest step of ranks down the slope of the loss within their bounds; NaN if the slope is NaN; ()."""
+    """Largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
 
@@ -170,7 +170,7 @@ class MassSteps(NamedTuple):
 
     @property
     def smooth_range(self) -> Bounds:
-        """Bounds of the ranks between the masses at the ends; (k,)."""
+        """Bounds of the ranks between the masses at the ends: (k,)."""
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
@@ -184,7 +184,7 @@ def steps_of(marginals: Marginal) -> MassSteps:
 
 
 def on_steps(steps: MassSteps, u: Array) -> Array:
-    """Move ranks (k,) within a mass to its nearer end; (k,)."""
+    """Move ranks (k,) within a mass to its nearer end: (k,)."""
     piece, start, end = _piece(steps, u, "right")
     smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
@@ -201,7 +201,7 @@ def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
 
 
 def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
-    """(number, start, end) of the piece between two edges in which each rank lies; (k,) each."""
+    """(number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
 
     def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
@@ -212,7 +212,7 @@ def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
 
 
 def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassSteps) -> Array:
-    """Move ranks (k,) to steps that lower the loss; (k,).
+    """Move ranks (k,) to steps that lower the loss: (k,).
 
     Each rank in turn tries every step, and stays at the best.
     """
@@ -264,7 +264,7 @@ Objective = Callable[[Outcome, Array], Any]
 
 
 def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
-    """The objective of an outcome, with a width of smoothing; ()."""
+    """The objective of an outcome, with a width of smoothing: ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
@@ -278,7 +278,7 @@ def outcome_of_ranks(problem: OutcomeProblem, ranks: Array, path: Array) -> Outc
 
 @partial(compiled, static_argnames="paths", runs="long")
 def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, TrialCascade]:
-    """Return the problem, and the optima of additive objectives by cascade and price; (N·P, …).
+    """Return the problem, and the optima of additive objectives by cascade and price: (N·P, …).
 
     Args:
         tables: quadrature of the model.
@@ -302,7 +302,7 @@ def _evaluated(problem: OutcomeProblem, ranks: Array, path: Array) -> TrialCasca
 
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
-    """Objective of every candidate at every λ; infinite in place of NaN; (L, C)."""
+    """Objective of every candidate at every λ: (L, C); infinite in place of NaN."""
     value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
@@ -473,7 +473,7 @@ def _search(
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
-    """Median excess of the finite candidates (L, C) over the best, bounded away from 0; (L,)."""
+    """Median excess of the finite candidates (L, C) over the best, bounded away from 0: (L,)."""
     number = np.where(np.isfinite(value), value, np.nan)
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
@@ -483,7 +483,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
 
 
 def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
-    """Number of the best candidate, of those (L, N·P), in each of S stretches of their prices; (L, N, S)."""
+    """Number of the best candidate, of those (L, N·P), in each of S stretches of their prices: (L, N, S)."""
     by_price = value.reshape(len(value), -1, _PRICES)
     stretches = np.array_split(np.arange(_PRICES), starts)
     best = [stretch[0] + by_price[:, :, stretch].argmin(-1) for stretch in stretches]
@@ -491,7 +491,7 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Largest slopes that count as converged, with an allowance for rounding that processors may do differently; (L,).
+    """Largest slopes that count as converged, with an allowance for rounding that processors may do differently: (L,).
 
     Args:
         value: (L,) objective at the ends of the descents.
@@ -504,7 +504,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _status(
     problem: OutcomeProblem, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """Status of each λ, from the objective, its slope, and the largest slope that counts as converged; (L,)."""
+    """Status of each λ, from the objective, its slope, and the largest slope that counts as converged: (L,)."""
     cut = chosen.ranks
     low, high = jax.device_get(problem.steps.smooth_range)
     at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)

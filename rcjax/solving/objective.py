@@ -15,7 +15,7 @@ u > u_i, and defers the rest to j:
     a_j(v) = ∫₀^{u_i} c_ij(u, v) a_i(u) du
     P(correct) = Σ_j ∫_{u_j}^1 Q_j(v) a_j(v) dv        E[cost] = Σ_j cost_j ∫₀¹ a_j
 
-On the nodes of `quadrature` each step of the cascade is a product of a vector and a matrix. Section 4.3 of Zellinger &
+On the nodes of `Grid` each step of the cascade is a product of a vector and a matrix. Section 4.3 of Zellinger &
 Thomson (2025) has the same objective with a shorter memory (their eq. 5 and proposition 2).
 """
 
@@ -73,13 +73,13 @@ class Grid:
 
     @property
     def masses(self) -> np.ndarray:
-        """Numbers of the cells of point masses among the nodes; (M,)."""
+        """Numbers of the cells of point masses among the nodes: (M,)."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
     def below(self, u: jax.Array) -> jax.Array:
-        """Part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f; (G,).
+        """Part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
 
         It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
         """
@@ -97,16 +97,16 @@ class Grid:
         return joined(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def within(self, values: jax.Array) -> jax.Array:
-        """Values within panels, of values (…, G) at the nodes; (…, P, ORDER)."""
+        """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
         blocks = values[..., 1:-1] if len(self.masses) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def at(self, u: jax.Array) -> jax.Array:
-        """Weights that interpolate a function from the nodes to u; (G,)."""
+        """Weights that interpolate a function from the nodes to u: (G,)."""
         return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
-        """Density at the nodes of a distribution given by its cdf on the edges (…, G + 1); (…, G).
+        """Density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
 
         Within a point mass the density is averaged: a rank within ties carries no information.
         """
@@ -118,7 +118,7 @@ class Grid:
 
 
 def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
-    """Join values at masses (…, M) and within panels (…, P, ORDER) to values at the nodes; (…, G).
+    """Join values at masses (…, M) and within panels (…, P, ORDER) to values at the nodes: (…, G).
 
     Masses are at both ends (M = 2), or before, between and behind all panels (M = P + 1).
     """
@@ -204,7 +204,7 @@ def _exact_means(
 
 
 def _panel_edges(probes: Probes, panels: int) -> jax.Array:
-    """Edges of the panels in z = G(x), from 0 to 1, evenly spaced on a mean of several scales; (panels + 1,).
+    """Edges of the panels in z = G(x), from 0 to 1, evenly spaced on a mean of several scales: (panels + 1,).
 
     The scales are the confidence, the cdfs of the components, and the log-odds of z and of these cdfs. A function that
     varies fast in u varies slowly on one of them, even in a component's tails in the middle of the range.
@@ -235,7 +235,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
-    """∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1; (…, ORDER)."""
+    """∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1: (…, ORDER)."""
     values = _legendre(x)
     rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1)
     return jnp.concatenate([x[..., None] + 1, rises], axis=-1)
@@ -243,7 +243,7 @@ def _legendre_integrals(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _legendre(x: jax.Array) -> jax.Array:
-    """The Legendre polynomials of degree 0 … ORDER; (…, ORDER + 1).
+    """The Legendre polynomials of degree 0 … ORDER: (…, ORDER + 1).
 
     Derivatives are products with a matrix: differentiating the recurrence dominated the compilation of `solve`.
     """
@@ -304,7 +304,7 @@ def build_tables(
         copulas: (P,) copulas of the pairs.
         cost: (k,) money per answer.
         left, right: (P,) positions of each pair's models.
-        panels: panels of each grid; None: the default of `quadrature`.
+        panels: panels of each grid; None: `PANELS`.
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
@@ -313,7 +313,7 @@ def build_tables(
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
-    """Density at the target's nodes given the source's node; rows integrate to 1 with the target's weights; (G, G).
+    """Density at the target's nodes given the source's node: (G, G); rows integrate to 1 with the target's weights.
 
     It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
     source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
@@ -333,7 +333,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 
 
 def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
-    """Density a_j of the queries that reach each model, at the nodes of its grid; (k, G).
+    """Density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     Args:
         tables: quadrature of the model.
@@ -361,47 +361,47 @@ class Outcome:
     """
 
     members: jax.Array
-    """1.0 for models of the cascade, else 0.0; (k,)."""
+    """1.0 for models of the cascade, else 0.0: (k,)."""
     asked: jax.Array
-    """Share of the queries that each model is asked; (k,)."""
+    """Share of the queries that each model is asked: (k,)."""
     answered: jax.Array
-    """Share of the queries that each model answers; (k,)."""
+    """Share of the queries that each model answers: (k,)."""
     wrong: jax.Array
-    """Share of the queries that each model answers wrongly; the error is the sum; (k,)."""
+    """Share of the queries that each model answers wrongly: (k,); the error is the sum."""
     unanswered: jax.Array
-    """Share of the queries that end with a refusal of each model; zeros if no model may refuse; (k,)."""
+    """Share of the queries that end with a refusal of each model: (k,); zeros if no model may refuse."""
     price: jax.Array
-    """Expected money of one answer of each model; (k,)."""
+    """Expected money of one answer of each model: (k,)."""
     smoothing: jax.Array
-    """Width for `smooth_quantile`, which `minimise` reduces to 0; ()."""
+    """Width for `smooth_quantile`, which `minimise` reduces to 0: ()."""
 
     @property
     def error(self) -> jax.Array:
-        """Probability of a wrong answer; ()."""
+        """Probability of a wrong answer: ()."""
         return self.wrong.sum(-1)
 
     @property
     def cost(self) -> jax.Array:
-        """Expected money per query; ()."""
+        """Expected money per query: ()."""
         return (self.asked * self.price).sum(-1)
 
     @property
     def refused(self) -> jax.Array:
-        """Probability that a query gets no answer; ()."""
+        """Probability that a query gets no answer: ()."""
         return self.unanswered.sum(-1)
 
     @property
     def taken(self) -> jax.Array:
-        """Probability of each path, that is, that the query ends with its last model; (k,)."""
+        """Probability of each path, that is, that the query ends with its last model: (k,)."""
         return self.answered + self.unanswered
 
     @property
     def path_cost(self) -> jax.Array:
-        """Expected money of each path; no query takes the paths of models outside the cascade; (k,)."""
+        """Expected money of each path: (k,); no query takes the paths of models outside the cascade."""
         return self.along(self.price)
 
     def along(self, values: ArrayLike) -> jax.Array:
-        """Sum values of the models (k,), such as seconds, along each path; (k,).
+        """Sum values of the models (k,), such as seconds, along each path: (k,).
 
         >>> import rcjax
         >>> expected = rcjax.solving.outcomes(rcjax.solve_frontier(rcjax.demo_model(), lam=[100.0, 1000.0]))

@@ -143,7 +143,7 @@ def lay_out(
         copulas: copulas of all pairs.
         cost: (k,) money per answer.
         indices: (P,) numbers of the pairs to lay out; None: all.
-        panels: panels of the quadrature; None: the default of `quadrature`.
+        panels: panels of the quadrature; None: `PANELS`.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
@@ -210,7 +210,7 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
 
     expected = jax.vmap(single)(ranks, above, path)
     refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
-    # Models after one that always answers are never asked: the cascade ends there if the plan has that cascade.
+    # Drop models after one that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
@@ -306,7 +306,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
-    """Share of each node's weight in each interval, from the upper ends (R,) in u; (R, G)."""
+    """Share of each node's weight in each interval, from the upper ends (R,) in u: (R, G)."""
     below = jax.vmap(grid.below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
@@ -359,19 +359,19 @@ class Solution:
     """
 
     lam: jax.Array
-    """λ in errors per unit of money; (…)."""
+    """λ in errors per unit of money: (…)."""
     thresholds: jax.Array
-    """Calibrated confidence above which a model answers; 0 for the last model, 1 for models not asked; (…, k)."""
+    """Calibrated confidence above which a model answers: (…, k); 0 for the last model, 1 for models not asked."""
     members: jax.Array
-    """Whether a model is in the cascade; (…, k) bool."""
+    """Whether a model is in the cascade: (…, k) bool."""
     error: jax.Array
-    """Probability of a wrong answer; (…)."""
+    """Probability of a wrong answer: (…)."""
     cost: jax.Array
-    """Expected money per query; (…)."""
+    """Expected money per query: (…)."""
     status: jax.Array
-    """A `Status`: 0 converged, 1 at a bound, 2 not converged, 6 invalid λ; (…)."""
+    """A `Status`: (…); 0 converged, 1 at a bound, 2 not converged, 6 invalid λ."""
     loss: jax.Array
-    """Minimum of error + λ·cost; its gradients compile fastest, by the envelope theorem; (…)."""
+    """Minimum of error + λ·cost: (…); its gradients compile fastest, by the envelope theorem."""
 
 
 @takes(model=CascadeModel)
@@ -435,7 +435,7 @@ class _Problem(NamedTuple):
         return evaluate(self.tables, u, self.links, self.first, above=above)
 
     def slope(self, thresholds: jax.Array) -> jax.Array:
-        """Gradient of the loss in the thresholds; (k,)."""
+        """Gradient of the loss in the thresholds: (k,)."""
         return jax.grad(lambda thresholds: self.expected(thresholds).loss(self.lam))(thresholds)
 
     def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -523,7 +523,7 @@ def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple
 
 @jax.custom_jvp
 def _least(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The known loss at stationary thresholds (k,): its first derivative does not depend on theirs; ()."""
+    """The known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
     return known
 
 
@@ -538,7 +538,7 @@ def _least_jvp(
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
-    """Whether a threshold is beside a point mass or outside the range of confidences; (k,)."""
+    """Whether a threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _BESIDE * jnp.finfo(thresholds.dtype).eps
     held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:

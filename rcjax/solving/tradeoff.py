@@ -107,7 +107,7 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 @jax.jit
 @in_full
 def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
-    """Evaluate a cascade of m models at n rows of thresholds; (n,).
+    """Evaluate a cascade of m models at n rows of thresholds: (n,).
 
     Args:
         marginals: (m,) marginals of the models.
@@ -155,7 +155,7 @@ def outcomes(frontier: Frontier) -> Outcome:
 
 @compiled
 def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-    """Outcomes of cascades given by (thresholds, members, refusals or None), each (L, k); (L, …)."""
+    """Outcomes of cascades given by (thresholds, members, refusals or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
     def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
@@ -255,7 +255,7 @@ def lay_out_problem(
         model: fitted model.
         plan: candidate cascades; None: adaptive policies.
         refusal: () value of a refusal, in right answers; None: no refusals.
-        panels: panels of the quadrature; None: the default of `quadrature`.
+        panels: panels of the quadrature; None: `PANELS`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)

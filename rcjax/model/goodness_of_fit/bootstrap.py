@@ -98,7 +98,7 @@ def replicate(
 
 
 def in_batches(keys: jax.Array, most: int) -> jax.Array:
-    """Divide B keys into batches of equal size, `most` at most, repeating the first keys as padding; (batches, size).
+    """Divide B keys into batches of equal size, `most` at most, repeating the first keys as padding: (batches, size).
 
     >>> in_batches(jnp.arange(5), 2).tolist()
     [[0, 1], [2, 3], [4, 0]]
@@ -177,7 +177,7 @@ def marginal_test(
 
 
 def _masses_of(marginals: Marginal) -> jax.Array | None:
-    """Atoms of the refitted marginals; they include the old ends, beyond which a log may go; (k, A)."""
+    """Atoms of the refitted marginals: (k, A); they include the old ends, beyond which a log may go."""
     if marginals.atoms is None:
         return None
     ends = jnp.stack([marginals.lowest, marginals.highest], axis=-1)

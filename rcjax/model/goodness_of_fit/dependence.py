@@ -78,7 +78,7 @@ class Ties:
         return cls(upper, tied, present.sum())
 
     def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
-        """The rank to which `impose` moves draws that are tied at each atom (A,); infinite for infinite atoms; (A,)."""
+        """The rank to which `impose` moves draws that are tied at each atom (A,): (A,); infinite for infinite atoms."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
@@ -218,7 +218,7 @@ def fitted_process(
 
 
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Count, for every value (n,), the present values below it, and those not above it; (n,) each.
+    """Count, for every value (n,), the present values below it, and those not above it: (n,) each.
 
     >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
@@ -274,7 +274,7 @@ def ranks_of_values(
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """The empirical copula C_n: for each observation, the share of those present not above it in x and y (n,); (n,).
+    """The empirical copula C_n, for each observation the share of those present not above it in x and y (n,): (n,).
 
     It takes O(n²) comparisons.
 
@@ -363,7 +363,7 @@ def compare_copulas(
 
 
 def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks over n + 1, ties at their mean rank; (n,)."""
+    """Ranks over n + 1, ties at their mean rank: (n,)."""
     ordered = np.sort(values)
     below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return (below + through + 1) / 2 / (len(values) + 1)

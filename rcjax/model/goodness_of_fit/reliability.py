@@ -93,7 +93,7 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
 
 
 def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
-    """Confidence interval for a probability, given the share (…) of successes in n trials (Wilson 1927); (…, 2).
+    """Confidence interval for a probability, given the share (…) of successes in n trials (Wilson 1927): (…, 2).
 
     >>> wilson_interval(0.0, 50).round(4).tolist()
     [0.0, 0.0513]

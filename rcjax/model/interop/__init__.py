@@ -79,7 +79,7 @@ class Pair(NamedTuple):
         return _log_density(self.copula, u, v) + sum(margin.log_prob(column) for margin, column in rows)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw pairs by inverting the conditional (Rosenblatt 1952); (*shape, *batch, 2)."""
+        """Draw pairs by inverting the conditional (Rosenblatt 1952): (*shape, *batch, 2)."""
         u, p = open_unit(jax.random.uniform(key, (2, *shape, *self.batch_shape)))
         ranks = u, _inverse_conditional(self.copula, u, p)
         # TensorFlow Probability says `quantile`, NumPyro `icdf`.

@@ -36,7 +36,7 @@ class _NumPyroLaw(dist.Distribution):
     law: Any  # a pair, or a chain
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Draw vectors; (*sample_shape, *batch_shape, k)."""
+        """Draw vectors: (*sample_shape, *batch_shape, k)."""
         return self.law.sample(key, tuple(sample_shape))
 
     @validate_sample

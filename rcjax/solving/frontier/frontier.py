@@ -57,9 +57,12 @@ from rcjax.solving.frontier.points import (
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift it above.
 _INSIDE = 1e-13
-#: Most rungs of a ladder; and the distance within which a position is on a rung. Fewer rungs raise errors a little: by
-#: 0.7 % where dropped rungs lay up to a tenth of a standard error below the line of their neighbours (TriviaQA).
+
+#: Most rungs of a ladder. Fewer rungs raise errors a little: by 0.7 % where dropped rungs lay up to a tenth of a
+#: standard error below the line of their neighbours (TriviaQA).
 MOST_RUNGS = 20
+
+#: Distance within which a position is on a rung.
 _ON = 1e-9
 
 FORMAT = "rcjax-frontier"
