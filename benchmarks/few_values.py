@@ -162,10 +162,10 @@ def share_with_error(rejected: np.ndarray) -> str:
 
 
 def _refitted(model: CascadeModel, confidence: np.ndarray) -> rcjax.model.Marginal:
-    from rcjax.model.fitting import marginals_of_log
+    from rcjax.model.fitting import fit_marginals_compiled
 
     stated = model.marginals.atoms.stated  # pyright: ignore[reportOptionalMemberAccess]
-    return marginals_of_log(confidence, np.ones(confidence.shape, bool), None, stated)
+    return fit_marginals_compiled(confidence, np.ones(confidence.shape, bool), None, stated)
 
 
 def fits(folder: Path | None) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from rcjax._core.batching import fill_up
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.model.fitting import taus_of_log
+from rcjax.model.fitting import pair_taus_compiled
 from rcjax.model.goodness_of_fit.dependence import empirical_copula
 
 #: Observations under which a correlation is not shown.
@@ -56,7 +56,7 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
     for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
         count = (present[:, left] & present[:, right]).sum(0)
         here[left, right] = here[right, left] = np.where(
-            count < FEWEST, np.nan, taus_of_log(*fill_up(confidence, present))
+            count < FEWEST, np.nan, pair_taus_compiled(*fill_up(confidence, present))
         )
     return table
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, outside, param, within
+from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, clip_unit, outside, param
 
 
 class Independence(ClosedForm):
@@ -70,7 +70,7 @@ class Plackett(Exchangeable):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v), the smaller root of a quadratic equation."""
-        u, v = within(u), within(v)
+        u, v = clip_unit(u), clip_unit(v)
         a, root = jnp.asarray(self.theta) - 1, jnp.sqrt(self._square(u, v))
         total = 1 + a * (u + v)
         positive = total > 0
@@ -109,7 +109,7 @@ class FGM(Exchangeable):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        u, v, theta = within(u), within(v), jnp.asarray(self.theta)
+        u, v, theta = clip_unit(u), clip_unit(v), jnp.asarray(self.theta)
         return u * v * ((1 + theta) - theta * (u + v - u * v))  # at θ = −1 nothing cancels near (0, 0)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:

@@ -22,7 +22,7 @@ from rcjax._core.numerics import (
     softplus,
     turned,
 )
-from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, Rotation, TailDependence, outside, param, within
+from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, Rotation, TailDependence, clip_unit, outside, param
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
@@ -455,7 +455,7 @@ class AMH(Exchangeable):
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """C(u, v) = P(U ≤ u, V ≤ v)."""
-        u, v = within(u), within(v)
+        u, v = clip_unit(u), clip_unit(v)
         below = self._below(u, v)
         empty = below <= 0
         return jnp.where(empty, 0.0, u * v / jnp.where(empty, 1.0, below))

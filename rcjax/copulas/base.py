@@ -276,10 +276,10 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
     return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
-def within(u: ArrayLike) -> jax.Array:
+def clip_unit(u: ArrayLike) -> jax.Array:
     """Clip u to [0, 1]; the slope at the ends is 1, where that of `jnp.clip` is ½.
 
-    >>> within(np.array([-0.1, 0.5, 1.1])).tolist()
+    >>> clip_unit(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
     """
     u = jnp.asarray(u, jnp.result_type(float))
@@ -391,7 +391,7 @@ class Exchangeable(Copula):
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
-        return within(super().conditional(u, v))
+        return clip_unit(super().conditional(u, v))
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """∂C/∂v."""

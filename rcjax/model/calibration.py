@@ -21,7 +21,7 @@ from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax._core.pytrees import Status
-from rcjax.model.stated import StatedValues, estimate, stated_of_pairs
+from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
@@ -143,7 +143,9 @@ class Calibrator:
     def deployed(self) -> Calibration:
         """Convert the calibrator of one model, not a batch, to plain Python, as a policy holds it."""
         intercept, slope = (float(c) for c in self.coefficients)
-        stated, unread = (None, None) if self.stated is None else (self.stated.pairs() or None, self.stated.unread())
+        stated, unread = (
+            (None, None) if self.stated is None else (self.stated.raw_and_calibrated() or None, self.stated.unread())
+        )
         return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, unread)
 
     @classmethod
@@ -228,7 +230,7 @@ def fit_calibrator(
         return calibrator
     counted = all_answered.astype(features.dtype), jnp.where(all_answered, correct, 0).astype(features.dtype)
     curve = calibrator.curve, coefficients[1]
-    stated = estimate(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
+    stated = estimate_stated(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
     return dataclasses.replace(calibrator, stated=stated)
 
 

@@ -76,9 +76,9 @@ def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
 
 
 # The steps of a fit are compiled separately, so that all fits of logs of one size share them.
-marginals_of_log = compiled(fit_marginals)
+fit_marginals_compiled = compiled(fit_marginals)
 
-taus_of_log = compiled(pair_taus, runs="long")
+pair_taus_compiled = compiled(pair_taus, runs="long")
 
 
 Method = Literal["tau", "likelihood"]
@@ -155,13 +155,13 @@ def fit_arrays(
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
-    marginals = marginals_of_log(confidence, answered, near, stated_confidences(calibrators))
-    taus = taus_of_log(confidence, answered)
+    marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
+    taus = pair_taus_compiled(confidence, answered)
     rows = marginals, confidence, answered, taus
     if method == "likelihood":
         return calibrators, marginals, fit_family(*rows, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _likeliest_where(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -197,10 +197,10 @@ def copulas_of(
         taus: (P,) Kendall's τ of the pairs.
     """
     rows = marginals, confidence, answered, taus
-    return _likeliest_where(pairs_by_likelihood(marginals), family, *rows)
+    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, *rows)
 
 
-def _likeliest_where(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
+def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
     """Copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
     inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
@@ -312,10 +312,10 @@ def _fit_copula(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family
     # 0 and 1 move inwards by half of one observation's share of the scale.
     half = 0.5 / len(u)
     u, v = (open_unit(jnp.where(z <= 0, half, jnp.where(z >= 1, 1 - half, z))) for z in (u, v))
-    return _likeliest(family, (u, v), weights, tau)
+    return _fit_differentiably(family, (u, v), weights, tau)
 
 
-def _likeliest(
+def _fit_differentiably(
     family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
 ) -> Copula:
     """`fit_pair` for smooth ranks (n,), differentiable in ranks and weights."""
@@ -337,7 +337,7 @@ def _likeliest(
 
 
 #: Newton steps from a fit that is nearly at its maximum.
-_STEPS = 8
+_REFINING_STEPS = 8
 #: Curvatures below this share of the largest count as 0, and their directions stay unchanged.
 _FLAT = 1e-10
 
@@ -371,7 +371,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
         lambda x: jax.grad(objective)(x, *inputs),
         lax.stop_gradient(start),
         # Added zeros make the state vary over the devices of the objective, under `jax.shard_map`.
-        lambda _, start: lax.fori_loop(0, _STEPS, step, start + jnp.zeros_like(objective(start, *still))),
+        lambda _, start: lax.fori_loop(0, _REFINING_STEPS, step, start + jnp.zeros_like(objective(start, *still))),
         lambda linear, slope: divided(jax.jacobian(linear)(slope), slope),
     )
 

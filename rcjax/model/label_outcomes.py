@@ -43,7 +43,7 @@ _BY_MODEL_INTERCEPT = 3.0
 
 _NEWTON_STEPS = 15  # from coefficients of 0
 
-_STEPS = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
+_STEP_SHARES = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
 
 
 class Scale(NamedTuple):
@@ -167,7 +167,7 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
             gradient = design.T @ (weight * (right - expected)) - precision * beta
             information = (design.T * (weight * expected * (1 - expected))) @ design + jnp.diag(precision)
             change = jax.scipy.linalg.solve(information, gradient, assume_a="pos")
-            tried = beta + jnp.asarray(_STEPS, beta.dtype)[:, None] * change
+            tried = beta + jnp.asarray(_STEP_SHARES, beta.dtype)[:, None] * change
             return tried[jnp.argmax(jax.vmap(objective, (0, None))(tried, weight))]
 
         return jax.lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros(design.shape[1], columns.dtype))
@@ -183,7 +183,8 @@ def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
 
 
-_FOLDS = 5  # cross-fitting: a labelled answer is predicted from the labels of the other folds
+#: Folds of a log, for cross-validation and cross-fitting: what concerns a fold comes from the other folds.
+FOLDS = 5
 
 
 def expected_right(log: Log) -> np.ndarray:
@@ -223,14 +224,14 @@ def corrected_log(log: Log) -> Log:
         return dataclasses.replace(log, hand=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
-    cross_fitted = LabelRegression.of(log, fold != np.arange(_FOLDS)[:, None]).predict(log)
+    cross_fitted = LabelRegression.of(log, fold != np.arange(FOLDS)[:, None]).predict(log)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
     guess = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)
     return with_outcomes(log, guess + weight * (right - guess))
 
 
-def alike(log: Log) -> Log:
+def average_equal_answers(log: Log) -> Log:
     """Give equal answers to a query the mean of their outcomes.
 
     Two policies that return the same answer then score the same, whichever model's answer is labelled.
@@ -291,5 +292,5 @@ def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: 
 def _folds(log: Log) -> np.ndarray:
     """Random fold of each query: (n,); all rows of a query that a bootstrap draws repeatedly share one."""
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
-    shuffled = np.random.default_rng(0).permutation(len(number_of)) % _FOLDS
+    shuffled = np.random.default_rng(0).permutation(len(number_of)) % FOLDS
     return shuffled[[number_of[query] for query in log.queries]]

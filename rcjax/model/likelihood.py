@@ -341,7 +341,7 @@ class Chain:
         def draw(chain: Chain, uniform: jax.Array) -> jax.Array:
             levels, renewing = open_unit(uniform)
             if chain.size > 1:
-                levels = jnp.concatenate([levels[:1], _walk(chain, levels[0], levels[1:], renewing[:-1])])
+                levels = jnp.concatenate([levels[:1], _draw_ranks(chain, levels[0], levels[1:], renewing[:-1])])
             return jax.vmap(Marginal.quantile, out_axes=-1)(chain.marginals, levels)
 
         return self.batched(draw, uniform, axes="(n,k,s)->(s,k)")
@@ -376,7 +376,7 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
     return chain.batched(of_chain, value, axes="(k)->()")
 
 
-def _walk(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:
+def _draw_ranks(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.Array) -> jax.Array:
     """Draw the ranks of the later marginals of a chain of m + 1 from those of the first (S,): (m, S).
 
     `draws` and `renewing` (m, S) are uniform: levels of the next rank, and places in the mass before it.

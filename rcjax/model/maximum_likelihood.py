@@ -37,7 +37,7 @@ class FitStatus(Status):
 
 
 #: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
-_STEPS, _LONGEST = 16, 3.0
+_COPULA_STEPS, _LONGEST = 16, 3.0
 
 _FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of it
 
@@ -127,7 +127,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
     z = z + like
     nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
     state = 0, z, like + 1, nowhere
-    return lax.while_loop(lambda state: (state[0] < _STEPS) & state[-1].can_rise, step, state)[-1]
+    return lax.while_loop(lambda state: (state[0] < _COPULA_STEPS) & state[-1].can_rise, step, state)[-1]
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
@@ -374,8 +374,8 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     continued on all values.
     """
     if len(x) <= SAMPLE_SIZE:
-        return _likeliest(x, present)
-    return run_em(columns_of(x, present), _likeliest(*_sample(x, present)), _EM_STEPS)
+        return _fit_from_starts(x, present)
+    return run_em(columns_of(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -389,7 +389,7 @@ def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(wanted < count, values, 0.0), number < count
 
 
-def _likeliest(x: jax.Array, present: jax.Array) -> Mixture:
+def _fit_from_starts(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit the mixture from three starts, and keep the most likely."""
     columns = columns_of(x, present)
     weight = present.astype(x.dtype)

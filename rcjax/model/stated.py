@@ -51,11 +51,11 @@ class StatedValues:
     logprob: jax.Array  # (V,) raw log-probability
     confidence: jax.Array  # (V,) calibrated confidence, monotone in `logprob`
 
-    def at(self, logprob: ArrayLike) -> jax.Array:
+    def matches(self, logprob: ArrayLike) -> jax.Array:
         """Whether a raw log-probability is each of the values, at most one of them: (…, V) bool.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
-        >>> stated.at(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
+        >>> stated.matches(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
         [[False, True], [False, False]]
         """
         logprob = jnp.asarray(logprob)[..., None]
@@ -77,7 +77,7 @@ class StatedValues:
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
         [0.4, 0.6, 0.8]
         """
-        here, taken = self.at(logprob), ~(jnp.isnan(self.logprob) | (self.logprob == NO_CONFIDENCE))
+        here, taken = self.matches(logprob), ~(jnp.isnan(self.logprob) | (self.logprob == NO_CONFIDENCE))
         raw, values = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
         most, least = (jnp.where(taken, self.confidence, other) for other in (-jnp.inf, jnp.inf))
         rising = most.argmax(-1) >= least.argmin(-1)
@@ -94,7 +94,7 @@ class StatedValues:
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
-    def pairs(self) -> tuple[tuple[float, float], ...]:
+    def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
         """(raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
@@ -184,7 +184,7 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     return np.sort(np.concatenate([unread, values[heaviest]]))
 
 
-def estimate(
+def estimate_stated(
     logprob: jax.Array,
     counted: tuple[jax.Array, jax.Array],
     values: jax.Array,
@@ -202,7 +202,7 @@ def estimate(
     by_curve = curve[0](jnp.where(jnp.isnan(values), -1.0, values))
     stated = StatedValues(values, by_curve)
     weight, right = counted
-    held = stated.at(logprob).astype(weight.dtype)
+    held = stated.matches(logprob).astype(weight.dtype)
     answers, correct = jnp.stack([weight @ held, right @ held])
     none, falling = values == NO_CONFIDENCE, curve[1] < 0
     taken = ~(jnp.isnan(values) | none)

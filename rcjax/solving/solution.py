@@ -345,7 +345,7 @@ def asked_at_all(thresholds: Any, members: Any) -> Any:
 
 
 #: Newton steps on the exact gradient of the loss.
-_STEPS = 5
+_THRESHOLD_STEPS = 5
 #: Distance from a point mass within which a threshold is held, in machine epsilons.
 _BESIDE = 64
 
@@ -492,7 +492,7 @@ def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Arr
         left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
         return jnp.where(free & inside, moved, thresholds), (thresholds, left, free, curvature)
 
-    _, (visited, left, free, curvature) = lax.scan(step, lax.stop_gradient(start), length=_STEPS)
+    _, (visited, left, free, curvature) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
     best = jnp.argmin(left)
     return visited[best], free[best], curvature[best]
 

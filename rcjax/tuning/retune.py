@@ -17,7 +17,7 @@ from rcjax.logs.kept_sample import carried_rows, pooled, read_reference
 from rcjax.logs.log import Log
 from rcjax.logs.prices import read_prices
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import alike, corrected_log
+from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Tuning, recorded_count, recorded_request_settings, recorded_tuning
@@ -29,7 +29,6 @@ from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
 from rcjax.tuning.replaying.replay import walk_log
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
-from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
@@ -232,7 +231,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     log = _shuffled(everything, seed)
     if log.complete.sum() < FEWEST_QUERIES:
         return None
-    right = alike(corrected_log(log))
+    right = average_equal_answers(corrected_log(log))
     price = tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
     walked, old = walk_log(policy, right), carried_rows(log)

@@ -48,6 +48,7 @@ from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibrated import calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
+from rcjax.model.label_outcomes import FOLDS
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
@@ -232,9 +233,6 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
     between = below + (above - below) / 2
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
-
-
-FOLDS = 5  # of a log for cross-validation
 
 
 def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:

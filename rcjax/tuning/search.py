@@ -24,7 +24,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated import Fitted, calibrate_log, calibrated
 from rcjax.model.calibration import Calibrator
-from rcjax.model.label_outcomes import expected_log
+from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
@@ -40,7 +40,7 @@ from rcjax.solving.frontier.points import (
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Candidates, concatenate
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
+from rcjax.tuning.scoring import charges, estimate_blending, score_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from rcjax._base.figures import Money
 from rcjax._core import compilation
 from rcjax._core.compilation import compiled, forget_programs, keep_programs, signature, signature_key
-from rcjax.model.fitting import taus_of_log
+from rcjax.model.fitting import pair_taus_compiled
 
 pytestmark = pytest.mark.forgetful
 
@@ -45,31 +45,31 @@ def again():
     """As in a new process: what is in memory is gone."""
     forget_programs()
     jax.clear_caches()
-    return np.asarray(taus_of_log(*DATA))
+    return np.asarray(pair_taus_compiled(*DATA))
 
 
 def test_a_second_process_compiles_nothing(folder, compilations):
-    first = np.asarray(taus_of_log(*DATA))
+    first = np.asarray(pair_taus_compiled(*DATA))
     assert len(list(folder.iterdir())) == 1
     with compilations() as messages:
         second = again()
     assert not messages
     np.testing.assert_array_equal(first, second)
     keep_programs(None)
-    np.testing.assert_array_equal(first, np.asarray(taus_of_log(*DATA)))
+    np.testing.assert_array_equal(first, np.asarray(pair_taus_compiled(*DATA)))
 
 
 def test_other_shapes_types_and_settings_are_other_programmes(folder):
-    taus_of_log(*DATA)
-    taus_of_log(*(array[:30] for array in DATA))
+    pair_taus_compiled(*DATA)
+    pair_taus_compiled(*(array[:30] for array in DATA))
     with jax.enable_x64(not jax.config.jax_enable_x64):
-        taus_of_log(*DATA)
+        pair_taus_compiled(*DATA)
     assert len(list(folder.iterdir())) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"no program", "a byte"])
 def test_a_damaged_file_is_replaced(folder, damage, compilations):
-    first = np.asarray(taus_of_log(*DATA))
+    first = np.asarray(pair_taus_compiled(*DATA))
     (path,) = folder.iterdir()
     whole = path.read_bytes()
     path.write_bytes(damage if isinstance(damage, bytes) else whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_replaced(folder, damage, compilations):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no owners of files")
 def test_nothing_is_loaded_that_others_could_have_written(folder, compilations):
-    taus_of_log(*DATA)
+    pair_taus_compiled(*DATA)
     folder.chmod(0o770)
     with compilations() as messages:
         again()
@@ -128,7 +128,7 @@ def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
     cached = compilation.jax_folder(folder.parent) / f"jit_old-{'1' * 64}-cache"
     cached.write_bytes(bytes(30_000))
     os.utime(cached, (2, 2))
-    taus_of_log(*DATA)
+    pair_taus_compiled(*DATA)
     assert ours.exists()
     assert beside.exists()
     assert not old.exists()
@@ -148,15 +148,16 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
     twice = compiled(lambda x: 2 * x)
     assert float(twice(1.0)) == 2.0
     leaves, tree = jax.tree.flatten({"x": Own((1.0,))})
-    assert signature_key(taus_of_log, signature(leaves, tree, {}), None) is None
-    assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
-    assert signature_key(taus_of_log, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
+    assert signature_key(pair_taus_compiled, signature(leaves, tree, {}), None) is None
+    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
+    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
     assert not list(folder.iterdir())
     # A static record of ours is known by its values, and is not its class.
     records = [Money(1e3, "thousand"), Money(1e6, "thousand"), Money]
     plain = jax.tree.flatten({"x": 1.0})
     assert (
-        len({signature_key(taus_of_log, signature(*plain, {"by": record}), None) for record in records} - {None}) == 3
+        len({signature_key(pair_taus_compiled, signature(*plain, {"by": record}), None) for record in records} - {None})
+        == 3
     )
 
 
@@ -171,10 +172,10 @@ def test_a_key_is_the_same_in_every_process():
     program = """
 import jax, numpy as np
 from rcjax._core.compilation import signature, signature_key
-from rcjax.model.fitting import taus_of_log
+from rcjax.model.fitting import pair_taus_compiled
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
-print(signature_key(taus_of_log, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
+print(signature_key(pair_taus_compiled, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
 """
     keys = {
         subprocess.run(

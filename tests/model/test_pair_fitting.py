@@ -9,7 +9,7 @@ import statsmodels.distributions.copula.api as references
 from scipy import stats
 
 import rcjax
-from rcjax.model.fitting import taus_of_log
+from rcjax.model.fitting import pair_taus_compiled
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -36,7 +36,7 @@ def test_both_methods_are_those_of_references(sample):
     model = rcjax.fit(log)
     confidence = model.calibrate(log)
     assert float(rcjax.model.fit_copula(*confidence.T, "gumbel").theta) == pytest.approx(float(model.copulas.theta[0]))
-    assert float(taus_of_log(confidence, log.answered)[0]) == pytest.approx(float(model.copulas.tau()[0]))
+    assert float(pair_taus_compiled(confidence, log.answered)[0]) == pytest.approx(float(model.copulas.tau()[0]))
     assert type(rcjax.model.fit_copula(u, v, "independence", method="likelihood")) is rcjax.copulas.Independence
 
 

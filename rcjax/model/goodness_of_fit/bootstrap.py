@@ -24,7 +24,7 @@ from jax import lax
 
 from rcjax._core.batching import fill_up, part, side_by_side, size_class, stack
 from rcjax._core.compilation import compiled
-from rcjax.model.fitting import marginals_of_log
+from rcjax.model.fitting import fit_marginals_compiled
 from rcjax.model.marginals import Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal
 
@@ -164,7 +164,7 @@ def marginal_test(
     (True, True)
     """
     rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
-    refitted = marginals_of_log(*rows, None, _masses_of(marginals))
+    refitted = fit_marginals_compiled(*rows, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)

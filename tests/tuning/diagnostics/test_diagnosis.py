@@ -10,6 +10,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError
 from rcjax.model.calibration import expected_calibration_error
+from rcjax.model.label_outcomes import FOLDS
 from rcjax.tuning.cross_validation import held_out_confidence
 from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
@@ -20,7 +21,6 @@ from rcjax.tuning.diagnostics.diagnosis import (
     try_promise,
     without,
 )
-from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
