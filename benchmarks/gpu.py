@@ -190,10 +190,10 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     bellman.batch_size = lambda count, most: count
     numerics.unrolled_terms = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
-    tables = solution.lay_out(*fitted, plan.pairs)
+    tables = solution.pair_tables(*fitted, plan.pairs)
     optima = solution.optimise(tables, jnp.asarray(lam), plan)
     return {
-        "tables": loops(lambda fitted: solution.lay_out(*fitted, plan.pairs), fitted),
+        "tables": loops(lambda fitted: solution.pair_tables(*fitted, plan.pairs), fitted),
         "search": loops(lambda tables, lam: solution.optimise(tables, lam, plan), tables, lam),
         "thresholds": loops(lambda tables, optima: solution.points_at(tables, optima, plan), tables, optima),
     }

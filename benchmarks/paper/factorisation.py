@@ -26,8 +26,8 @@ from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascade
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, settle
-from rcjax.solving.tradeoff import Problem, lay_out_problem, select, solve_on_grid
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, thresholds_of_cuts
+from rcjax.solving.tradeoff import SearchTables, search_tables, select, solve_on_grid
 
 _STEPS = 6
 
@@ -82,7 +82,8 @@ def evaluate(
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:
         missing = above - (answered * grid.quantile).sum(-1)
-        wrong -= missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(grid, u, density)
+        at_cut = jax.vmap(lambda grid, cut, values: grid.interpolation_weights(cut) @ values)
+        wrong -= missing * at_cut(grid, u, density)
     cost = ((grid.weight * density).sum(-1) * tables.cost).sum()
     return LossTerms(wrong.sum(), cost, jnp.zeros_like(cost))
 
@@ -113,17 +114,17 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     """
     plan = plan_cascades(model.models, cascades)
     assert plan is not None  # adaptive policies have no such factorisation
-    problem, copulas = lay_out_problem(model, plan, None), part(model.copulas, np.asarray(plan.pairs))
+    search, copulas = search_tables(model, plan, None), part(model.copulas, np.asarray(plan.pairs))
 
-    def points(problem: Problem, optima: OptimalCuts) -> SolvedPoints:
-        return in_pieces(lambda some: _points_at(problem.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
+    def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
+        return in_pieces(lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
 
-    def solve(problem: Problem, lam: Any) -> SolvedPoints:
-        lam = np.asarray(lam, problem.tables.cost.dtype)
-        optima = in_pieces(lambda some: _optimise(problem.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
-        return points(problem, optima)
+    def solve(search: SearchTables, lam: Any) -> SolvedPoints:
+        lam = np.asarray(lam, search.tables.cost.dtype)
+        optima = in_pieces(lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
+        return points(search, optima)
 
-    solved = solve_on_grid(problem, solve, points) if lam is None else select(solve(problem, check_lam(lam)), None)
+    solved = solve_on_grid(search, solve, points) if lam is None else select(solve(search, check_lam(lam)), None)
     return make_frontier(model, solved, Spec(cascade=cascades))
 
 
@@ -149,7 +150,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: Casca
     lam, path, cut, status = optima
     members = plan.members[path]
     u = jnp.where(plan.defers[path], cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
+    thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: jax.Array) -> LossTerms:
         return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)

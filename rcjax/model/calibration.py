@@ -143,9 +143,9 @@ class Calibrator:
     def deployed(self) -> Calibration:
         """Convert the calibrator of one model, not a batch, to plain Python, as a policy holds it."""
         intercept, slope = (float(c) for c in self.coefficients)
-        stated, unread = (
-            (None, None) if self.stated is None else (self.stated.raw_and_calibrated() or None, self.stated.unread())
-        )
+        stated, unread = None, None
+        if self.stated is not None:
+            stated, unread = self.stated.raw_and_calibrated() or None, self.stated.unread()
         return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, unread)
 
     @classmethod

@@ -34,7 +34,7 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts
-from rcjax.solving.tradeoff import evaluate_optima, lay_out_problem
+from rcjax.solving.tradeoff import evaluate_optima, search_tables
 
 if TYPE_CHECKING:
     from optax import OptState
@@ -235,7 +235,7 @@ def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassStep
 TOGETHER = 64
 
 
-class OutcomeProblem(NamedTuple):
+class OutcomeTables(NamedTuple):
     """The tables and plan of a search, which all λ share."""
 
     tables: Tables
@@ -269,16 +269,16 @@ def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
-def outcome_of_ranks(problem: OutcomeProblem, ranks: Array, path: Array) -> Outcome:
+def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcome:
     """Outcome of a cascade with given ranks."""
-    plan = problem.plan
+    plan = search.plan
     u = jnp.where(plan.defers[path], ranks, 0.0)
-    return outcome_of_cuts(problem.tables, u, plan.links[path], plan.first[path])
+    return outcome_of_cuts(search.tables, u, plan.links[path], plan.first[path])
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeProblem, TrialCascade]:
-    """Return the problem, and the optima of additive objectives by cascade and price: (N·P, …).
+def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+    """Return the tables of the search, and the optima of additive objectives by cascade and price: (N·P, …).
 
     Args:
         tables: quadrature of the model.
@@ -286,15 +286,15 @@ def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) ->
         prices: (P,) λ of the additive objectives, rising.
         paths: number N of cascades in the plan, without padding.
     """
-    problem = OutcomeProblem(tables, steps_of(tables.marginals), plan)
+    search = OutcomeTables(tables, steps_of(tables.marginals), plan)
     ranks = cuts_of_paths(tables, prices, plan).u[:paths].reshape(paths * len(prices), -1)
     path = jnp.repeat(np.arange(paths), len(prices))
-    return problem, _evaluated(problem, jax.vmap(partial(on_steps, problem.steps))(ranks), path)
+    return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
 
 
-def _evaluated(problem: OutcomeProblem, ranks: Array, path: Array) -> TrialCascade:
+def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade:
     def outcome(row: tuple[Array, Array]) -> Outcome:
-        return outcome_of_ranks(problem, *row)
+        return outcome_of_ranks(search, *row)
 
     size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
     return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
@@ -308,12 +308,12 @@ def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
 
 
 @partial(compiled, static_argnames="objective", runs="long")
-def improve(objective: Objective, problem: OutcomeProblem, start: Start, settling: Array) -> tuple[TrialCascade, Array]:
+def improve(objective: Objective, search: OutcomeTables, start: Start, settling: Array) -> tuple[TrialCascade, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
         objective: function to minimise.
-        problem: tables and plan.
+        search: tables and plan.
         start: (B,) starts.
         settling: () bool. False: ranks move freely between the masses at the ends, through atoms, to find the valley.
             True: ranks first try all steps, and then stay within their smooth piece.
@@ -321,21 +321,21 @@ def improve(objective: Objective, problem: OutcomeProblem, start: Start, settlin
 
     def single(start: Start) -> tuple[Array, Array]:
         def loss(ranks: Array, width: Any) -> Array:
-            outcome = outcome_of_ranks(problem, ranks, start.path)
+            outcome = outcome_of_ranks(search, ranks, start.path)
             return _value_of(objective, outcome, start.lam, width) / start.scale
 
         def go_on(ranks: Array, width: Array) -> tuple[Array, None]:
             return descend(partial(loss, width=width), ranks, bounds), None
 
         exact = partial(loss, width=0.0)
-        ranks = lax.cond(settling, lambda u: best_steps(exact, u, problem.steps), lambda u: u, start.ranks)
-        pieces = smooth_pieces(problem.steps, ranks), problem.steps.smooth_range
+        ranks = lax.cond(settling, lambda u: best_steps(exact, u, search.steps), lambda u: u, start.ranks)
+        pieces = smooth_pieces(search.steps, ranks), search.steps.smooth_range
         bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
         ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
-        return on_steps(problem.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
+        return on_steps(search.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
-    return _evaluated(problem, ranks, start.path), slope
+    return _evaluated(search, ranks, start.path), slope
 
 
 _PRICES = 64  # λ of additive objectives
@@ -415,10 +415,10 @@ def minimise(
     plan = make_plan(paths, len(model.models))
     starts = min(whole(starts, "starts", 1), _PRICES)
     additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _PRICES)
-    layout = lay_out_problem(model, plan, None)
-    problem, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))
+    layout = search_tables(model, plan, None)
+    search, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
-    chosen, status = _search(objective, problem, proposed, prices.astype(model.cost.dtype), starts)
+    chosen, status = _search(objective, search, proposed, prices.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
     points = evaluate_optima(layout, OptimalCuts(prices, chosen.path, jax.device_get(cut), status))
     return make_frontier(model, points, Spec(cascade="minimised"))
@@ -435,13 +435,13 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
 
 
 def _search(
-    objective: Objective, problem: OutcomeProblem, proposed: TrialCascade, lam: np.ndarray, starts: int
+    objective: Objective, search: OutcomeTables, proposed: TrialCascade, lam: np.ndarray, starts: int
 ) -> tuple[TrialCascade, np.ndarray]:
     """Descend for every λ, and return (the best candidates (L,), their statuses (L,)).
 
     Args:
         objective: function to minimise.
-        problem: tables and plan.
+        search: tables and plan.
         proposed: (C,) initial candidates.
         lam: (L,) the λ.
         starts: descents for each λ and cascade.
@@ -456,7 +456,7 @@ def _search(
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
     def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
-        return in_pieces(lambda batch: improve(objective, problem, batch, np.asarray(settling)), start, together)
+        return in_pieces(lambda batch: improve(objective, search, batch, np.asarray(settling)), start, together)
 
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])
@@ -469,7 +469,7 @@ def _search(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
     )
     reached_value = np.where(better, after, before)
-    return chosen, _status(problem, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
+    return chosen, _status(search, chosen, reached_value, slope, slope_tolerance(reached_value, scale))
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
@@ -502,12 +502,12 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _status(
-    problem: OutcomeProblem, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
+    search: OutcomeTables, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
     """Status of each λ, from the objective, its slope, and the largest slope that counts as converged: (L,)."""
     cut = chosen.ranks
-    low, high = jax.device_get(problem.steps.smooth_range)
-    at_bound = (np.asarray(problem.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
+    low, high = jax.device_get(search.steps.smooth_range)
+    at_bound = (np.asarray(search.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)
     status = np.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     arrived = slope <= largest  # False for NaN
     status = np.where(arrived, status, PointStatus.NOT_CONVERGED)

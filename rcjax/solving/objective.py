@@ -90,18 +90,18 @@ class Grid:
         # Without the barrier XLA recomputes the polynomials for every node.
         integrals = lax.optimization_barrier(_legendre_integrals(2 * position - 1))
         inside = integrals @ jnp.asarray(_INTERPOLATION, position.dtype) * (end - start)
-        full, panel = self.within(self.weight), jnp.arange(count)[:, None]
+        full, panel = self.panel_values(self.weight), jnp.arange(count)[:, None]
         smooth = jnp.where(panel < cut, full, jnp.where(panel == cut, inside, 0.0))
         mass = self.masses
         left, right = self.edges[mass], self.edges[mass + 1]
         return joined(jnp.clip(u - left, 0.0, right - left), smooth)
 
-    def within(self, values: jax.Array) -> jax.Array:
+    def panel_values(self, values: jax.Array) -> jax.Array:
         """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
         blocks = values[..., 1:-1] if len(self.masses) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
-    def at(self, u: jax.Array) -> jax.Array:
+    def interpolation_weights(self, u: jax.Array) -> jax.Array:
         """Weights that interpolate a function from the nodes to u: (G,)."""
         return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
 
@@ -112,8 +112,8 @@ class Grid:
         """
         cells = jnp.diff(cumulative)
         masses = divide(cells, jnp.diff(self.edges))
-        within = self.within(cells)
-        inner = divide(within @ jnp.asarray(_RECONSTRUCTION, cells.dtype), (self.ends - self.starts)[:, None])
+        values = self.panel_values(cells) @ jnp.asarray(_RECONSTRUCTION, cells.dtype)
+        inner = divide(values, (self.ends - self.starts)[:, None])
         return joined(masses[..., self.masses], inner)
 
 
@@ -440,7 +440,8 @@ def outcome_of_cuts(
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:
         missing = above - (answered * grid.quantile).sum(-1)
-        wrong -= missing * jax.vmap(lambda grid, cut, values: grid.at(cut) @ values)(grid, u, density)
+        at_cut = jax.vmap(lambda grid, cut, values: grid.interpolation_weights(cut) @ values)
+        wrong -= missing * at_cut(grid, u, density)
     return Outcome(
         members=nothing.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
         asked=(grid.weight * density).sum(-1),

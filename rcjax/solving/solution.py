@@ -129,7 +129,7 @@ def _between_atoms(
     return u, jnp.where(empty, middle, low), jnp.where(empty, middle, high)
 
 
-def lay_out(
+def pair_tables(
     marginals: Marginal,
     copulas: Copula,
     cost: jax.Array,
@@ -202,7 +202,7 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
     # The last model of a path answers whatever it does not refuse; models off the path answer nothing.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = settle(tables, dataclasses.replace(cut, u=u))
+    thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
         refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
@@ -216,7 +216,7 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
     return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
 
 
-def settle(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
+def thresholds_of_cuts(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`settle_threshold` for cuts (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
     return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
@@ -234,7 +234,7 @@ def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = 
     first, upper, action = adaptive_policies(tables, lam, refusal)
     evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
     expected = jax.vmap(evaluated)(first, upper, action)
-    bounds, *_ = settle(tables, Cut.at(upper))
+    bounds, *_ = thresholds_of_cuts(tables, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
 
@@ -420,7 +420,7 @@ def solve(
     return automatic(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
 
 
-class _Problem(NamedTuple):
+class _CascadeLoss(NamedTuple):
     """The loss of one cascade at one λ, as a function of its thresholds (k,)."""
 
     tables: Tables
@@ -454,18 +454,18 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     (marginals, copulas, cost), given = varying_together((arrays, lam))
     possible = (given >= 0) & jnp.isfinite(given)
     lam = jnp.where(possible, given, 1.0)  # invalid λ are solved as 1, and get their status
-    tables = lay_out(marginals, copulas, cost, plan.pairs)
+    tables = pair_tables(marginals, copulas, cost, plan.pairs)
     still = lax.stop_gradient(tables)
     optima = optimise(still, lax.stop_gradient(lam), plan)
     settled = points_at(still, optima, plan).policies
     members = settled.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
     start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
-    problem = _Problem(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
-    axes: Any = _Problem(None, 0, 0, 0, 0)  # type: ignore[arg-type]
-    thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(problem, lax.stop_gradient(start))
-    expected = jax.vmap(_Problem.expected, (axes, 0))(problem, thresholds)
-    least = jax.vmap(_least, (axes, 0, 0))(problem, thresholds, expected.loss(lam))
+    cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
+    axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
+    thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start))
+    expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)
+    least = jax.vmap(_least, (axes, 0, 0))(cascade, thresholds, expected.loss(lam))
     thresholds, wrong, spent, least = jax.tree.map(
         lambda leaf: jnp.where(possible.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
         (thresholds, expected.wrong, expected.cost, least),
@@ -479,16 +479,16 @@ _solve = compiled(jax.jit(_solution))
 
 
 @jax.custom_jvp
-def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _stationary(cascade: _CascadeLoss, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Refine the optimum `start` by Newton's method, and keep the best of its iterates.
 
     Returns (thresholds (k,), which are free (k,), Hessian (k, k)).
     """
 
     def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        slope, free, curvature = problem.curvature(thresholds)
+        slope, free, curvature = cascade.curvature(thresholds)
         moved = thresholds - jnp.linalg.solve(curvature, slope)
-        inside = (moved > problem.tables.marginals.lowest) & (moved < problem.tables.marginals.highest)
+        inside = (moved > cascade.tables.marginals.lowest) & (moved < cascade.tables.marginals.highest)
         left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
         return jnp.where(free & inside, moved, thresholds), (thresholds, left, free, curvature)
 
@@ -498,42 +498,42 @@ def _stationary(problem: _Problem, start: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 @_stationary.defjvp
-def _stationary_jvp(primals: tuple[_Problem, jax.Array], tangents: tuple[_Problem, Any]) -> tuple[Any, Any]:
+def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_CascadeLoss, Any]) -> tuple[Any, Any]:
     """Differentiate by the implicit function theorem; held thresholds have derivative 0."""
-    problem, _ = primals
+    cascade, _ = primals
     thresholds, free, curvature = _stationary(*primals)
-    _, moved = jax.jvp(lambda problem: problem.slope(thresholds), (problem,), (tangents[0],))
-    known = _curvature(problem, thresholds, curvature)
+    _, moved = jax.jvp(lambda cascade: cascade.slope(thresholds), (cascade,), (tangents[0],))
+    known = _curvature(cascade, thresholds, curvature)
     slope = -jnp.linalg.solve(known, jnp.where(free, moved, 0.0))
     still = np.zeros(free.shape, jax.dtypes.float0)
     return (thresholds, free, curvature), (slope, still, jnp.zeros_like(curvature))
 
 
 @jax.custom_jvp
-def _curvature(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+def _curvature(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
     """The known Hessian (k, k) at these thresholds; it is recomputed only to be differentiated."""
     return known
 
 
 @_curvature.defjvp
 def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
-    _, slope = jax.jvp(lambda problem, thresholds: problem.curvature(thresholds)[2], primals[:2], tangents[:2])
+    _, slope = jax.jvp(lambda cascade, thresholds: cascade.curvature(thresholds)[2], primals[:2], tangents[:2])
     return _curvature(*primals), slope
 
 
 @jax.custom_jvp
-def _least(problem: _Problem, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+def _least(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
     """The known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
     return known
 
 
 @_least.defjvp
 def _least_jvp(
-    primals: tuple[_Problem, jax.Array, jax.Array], tangents: tuple[Any, ...]
+    primals: tuple[_CascadeLoss, jax.Array, jax.Array], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """Differentiate by the envelope theorem; second derivatives do depend on the thresholds."""
-    problem, thresholds, _ = primals
-    _, slope = jax.jvp(lambda problem: problem.expected(thresholds).loss(problem.lam), (problem,), (tangents[0],))
+    cascade, thresholds, _ = primals
+    _, slope = jax.jvp(lambda cascade: cascade.expected(thresholds).loss(cascade.lam), (cascade,), (tangents[0],))
     return _least(*primals), slope
 
 

@@ -35,7 +35,7 @@ from rcjax.solving.frontier.points import (
     refusal_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, lay_out, optimise, points_at
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of both, so that two programs serve any number; with
 #: `_MANY` the integrands still fit into a CPU's caches.
@@ -149,7 +149,7 @@ def outcomes(frontier: Frontier) -> Outcome:
         raise ValueError(
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
-    tables = lay_out_problem(model, None, None).tables
+    tables = search_tables(model, None, None).tables
     return _of_rows(tables, (thresholds, policies.members, frontier.refusals))
 
 
@@ -211,10 +211,10 @@ def solve_frontier(
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal = refusal_at(abstain_price, model.cost.dtype)
-    problem = lay_out_problem(model, plan, refusal)
-    search = _named(cascades, plan, model.models)
-    points = solve_on_grid(problem) if grid is None else select(solve_at(problem, grid), refusal)
-    return make_frontier(model, points, Spec(cascade=search, abstain_price=abstain_price))
+    search = search_tables(model, plan, refusal)
+    named = _named(cascades, plan, model.models)
+    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal)
+    return make_frontier(model, points, Spec(cascade=named, abstain_price=abstain_price))
 
 
 def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | str:
@@ -238,7 +238,7 @@ _MEMORY = 2**29  # greatest memory of a batch of λ, in bytes
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
-class Problem(NamedTuple):
+class SearchTables(NamedTuple):
     """The tables and candidates of a search, which all λ share."""
 
     tables: Tables
@@ -246,10 +246,10 @@ class Problem(NamedTuple):
     refusal: jax.Array | None  # () value of a refusal, in right answers; None: no refusals
 
 
-def lay_out_problem(
+def search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal: jax.Array | None, panels: int | None = None
-) -> Problem:
-    """Lay out the search of a fitted model's policies.
+) -> SearchTables:
+    """Build the tables of the search of a fitted model's policies.
 
     Args:
         model: fitted model.
@@ -261,12 +261,12 @@ def lay_out_problem(
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return Problem(tables, plan, refusal)
+    return SearchTables(tables, plan, refusal)
 
 
-_build_tables = compiled(lay_out, "panels")
+_build_tables = compiled(pair_tables, "panels")
 
-_build_many_tables = compiled(lay_out, "panels", runs="long")
+_build_many_tables = compiled(pair_tables, "panels", runs="long")
 
 _optimise = compiled(optimise, runs="long")
 
@@ -275,9 +275,9 @@ _evaluate = compiled(points_at, "refusing")
 _solve_adaptive = compiled(adaptive_points)
 
 
-def solve_at(problem: Problem, lam: Any) -> SolvedPoints:
+def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
-    tables, plan, refusal = problem
+    tables, plan, refusal = search
 
     def solve(lam: np.ndarray) -> SolvedPoints:
         if plan is None:
@@ -285,18 +285,18 @@ def solve_at(problem: Problem, lam: Any) -> SolvedPoints:
         optima = _optimise(tables, lam, plan, refusal)
         return _evaluate(tables, optima, plan, refusal is not None)
 
-    return _in_batches(problem, solve, np.asarray(lam, tables.cost.dtype))
+    return _in_batches(search, solve, np.asarray(lam, tables.cost.dtype))
 
 
-def evaluate_optima(problem: Problem, optima: OptimalCuts) -> SolvedPoints:
+def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
-    tables, plan, refusal = problem
-    return _in_batches(problem, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
+    tables, plan, refusal = search
+    return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
 
 
-def _in_batches(problem: Problem, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
+def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
-    size = max(1, min(_MEMORY // _bytes_per_lambda(problem), _batch_size(len(jax.tree.leaves(queries)[0]))))
+    size = max(1, min(_MEMORY // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(queries)[0]))))
     return in_pieces(solve, queries, size, alike=False)
 
 
@@ -311,33 +311,33 @@ def _batch_size(count: int) -> int:
     return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
 
 
-def _bytes_per_lambda(problem: Problem) -> int:
+def _bytes_per_lambda(search: SearchTables) -> int:
     """Memory of the largest arrays of one λ, the values of every suffix of a path, or of every option, at the nodes."""
-    k, nodes = problem.tables.grid.u.shape
-    rows = len(problem.tables.left) + (k * k if problem.plan is None else len(problem.plan.suffix_first))
-    return 3 * rows * nodes * problem.tables.cost.dtype.itemsize
+    k, nodes = search.tables.grid.u.shape
+    rows = len(search.tables.left) + (k * k if search.plan is None else len(search.plan.suffix_first))
+    return 3 * rows * nodes * search.tables.cost.dtype.itemsize
 
 
 def solve_on_grid(
-    problem: Problem,
-    solve: Callable[[Problem, Any], SolvedPoints] = solve_at,
-    evaluate: Callable[[Problem, OptimalCuts], SolvedPoints] = evaluate_optima,
+    search: SearchTables,
+    solve: Callable[[SearchTables, Any], SolvedPoints] = solve_at,
+    evaluate: Callable[[SearchTables, OptimalCuts], SolvedPoints] = evaluate_optima,
 ) -> SolvedPoints:
     """Solve on a geometric grid that covers every trade-off, with infill in λ, then in thresholds off the hull.
 
     All passes have one shape, so that they compile once.
 
     Args:
-        problem: tables and candidates.
+        search: tables and candidates.
         solve: function in place of `solve_at`.
         evaluate: function in place of `evaluate_optima`.
     """
-    cost = np.asarray(problem.tables.cost, float)
-    lam = lam_range(cost if problem.plan is None else cost[problem.plan.members[-1]], _GRID)
-    solved = solve(problem, lam)
-    more = solve(problem, _between(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, more), problem.refusal)
-    return solved if problem.plan is None else _merge(solved, evaluate(problem, _interpolated(solved)))
+    cost = np.asarray(search.tables.cost, float)
+    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
+    solved = solve(search, lam)
+    more = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = select(_merge(solved, more), search.refusal)
+    return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
 def _interpolated(solved: SolvedPoints) -> OptimalCuts:
@@ -381,7 +381,7 @@ def _share_out(gaps: np.ndarray) -> np.ndarray:
     return inserted
 
 
-def _between(lam: Array, gaps: np.ndarray) -> np.ndarray:
+def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 

@@ -40,7 +40,7 @@ from rcjax._core.numerics import divide
 from rcjax._core.pytrees import Array
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
-from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NOBODY, Agreements, Policies
+from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
 #: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
 #: bootstrap are fitted again: more would not change a choice.
@@ -157,7 +157,7 @@ class Candidates:
             thresholds = xp.maximum(thresholds, refusals)
         if self.compares.any() if comparing is None else comparing:
             here = second & self.compares[:, None]
-            places = (xp.where(here, place[:, None], NOBODY) for place in (self.first, self.third))
+            places = (xp.where(here, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
 

@@ -337,7 +337,7 @@ class ModelSearch:
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
-        from rcjax.solving.tradeoff import lay_out_problem, solve_at
+        from rcjax.solving.tradeoff import search_tables, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
@@ -351,7 +351,7 @@ class ModelSearch:
             (logprob, correct, answered), charge, _ = drawn(log, queries)
             cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = lay_out_problem(fitted, plan, refusal, panels)
+            problem = search_tables(fitted, plan, refusal, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again

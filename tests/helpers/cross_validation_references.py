@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from helpers.selection_references import logistic
-from rcjax.solving.frontier.points import ABSTAIN, NOBODY
+from rcjax.solving.frontier.points import ABSTAIN, NO_MODEL
 
 
 class Pair(NamedTuple):
@@ -114,7 +114,7 @@ def walk_by_hand(policies, place, confidence, right, charge, answer=None):
     def go(query, j, asked):
         outcome = np.array([0.0, charge[query, j], 0.0])
         bounds, actions = np.asarray(policies.bounds)[place, j], np.asarray(policies.actions)[place, j]
-        compared = NOBODY if policies.agreements is None else int(np.asarray(policies.agreements.earlier)[place, j])
+        compared = NO_MODEL if policies.agreements is None else int(np.asarray(policies.agreements.earlier)[place, j])
         row = int(np.searchsorted(bounds, confidence[query, j]))  # the first with Φ at most its upper end
         goes = {}
         if compared in asked and answer[query, j] >= 0 and answer[query, compared] >= 0:

@@ -38,7 +38,7 @@ NEVER_REFUSE = 0.0
 
 
 #: Position in place of a model, where a model does not compare answers.
-NOBODY = -1
+NO_MODEL = -1
 
 
 @jax.tree_util.register_dataclass
@@ -51,9 +51,9 @@ class Agreements:
     """
 
     earlier: Array
-    """(…, k) position of the earlier model; NOBODY for a model that does not compare answers."""
+    """(…, k) position of the earlier model; NO_MODEL for a model that does not compare answers."""
     differ: Array
-    """(…, k) position of the model to ask if the answers differ; NOBODY for a model that does not compare answers."""
+    """(…, k) position of the model to ask if the answers differ; NO_MODEL for a model that does not compare answers."""
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Agreements:
@@ -62,12 +62,12 @@ class Agreements:
         >>> Agreements.none((2,)).earlier.tolist()
         [-1, -1]
         """
-        return cls(np.full(shape, NOBODY, np.int32), np.full(shape, NOBODY, np.int32))
+        return cls(np.full(shape, NO_MODEL, np.int32), np.full(shape, NO_MODEL, np.int32))
 
     @property
     def compares(self) -> Any:
         """(…, k) bool: the models that compare their answer with an earlier one."""
-        return self.earlier != NOBODY
+        return self.earlier != NO_MODEL
 
 
 @partial(
@@ -152,7 +152,7 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     agreements = {}
     for j in members:
         earlier, differ = compared.earlier[index, j], compared.differ[index, j]
-        if earlier != NOBODY:
+        if earlier != NO_MODEL:
             agreements[names[j]] = Agreement(names[earlier], names[differ], compare)
     return {"models": tuple(rules), "rules": rules, "agreements": agreements}
 

@@ -23,7 +23,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
-from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NOBODY, LossTerms, Policies, policies_of
+from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NO_MODEL, LossTerms, Policies, policies_of
 
 _FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
 
@@ -111,7 +111,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
         target = _at(ends, action, column)
         if compared:
             code, earlier, differ = compared
-            other = jnp.where(earlier == NOBODY, NO_ANSWER, known[earlier])  # NO_ANSWER too for a model not asked
+            other = jnp.where(earlier == NO_MODEL, NO_ANSWER, known[earlier])  # NO_ANSWER too for a model not asked
             comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
             target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
             known = known.at[j].set(jnp.where(here, code, NO_ANSWER))
