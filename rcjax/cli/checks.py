@@ -36,7 +36,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.logs.sources import Parts
+    from rcjax.logs.sources import JoinedTable
     from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
@@ -186,7 +186,7 @@ def check(
 
 
 def _read_labelled(
-    policy: AnyPolicy, source: Path | Parts, options: Mapping[str, Any], *, is_needed: bool
+    policy: AnyPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
 ) -> tuple[Log | None, str]:
     """Read a log with labels; return (the log with times, ""), or (None, the reason) if it cannot be read.
 

@@ -31,7 +31,7 @@ from rcjax.policy.spec import recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
-    from rcjax.logs.sources import Parts
+    from rcjax.logs.sources import JoinedTable
     from rcjax.policy.ladder import Period, Queries
     from rcjax.policy.policy import AnyPolicy
     from rcjax.policy.spec import SecondsLimit, Target
@@ -327,7 +327,7 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 # Logs.
 
 
-def read_log(path: Path | Parts, others: str = "the others are used where they can be", **options: Any) -> Log:
+def read_log(path: Path | JoinedTable, others: str = "the others are used where they can be", **options: Any) -> Log:
     """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `others`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
@@ -413,7 +413,7 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     return {**before, **given}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path | Parts, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:

@@ -23,14 +23,14 @@ import polars as pl
 from rcjax._base.figures import count
 from rcjax.logs.checked_rows import Rows
 from rcjax.logs.columns import SAMPLE, judge_columns
-from rcjax.logs.errors import LeftOutWarning, LogError, Say, brief, listed
+from rcjax.logs.errors import LeftOutWarning, LogError, Warn, brief, listed
 from rcjax.logs.log import NO_ANSWER, FailedCalls, HandLabels
 from rcjax.policy.counted import BY_ANSWER, JUDGED_SAME, SAME_AS, Reference
 from rcjax.policy.decisions import AnswerForm, comparable
 from rcjax.policy.signals.answers import PLAIN
 
 #: The hash of a missing answer.
-UNKNOWN = 0
+NO_HASH = 0
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
     texts = answers.unique()
     bare = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
     hashes = (bare.hash() // 2).cast(pl.Int64).clip(1)
-    return answers.replace_strict(texts, hashes.set(bare.is_null(), UNKNOWN), return_dtype=pl.Int64).to_numpy()
+    return answers.replace_strict(texts, hashes.set(bare.is_null(), NO_HASH), return_dtype=pl.Int64).to_numpy()
 
 
 def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
@@ -140,12 +140,12 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     >>> equal_answers(np.array([[7, 0, 7], [5, 6, 6]])).tolist()
     [[0, -1, 0], [0, 1, 1]]
     """
-    if not ((hashes != UNKNOWN).sum(1) > 1).any():
+    if not ((hashes != NO_HASH).sum(1) > 1).any():
         return None
     codes = np.full(hashes.shape, NO_ANSWER, np.int32)
     for j in reversed(range(hashes.shape[1])):
         codes[hashes == hashes[:, j : j + 1]] = j
-    return np.where(hashes == UNKNOWN, NO_ANSWER, codes).astype(np.int32)
+    return np.where(hashes == NO_HASH, NO_ANSWER, codes).astype(np.int32)
 
 
 _ENOUGH = 0.5  # share of a model's queries that must have as many answers as vote
@@ -189,7 +189,7 @@ def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
     there, rank = pl.len().over(_CELL), pl.int_range(pl.len()).over(_CELL)
     voting = frame.filter(there >= pl.col("number"), rank < pl.col("number"))
     several = pl.col("number") > 1
-    alike = pl.when(pl.col("answer") != UNKNOWN).then(pl.len().over(*_CELL, "answer")).otherwise(0)
+    alike = pl.when(pl.col("answer") != NO_HASH).then(pl.len().over(*_CELL, "answer")).otherwise(0)
     longest = [pl.col(name).nan_max().over(_CELL) for name in ("seconds",) if name in frame.columns]
     votes = voting.with_columns(pl.col("cost").sum().over(_CELL), *longest, alike=alike)
     votes = votes.filter(pl.col("alike").arg_max().over(_CELL) == rank)  # ties: the first
@@ -264,8 +264,8 @@ def require_verdicts(reference: Reference, rows: Rows) -> None:
             rows.refuse(other, column, f"is not {brief(wanted)}: {_how_to_grade(reference, rows.name)}")
 
 
-def hold_to(
-    reference: Reference, answers: Answers, name: str, say: Say
+def compare_with_reference(
+    reference: Reference, answers: Answers, name: str, warn: Warn
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
     """Compare all answers with the reference's, and drop the queries that the reference did not answer.
 
@@ -276,7 +276,7 @@ def hold_to(
         reference: the model, and the way to tell whether two answers are the same.
         answers: the answers of the log.
         name: name of the log, for messages.
-        say: receives warnings about the log.
+        warn: receives warnings about the log.
     """
     model = reference.model
     if model not in answers.models:
@@ -288,7 +288,7 @@ def hold_to(
     lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
     if lost:
         why = f"as {model}, the reference, gave no answer"
-        say(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
+        warn(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
     counts = reference.counts or ("errors" if frame["correct"].is_not_nan().any() else "differences")
     silent = Counter(models for models in lost.values() if model in models)
     failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
@@ -302,7 +302,7 @@ def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame
     if reference.same == BY_ANSWER:
         if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
-        theirs = frame.filter(is_reference, pl.col("answer") != UNKNOWN).select("query", theirs="answer")
+        theirs = frame.filter(is_reference, pl.col("answer") != NO_HASH).select("query", theirs="answer")
         frame = frame.join(theirs, on="query", maintain_order="left")
         same = (pl.col("answer") == pl.col("theirs")).cast(pl.Float64)
         frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("theirs")
@@ -319,12 +319,12 @@ def count_differences(answers: Answers) -> Answers:
     return replace(answers, frame=frame)
 
 
-def tells_errors(answers: Answers, name: str, say: Say) -> bool:
+def tells_errors(answers: Answers, name: str, warn: Warn) -> bool:
     """Return whether every model has the two labels that an estimate of its error needs; warn if only some have."""
     few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
     if few and answers.labels.any():
         what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
-        say(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
+        warn(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
     return not few
 
 
@@ -333,8 +333,8 @@ _FORM, _OF_THE_DAY = "requests", "prices"
 _DIFFERING = frozenset({"choices", _FORM, _OF_THE_DAY})  # settings that calls of one kind may differ in
 
 
-def asked_alike(
-    answers: Answers, texts: list[str | None], name: str, say: Say
+def keep_common_settings(
+    answers: Answers, texts: list[str | None], name: str, warn: Warn
 ) -> tuple[pl.DataFrame, dict[str, dict[str, Any]]]:
     """Drop the rows whose request settings differ from most of their model's; return the rest, and settings by model.
 
@@ -347,7 +347,7 @@ def asked_alike(
         answers: answers whose column `settings` holds positions in `texts`.
         texts: distinct request settings, as JSON.
         name: name of the log, for messages.
-        say: receives warnings about the log.
+        warn: receives warnings about the log.
     """
     records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
     counts, various = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
@@ -362,7 +362,7 @@ def asked_alike(
             what = f"was asked for its confidence in several ways, {listed(signals)}"
             raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
         of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
-        plain, calls = {index: _alike(record) for index, record in known.items()}, Counter[str]()
+        plain, calls = {index: _settings_key(record) for index, record in known.items()}, Counter[str]()
         for _, index, times in of_model.iter_rows():
             calls[plain[index]] += times
         most, times = calls.most_common(1)[0]
@@ -374,11 +374,11 @@ def asked_alike(
     if drop.height:
         by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
         what = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
-        say(LeftOutWarning, f"{name}: {what}: {by_model}")
+        warn(LeftOutWarning, f"{name}: {what}: {by_model}")
     if various:
         what = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
-        say(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
+        warn(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
     return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), asked
 
 
@@ -390,7 +390,7 @@ def _record(text: str | None) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _alike(record: Mapping[str, Any]) -> str:
+def _settings_key(record: Mapping[str, Any]) -> str:
     return json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
 
 

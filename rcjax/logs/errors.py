@@ -44,7 +44,7 @@ class OddBudgetWarning(UserWarning):
 
 
 #: Receives a warning about a log: its class and its text.
-Say = Callable[[type[Warning], str], None]
+Warn = Callable[[type[Warning], str], None]
 
 _ENOUGH, _LONG = 20, 60  # most names of a list, and most characters of a text, in a message
 

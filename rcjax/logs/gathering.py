@@ -21,10 +21,10 @@ from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
     Answers,
-    asked_alike,
     asked_to_vote,
     comparison,
     hash_answers,
+    keep_common_settings,
     numbered,
     require_verdicts,
     verdict_columns,
@@ -32,7 +32,7 @@ from rcjax.logs.answers import (
 )
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
-from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Say, brief, listed
+from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
@@ -61,7 +61,7 @@ class ReadOptions:
     """Task of the models: writing answers, or picking one of several choices."""
     labels: object
     """File or dataframe of labels, or None."""
-    say: Say
+    warn: Warn
     """Receiver of warnings about the log: class and text."""
     answers: object = None
     """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
@@ -82,14 +82,16 @@ class ReadOptions:
             raise LogError(f"task {brief(self.task)!r} is unknown: choose generation or choice")
 
     @cached_property
-    def held_to(self) -> Reference | None:
+    def reference_model(self) -> Reference | None:
         """The reference model, whose answers count as right; None without one."""
         return Reference(self.reference) if isinstance(self.reference, str) else self.reference
 
     @cached_property
     def wanted(self) -> tuple[str, ...] | None:
         """Names of the models whose rows are read: those to keep, and the reference; None for all."""
-        return self.models if self.models is None or self.held_to is None else (*self.models, self.held_to.model)
+        if self.models is None or self.reference_model is None:
+            return self.models
+        return (*self.models, self.reference_model.model)
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -99,7 +101,7 @@ class ReadOptions:
     @property
     def needed(self) -> str | None:
         """Name of the required label column; None if labels come from elsewhere, or none are needed."""
-        return None if self.unlabelled or self.labels is not None or self.held_to is not None else "correct"
+        return None if self.unlabelled or self.labels is not None or self.reference_model is not None else "correct"
 
 
 class ReadFields(TypedDict, total=False):
@@ -139,7 +141,7 @@ def gather(source: Any, how: ReadOptions) -> Gathered:
     name, reader = name_of(source), _Reader(how, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
-    for chosen in (how.models, how.held_to and (how.held_to.model,)):
+    for chosen in (how.models, how.reference_model and (how.reference_model.model,)):
         if chosen is not None:
             require_models(chosen, models, name)
     if not frame.height:
@@ -177,7 +179,7 @@ class _Reader:
 
         def choose(name: str, columns: list[str]) -> list[str]:
             nonlocal texts, scoring
-            texts = [] if how.held_to is None else verdict_columns(how.held_to, name, columns)
+            texts = [] if how.reference_model is None else verdict_columns(how.reference_model, name, columns)
             scoring = scoring.of_table(columns)
             ours = ["correct" if column == scoring.column else column for column in columns]
             ours = needed_columns(name, ours, how.rates is not None, needed)
@@ -197,7 +199,7 @@ class _Reader:
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if tells_no_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"
-            how.say(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+            how.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
         self._tell_left_out(table, read, {*frame["model"].unique()})
         return frame
 
@@ -251,8 +253,8 @@ class _Reader:
         cells |= cost_cells(rows, self.how.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
         cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
-        if self.how.held_to is not None:
-            require_verdicts(self.how.held_to, rows)
+        if self.how.reference_model is not None:
+            require_verdicts(self.how.reference_model, rows)
         if "asked" in columns:
             texts = frame["asked"].unique(maintain_order=True)
             numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
@@ -300,7 +302,7 @@ class _Reader:
             lost = [model for model in self.how.wanted or self.models if model in self.models and model not in usable]
             models = f"; that is all of {listed(lost)}" if lost else ""
             what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
-            self.how.say(LeftOutWarning, f"{table.name}: {what}")
+            self.how.warn(LeftOutWarning, f"{table.name}: {what}")
 
 
 def _key(frame: pl.DataFrame) -> list[str]:
@@ -338,17 +340,17 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
     how, frame, asked, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
     caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
     for sentence in filter(None, (caches, describe_estimates(frame, answers.models))):
-        how.say(PricesWarning, f"{name}: {sentence}")
+        how.warn(PricesWarning, f"{name}: {sentence}")
     if reader.settings:
-        frame, asked = asked_alike(answers, [*reader.settings], name, how.say)
+        frame, asked = keep_common_settings(answers, [*reader.settings], name, how.warn)
     # Dropped calls must not enter the mean cost.
-    frame = mend_costs(frame, answers.models, how.rates, name, how.say)
+    frame = mend_costs(frame, answers.models, how.rates, name, how.warn)
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
         what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
-        how.say(LeftOutWarning, f"{name}: {what}")
+        how.warn(LeftOutWarning, f"{name}: {what}")
     return answers, asked, votes
 
 

@@ -16,7 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
-from rcjax.logs.answers import UNKNOWN, comparison, hash_answers
+from rcjax.logs.answers import NO_HASH, comparison, hash_answers
 from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
@@ -200,10 +200,10 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
     rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
     codes = codes.unique(key, keep="first")
     joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
-    if not (joined["answer"].fill_null(UNKNOWN) != UNKNOWN).any():
+    if not (joined["answer"].fill_null(NO_HASH) != NO_HASH).any():
         why = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
         raise LogError(f"{name}: no row has an answer in {table.name}: {why}")
-    return joined.with_columns(pl.col("answer").fill_null(UNKNOWN)), compare
+    return joined.with_columns(pl.col("answer").fill_null(NO_HASH)), compare
 
 
 # -- sheets

@@ -23,7 +23,7 @@ from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
-from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Say, brief, listed, near
+from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
@@ -190,23 +190,23 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
     return per_million
 
 
-def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, say: Say) -> dict[str, Price]:
+def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, warn: Warn) -> dict[str, Price]:
     """Return the prices of a log's models; LogError if none has a price.
 
     Args:
         models: names of the log's models.
         rates: prices by model.
         place: name of the log, for messages.
-        say: receives a warning that names the entries of a price list, and the models without a price.
+        warn: receives a warning that names the entries of a price list, and the models without a price.
     """
     prices = {model: rates[model] for model in models if model in rates}
     if not prices:
         price_for(rates, models[0], f"{place}, ")
     if isinstance(rates, PriceList):
         entries = "; ".join(f"{model}: {rate.describe()}" for model in prices if (rate := rates.find(model)))
-        say(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
+        warn(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
     if others := [model for model in models if model not in prices]:
-        say(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")
+        warn(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")
     return prices
 
 
@@ -245,7 +245,7 @@ def _tokens(rows: Rows) -> Tokens:
 
 
 def mend_costs(
-    frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, say: Say
+    frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, warn: Warn
 ) -> pl.DataFrame:
     """Replace lost costs by means: a cost of 0 becomes the mean of the model's other costs.
 
@@ -256,7 +256,7 @@ def mend_costs(
         models: names of the models, by number.
         rates: prices by model; None if the log has all costs.
         place: name of the log, for messages.
-        say: receives a warning that counts the lost costs.
+        warn: receives a warning that counts the lost costs.
 
     >>> rows = pl.DataFrame({"model": [0, 0, 0, 1], "cost": [0.0, 2.0, 4.0, 0.0]})
     >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
@@ -277,5 +277,5 @@ def mend_costs(
             raise LogError(f"{place}, model {brief(model)}: {what}")
     if lost:
         what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-        say(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")
+        warn(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")
     return frame.with_columns(cost=pl.Series(costs))

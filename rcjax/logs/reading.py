@@ -20,11 +20,11 @@ import polars as pl
 from rcjax._base.codec import takes
 from rcjax._base.figures import count
 from rcjax.logs.answers import (
-    UNKNOWN,
+    NO_HASH,
     Answers,
+    compare_with_reference,
     count_differences,
     equal_answers,
-    hold_to,
     query_ids,
     tells_errors,
 )
@@ -34,8 +34,8 @@ from rcjax.logs.errors import (
     LeftOutWarning,
     LogError,
     NoConfidenceWarning,
-    Say,
     UnlabelledWarning,
+    Warn,
     brief,
     listed,
     near,
@@ -136,8 +136,8 @@ def _read(source: Any, how: ReadOptions) -> Log:
     answers = gathered.answers
     reference = None
     failed = gathered.failed
-    if how.held_to is not None:
-        answers, reference, silent = hold_to(how.held_to, answers, name, how.say)
+    if how.reference_model is not None:
+        answers, reference, silent = compare_with_reference(how.reference_model, answers, name, how.warn)
         failed += silent
     differences = reference is not None and reference.counts == "differences"
     needed = not how.unlabelled and not differences
@@ -145,7 +145,7 @@ def _read(source: Any, how: ReadOptions) -> Log:
     names = compared.models
     scores = Scores(how.scoring.most)
     answers = count_differences(compared) if differences else compared
-    code = equal_answers(compared.matrix("answer", UNKNOWN)) if "answer" in compared.frame.columns else None
+    code = equal_answers(compared.matrix("answer", NO_HASH)) if "answer" in compared.frame.columns else None
     log = Log(
         **_matrices(answers, code),
         **_labels(answers, scores),
@@ -153,22 +153,22 @@ def _read(source: Any, how: ReadOptions) -> Log:
         queries=query_ids(answers.queries),
         task=how.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
-        prices=None if how.rates is None else prices_of(names, how.rates, name, how.say),
+        prices=None if how.rates is None else prices_of(names, how.rates, name, how.warn),
         asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
         compare=None if code is None else gathered.compare,
         reference=reference,
         failed=failed,
     )
-    if reference is not None and differences and tells_errors(compared, name, how.say):
+    if reference is not None and differences and tells_errors(compared, name, how.warn):
         judging = dataclasses.replace(reference, counts="errors")
         labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
         log = dataclasses.replace(log, labelled_log=labelled)
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    _warn_of_gaps(log, name, how.say)
+    _warn_of_gaps(log, name, how.warn)
     if needed:
-        _warn_of_missing_labels(log, how.say, gathered.replaced)
+        _warn_of_missing_labels(log, how.warn, gathered.replaced)
     return log
 
 
@@ -186,25 +186,25 @@ def _select_models(answers: Answers, how: ReadOptions, name: str, *, labelled: b
     answers = answers.select(_usable_models(answers, how.models, name))
     _require_answers(answers, name)
     if labelled:
-        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.say))
+        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.warn))
     return answers if how.models is not None else answers.select(_by_cost(answers))
 
 
-def _warn_of_gaps(log: Log, name: str, say: Say) -> None:
+def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
     """Warn if answers lack a confidence, or queries an answer."""
     if (unread := log.without_confidence()) is not None:
-        say(NoConfidenceWarning, f"{name}: {unread}")
+        warn(NoConfidenceWarning, f"{name}: {unread}")
     if not log.complete.all():
-        say(IncompleteLogWarning, log.describe(confidences=False))
+        warn(IncompleteLogWarning, log.describe(confidences=False))
 
 
-def _warn_of_missing_labels(log: Log, say: Say, replaced: bool) -> None:
+def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
     """Warn if answers lack labels; `replaced`: other labels have replaced those of the log's own column."""
     if log.hand is None or log.labelled[np.asarray(log.answered)].all():
         return
     labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
     unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
-    say(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if replaced else ''}")
+    warn(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if replaced else ''}")
 
 
 def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
@@ -241,14 +241,14 @@ def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str)
     return names
 
 
-def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tuple[str, ...]:
+def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> tuple[str, ...]:
     """Return the models with labels. One without any is left out with a warning, or refused if the user named it.
 
     Args:
         answers: answers of the models.
         named: whether the user named the models.
         where: name of the log, for messages.
-        say: receives warnings about the log.
+        warn: receives warnings about the log.
     """
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
@@ -256,7 +256,7 @@ def _labelled_models(answers: Answers, named: bool, where: str, say: Say) -> tup
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
         what = f"left out, as no answer of theirs has a label: {listed(name for name in labels if name not in names)}"
-        say(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
+        warn(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
     few = [name for name in names if labels[name] < _FEWEST_LABELS]
     if few:
         what = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"

@@ -63,7 +63,7 @@ class TextFile:
         return io.BytesIO(self.content) if isinstance(self.content, bytes) else open(self.content, "rb")
 
 
-class Parts(NamedTuple):
+class JoinedTable(NamedTuple):
     """The rows of several files, which `read_log` takes as it takes a dataframe (`rcjax.logs.sources`)."""
 
     name: str  # name of the log, for messages
@@ -96,7 +96,7 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
     import narwhals as nw
 
     name, cut = name or name_of(source), 0
-    if isinstance(source, Parts):
+    if isinstance(source, JoinedTable):
         _, source, cut = source
     if isinstance(source, str | os.PathLike):
         source = Path(source)
@@ -125,7 +125,7 @@ def name_of(source: Any) -> str:
     """
     if isinstance(source, str | os.PathLike):
         return Path(source).name
-    if isinstance(source, Parts):
+    if isinstance(source, JoinedTable):
         return source.name
     return f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
 
@@ -274,7 +274,7 @@ def _twice(source: Any) -> str | None:
 def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
     text = pl.col(pl.String, pl.Categorical, pl.Enum, pl.Null).cast(pl.String).str.strip_chars()
     with _readable(name, source):
-        for part in _parts(frame):
+        for part in _batches(frame):
             stripped = part.with_columns(pl.when(text != "").then(text))
             names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
             for name in names:  # one id, whether its letters are composed or not
@@ -283,7 +283,7 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
             yield stripped
 
 
-def _parts(frame: Any) -> Iterator[pl.DataFrame]:
+def _batches(frame: Any) -> Iterator[pl.DataFrame]:
     """Yield the rows of a narwhals frame, batch by batch."""
     import narwhals as nw
 
@@ -397,7 +397,7 @@ def csv_line(text: TextFile, record: int) -> int:
 _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)?$", re.IGNORECASE)
 
 
-def join_parts(paths: Sequence[Path]) -> Path | Parts:
+def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
     """Return a single file as it is; join several, and those of folders, into one table, the oldest first.
 
     Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
@@ -405,14 +405,14 @@ def join_parts(paths: Sequence[Path]) -> Path | Parts:
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
-    parts = [part for path in paths for part in (_parts_of(path) if path.is_dir() else [_read(path)])]
+    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read(path)])]
     name = paths[0].name or str(paths[0].absolute())
     name = name if len(parts) == 1 else f"{name} ({count(len(parts), 'file')})"
     frames, cut = zip(*parts, strict=True)
-    return Parts(name, pl.concat(frames, how="diagonal_relaxed"), sum(cut))
+    return JoinedTable(name, pl.concat(frames, how="diagonal_relaxed"), sum(cut))
 
 
-def _parts_of(folder: Path) -> list[tuple[pl.DataFrame, int]]:
+def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
     parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _tells_answers(frame.columns)]
     if not parts:
