@@ -44,15 +44,6 @@ def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, t
     return jax.sharding.auto_axes(function, out_sharding=held)(*arguments)
 
 
-def ndtri(p: jax.Array) -> jax.Array:
-    """Return the normal quantile, elementwise: `jax.scipy.special.ndtri`, which alone fails under an explicit mesh.
-
-    >>> round(float(ndtri(jax.numpy.asarray(0.975))), 2)
-    1.96
-    """
-    return automatic(jax.scipy.special.ndtri, p, like=p)
-
-
 def _mesh(array: Any) -> Any:
     """Return the mesh over which an array is sharded; an empty mesh for numbers."""
     return jax.typeof(array).sharding.mesh

@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy import special
 from jax.typing import ArrayLike
+
+from rcjax._core.batching import automatic
 
 _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
@@ -279,6 +282,15 @@ def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..
         return divide(value, linear(jnp.ones_like(value)))
 
     return lax.custom_root(function, jnp.zeros((), dtype), solve, tangent)
+
+
+def ndtri(p: jax.Array) -> jax.Array:
+    """Return the normal quantile, elementwise: `jax.scipy.special.ndtri`, which alone fails under an explicit mesh.
+
+    >>> round(float(ndtri(jnp.asarray(0.975))), 2)
+    1.96
+    """
+    return automatic(special.ndtri, p, like=p)
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴

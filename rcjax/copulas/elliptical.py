@@ -10,8 +10,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import ndtri
-from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, turned
+from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
 from rcjax.copulas.base import RadialForm, TailDependence, param
 
 #: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
