@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from benchmarks.paper.inputs import Source
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.goodness_of_fit.dependence import empirical_copula, present_counts
 from rcjax.model.marginals import cramer_von_mises
 

@@ -10,7 +10,7 @@ import rcjax
 from benchmarks.paper.inputs import Published, Source
 from benchmarks.paper.statistics import accuracy_above, logistic_test, paper_statistic, rank_correlations
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.bootstrap import marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_test

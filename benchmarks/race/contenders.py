@@ -10,7 +10,7 @@ import polars as pl
 import rcjax
 from benchmarks.methods import QUANTILES, answers, outcomes_on_grid
 from rcjax._core.batching import part
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.objective import build_tables
 
 _MOST_COMBINATIONS = 3e6

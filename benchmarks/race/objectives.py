@@ -16,7 +16,7 @@ import rcjax
 from benchmarks.race.contenders import Objective, make_log
 from benchmarks.timing import timed
 from rcjax._core.batching import part
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.objective import build_tables, evaluate
 
 PATIENCE = 5.0

@@ -38,7 +38,7 @@ from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.fitting import fit

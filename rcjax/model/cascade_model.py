@@ -40,7 +40,7 @@ from rcjax._core.pytrees import plain
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import FORMAT, Calibrated, Details, Fitted, pairs
+from rcjax.model.calibrated_models import FORMAT, Calibrated, Details, Fitted, pairs
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal

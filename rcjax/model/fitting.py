@@ -18,7 +18,7 @@ from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Details, calibrate_log, check_overlap, stated_in
+from rcjax.model.calibrated_models import Details, calibrate_log, check_overlap, stated_in
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log

@@ -26,7 +26,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from rcjax._core.batching import part
 from rcjax._core.numerics import divide
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 

@@ -16,7 +16,7 @@ from rcjax._core.batching import automatic, cores, in_pieces, join, part, size_c
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec

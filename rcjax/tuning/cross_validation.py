@@ -16,7 +16,7 @@ import numpy as np
 from rcjax._core.batching import fill_up, side_by_side
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Fitted, calibrate_log
+from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import FOLDS, corrected_log, expected_log, expected_without, is_whole
 from rcjax.policy.spec import Target

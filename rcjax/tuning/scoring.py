@@ -46,7 +46,7 @@ from rcjax._core.batching import fill_up
 from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibrated import calibrate_log, pairs
+from rcjax.model.calibrated_models import calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
 from rcjax.model.label_outcomes import FOLDS
 from rcjax.policy.decisions import NO_CONFIDENCE

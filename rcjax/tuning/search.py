@@ -22,7 +22,7 @@ from rcjax._base.figures import percent
 from rcjax._core.batching import fill_up, in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Fitted, calibrate_log, calibrated
+from rcjax.model.calibrated_models import Fitted, calibrate_log, calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec

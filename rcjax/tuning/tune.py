@@ -18,7 +18,7 @@ from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
-from rcjax.model.calibrated import Fitted
+from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, describe_rungs, what_to_do

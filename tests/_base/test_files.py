@@ -13,7 +13,7 @@ import pytest
 import rcjax
 from rcjax._base.files import write_atomically
 from rcjax.logs import IncompleteLogWarning, read_log
-from rcjax.model.calibrated import describe_fit
+from rcjax.model.calibrated_models import describe_fit
 
 
 def test_a_new_file_has_the_mode_of_any_new_file(tmp_path):

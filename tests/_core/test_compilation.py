@@ -6,7 +6,7 @@ import pytest
 
 import rcjax
 from rcjax._core.compilation import _options
-from rcjax.model.calibrated import fit_calibrators
+from rcjax.model.calibrated_models import fit_calibrators
 from rcjax.model.fitting import fit_marginals
 
 

@@ -19,7 +19,7 @@ import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior
 from rcjax.bayes.hierarchy import KNOTS, gather, hierarchical_model, interpolate, starting_point
 from rcjax.bayes.posterior import credible_bands
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
 from rcjax.model.likelihood import SMOOTH, log_likelihood, ranks
 from rcjax.solving.frontier.frontier import Frontier

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rcjax._core.batching import part
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 
 

@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError, NoConfidenceWarning
 from rcjax.logs.kept_sample import describe_reference, read_reference
-from rcjax.model.calibrated import calibrated
+from rcjax.model.calibrated_models import calibrated
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
 

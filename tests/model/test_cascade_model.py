@@ -12,7 +12,7 @@ import scipy.stats
 import rcjax
 from rcjax.logs import LogError
 from rcjax.model import fitting
-from rcjax.model.calibrated import Details, pairs
+from rcjax.model.calibrated_models import Details, pairs
 from rcjax.model.cascade_model import load_model
 from rcjax.model.fitting import fit_arrays, refit
 from rcjax.model.marginals import Marginal

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import demo_model, sample_log
 from rcjax.model.fitting import fit
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import rcjax
 from rcjax import solve_frontier
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.objective import build_tables, evaluate
 from rcjax.tuning.replaying.replay import area_under_curve
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.bellman import make_plan, plan_cascades
 
 pytestmark = pytest.mark.usefixtures("float64")

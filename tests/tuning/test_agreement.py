@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import minimize_scalar
 
 import rcjax
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.model.calibrated import calibrated
+from rcjax.model.calibrated_models import calibrated
 from rcjax.tuning import scoring
 from rcjax.tuning.candidates import Blending
 from rcjax.tuning.replaying.replay import walk_log

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import Blending, CandidateRows, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms

@@ -32,7 +32,7 @@ from rcjax._base.codec import (
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import part
 from rcjax._core.pytrees import Array, plain
-from rcjax.model.calibrated import Fitted
+from rcjax.model.calibrated_models import Fitted
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules

@@ -23,7 +23,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated import Calibrated, Details, Fitted, calibrated_like
+from rcjax.model.calibrated_models import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import (
     accuracy_p_value,

@@ -39,7 +39,7 @@ from rcjax._core.batching import fill_up, part, stack
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.pytrees import plain
 from rcjax.copulas.families import as_family
-from rcjax.model.calibrated import Details, calibrators_to_json, stated_in
+from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, make_plan

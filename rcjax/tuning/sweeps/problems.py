@@ -33,7 +33,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
 from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
-from rcjax.model.calibrated import Details, fit_calibrators, stated_in
+from rcjax.model.calibrated_models import Details, fit_calibrators, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal

@@ -15,7 +15,7 @@ import rcjax
 from benchmarks.paper.statistics import FEWEST, logistic_test, paper_statistic, rank_correlations
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Clayton, Copula, Gumbel
-from rcjax.model.calibrated import pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import fit_calibrator
 from rcjax.model.goodness_of_fit import compare_copulas
 from rcjax.model.goodness_of_fit.bootstrap import p_value

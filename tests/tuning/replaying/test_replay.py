@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.logs import Log, LogError, read_log
-from rcjax.model.calibrated import Calibrated
+from rcjax.model.calibrated_models import Calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.policy.spec import Spec
