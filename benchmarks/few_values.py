@@ -24,7 +24,7 @@ import polars as pl
 import rcjax
 from benchmarks import record
 from rcjax import CascadeModel, Log
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import kendall_tau
 from rcjax.model.goodness_of_fit.bootstrap import marginal_test
 from rcjax.model.goodness_of_fit.dependence import copula_test
@@ -79,7 +79,7 @@ def logs(folder: Path | None) -> Iterator[tuple[str, Log]]:
 def distances(model: CascadeModel, log: Log) -> np.ndarray:
     """(k,) √CvM of each marginal on the log."""
     phi, answered = np.asarray(model.calibrate(log)), np.asarray(log.answered)
-    own = (part(model.marginals, j) for j in range(len(log.models)))
+    own = (take_entries(model.marginals, j) for j in range(len(log.models)))
     return np.array([float(cramer_von_mises(m, phi[answered[:, j], j])) for j, m in enumerate(own)])
 
 

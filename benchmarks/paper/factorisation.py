@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 import rcjax
-from rcjax._core.batching import in_pieces, part
+from rcjax._core.batching import in_pieces, take_entries
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
@@ -69,7 +69,7 @@ def evaluate(
     """
     grid = tables.grid
     below = jax.vmap(Grid.below)(grid, u)
-    law = jax.vmap(truncated_transition)(copulas, u[tables.left], part(grid, tables.right))
+    law = jax.vmap(truncated_transition)(copulas, u[tables.left], take_entries(grid, tables.right))
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         i, j, deferred, after = link
@@ -93,7 +93,7 @@ def error_and_cost(model: rcjax.CascadeModel, thresholds: Any) -> tuple[jax.Arra
     """(error (n,), cost (n,)) of every model in turn at thresholds (n, k − 1 or more); the last model answers all."""
     k = len(model.models)
     neighbours = np.cumsum([0, *range(k - 1, 1, -1)])[: k - 1]
-    copulas = part(model.copulas, neighbours)
+    copulas = take_entries(model.copulas, neighbours)
     tables = build_tables(model.marginals, copulas, model.cost, np.arange(k - 1), np.arange(1, k))
 
     def single(cuts: jax.Array) -> LossTerms:
@@ -114,7 +114,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     """
     plan = plan_cascades(model.models, cascades)
     assert plan is not None  # adaptive policies have no such factorisation
-    search, copulas = search_tables(model, plan, None), part(model.copulas, np.asarray(plan.pairs))
+    search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
         return in_pieces(lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
@@ -241,6 +241,6 @@ def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Arr
     below = jax.vmap(lambda grid: jax.vmap(grid.below)(grid.edges))(tables.grid)
     earned = (tables.grid.weight[:, None] - below) * tables.grid.quantile[:, None]
     law = jax.vmap(jax.vmap(truncated_transition, (None, 0, None)))
-    density = law(copulas, tables.grid.edges[tables.left], part(tables.grid, tables.right))
+    density = law(copulas, tables.grid.edges[tables.left], take_entries(tables.grid, tables.right))
     passing, earning = (density @ jnp.swapaxes(table[tables.right], 1, 2) for table in (below, earned))
     return passing, earning, below.sum(-1), earned.sum(-1)

@@ -9,7 +9,7 @@ import polars as pl
 
 import rcjax
 from benchmarks.methods import QUANTILES, answers, outcomes_on_grid
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.objective import build_tables
 
@@ -41,7 +41,7 @@ class Objective:
         k = len(model.models)
         left, right = np.arange(k - 1), np.arange(1, k)
         places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
-        tables = jax.jit(build_tables)(model.marginals, part(model.copulas, places), model.cost, left, right)
+        tables = jax.jit(build_tables)(model.marginals, take_entries(model.copulas, places), model.cost, left, right)
         tables = jax.tree.map(np.asarray, tables)
         self.weight, self.edges, self.kernel = tables.grid.weight, tables.grid.edges, tables.kernel
         self.quantile, self.cost = tables.grid.quantile, tables.cost
@@ -137,7 +137,7 @@ def by_bayes(model: rcjax.CascadeModel, log: rcjax.Log) -> Solver:
 
 
 def _thresholds(model, u):
-    marginals = part(model.marginals, slice(0, u.shape[1]))
+    marginals = take_entries(model.marginals, slice(0, u.shape[1]))
     return np.asarray(_quantiles(marginals, u))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import rcjax
 from benchmarks.race.contenders import Objective, make_log
 from benchmarks.timing import timed
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.objective import build_tables, evaluate
 
@@ -36,7 +36,7 @@ class Ranks:
         k = len(model.models)
         left, right = np.arange(k - 1), np.arange(1, k)
         places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
-        chain = part(model.copulas, places)
+        chain = take_entries(model.copulas, places)
         tables = jax.jit(build_tables)(model.marginals, chain, model.cost, left, right)
         low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth)
         self.low, self.high, self.k = low, high, k

@@ -49,12 +49,12 @@ def _mesh(array: Any) -> Any:
     return jax.typeof(array).sharding.mesh
 
 
-def part(tree: Any, index: Any) -> Any:
+def take_entries(tree: Any, index: Any) -> Any:
     """Return the entries of a batched pytree at an index, a slice or an array of indices of its leading axis.
 
     >>> import numpy as np
     >>> batch = {"mean": np.array([1.0, 2.0, 3.0]), "weights": np.eye(3)}
-    >>> {name: leaf.tolist() for name, leaf in part(batch, 1).items()}
+    >>> {name: leaf.tolist() for name, leaf in take_entries(batch, 1).items()}
     {'mean': 2.0, 'weights': [0.0, 1.0, 0.0]}
     """
     return jax.tree.map(lambda leaf: leaf[index], tree)
@@ -76,7 +76,7 @@ def unstack(batch: Any) -> list[Any]:
     [1.0, 2.0]
     """
     fetched = jax.device_get(batch)
-    return [part(fetched, index) for index in range(len(jax.tree.leaves(fetched)[0]))]
+    return [take_entries(fetched, index) for index in range(len(jax.tree.leaves(fetched)[0]))]
 
 
 def join(batches: Sequence[Any]) -> Any:
@@ -235,8 +235,10 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
     if not count:  # without rows, make one up to get the shapes
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     numbers = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
-    solved = side_by_side(lambda some: jax.device_get(function(part(rows, some))), numbers, n=count, alike=alike)
-    return part(join(solved), slice(count))
+    solved = side_by_side(
+        lambda some: jax.device_get(function(take_entries(rows, some))), numbers, n=count, alike=alike
+    )
+    return take_entries(join(solved), slice(count))
 
 
 def is_repeating() -> bool:

@@ -45,7 +45,7 @@ from scipy.interpolate import CubicSpline
 
 from rcjax._base.codec import Between, Positive
 from rcjax._base.extras import required
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
@@ -156,7 +156,9 @@ def gather(
         labelled=labelled.T,
         log_x=jnp.stack([jnp.log(x), jnp.log1p(-x)]),
         mass=jnp.asarray(placed.mass),
-        pairs=_pair_curves(family, part(placed, left), part(placed, right), answered[left] & answered[right]),
+        pairs=_pair_curves(
+            family, take_entries(placed, left), take_entries(placed, right), answered[left] & answered[right]
+        ),
         tau_range=_tau_range(family),
         atoms=None if marginals.atoms is None else marginals.atoms.mass > 0,
         priors=priors,

@@ -20,7 +20,7 @@ from jax.scipy import special
 
 from rcjax._base.codec import check_fields, inside, takes
 from rcjax._base.extras import required
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
 from rcjax.bayes.hierarchy import (
@@ -324,7 +324,7 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
     It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
     >>> from rcjax import demo_model
-    >>> calibrator = part(demo_model().calibrators, 0)
+    >>> calibrator = take_entries(demo_model().calibrators, 0)
     >>> round(float(accuracy(calibrator, calibrator, 0.7)), 4)
     0.7
     """
@@ -404,7 +404,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     if draws is not None and draws < 1:
         raise ValueError(f"draws is {draws}; it must be at least 1")
     number = count if draws is None else min(draws, count)
-    return part(dataclasses.replace(model, models=()), np.arange(number) * count // number)
+    return take_entries(dataclasses.replace(model, models=()), np.arange(number) * count // number)
 
 
 @partial(compiled, runs="long")

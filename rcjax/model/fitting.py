@@ -12,7 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, fill_up, map_entries, part
+from rcjax._core.batching import automatic, fill_up, map_entries, take_entries
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
@@ -223,7 +223,7 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
     left, right = np.triu_indices(confidence.shape[1], 1)
     placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
     weights = (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
-    return part(placed, left), part(placed, right), weights
+    return take_entries(placed, left), take_entries(placed, right), weights
 
 
 @partial(compiled, static_argnames="family")

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import automatic, part
+from rcjax._core.batching import automatic, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import Unit, open_unit, unit
 from rcjax.copulas import Copula
@@ -367,7 +367,7 @@ def _log_prob(chain: Chain, value: jax.Array, clip: bool) -> jax.Array:
         placed = jax.vmap(partial(_locate, clip=clip))(chain.marginals, value)
         total = placed.log_density.sum()
         if chain.size > 1:  # the copulas on both sides count a mass between them
-            first, second = part(placed.ranks, slice(-1)), part(placed.ranks, slice(1, None))
+            first, second = take_entries(placed.ranks, slice(-1)), take_entries(placed.ranks, slice(1, None))
             total += jax.vmap(log_likelihood)(chain.copulas, first, second).sum() - placed.log_mass[1:-1].sum()
         else:
             total += placed.log_mass.sum()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax._core.pytrees import Status
@@ -262,7 +262,7 @@ def fit_pair(
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
     if columns:
         fits = jax.vmap(fit_at)(columns)
-        fitted = part(fits, jnp.argmax(jnp.where(fits.status == FitStatus.FAILED, -jnp.inf, fits.mean)))
+        fitted = take_entries(fits, jnp.argmax(jnp.where(fits.status == FitStatus.FAILED, -jnp.inf, fits.mean)))
     else:
         fitted = fit_at({})
     errors = {name: error / jnp.sqrt(total) for name, error in fitted.standard_errors.items()}

@@ -24,7 +24,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
@@ -228,7 +228,7 @@ def best_cascades(
             return _improve(tables, lam, plan, search, refusal)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
         rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:batch]
-        better = _improve(tables, lam[rows], plan, part(search, rows), refusal)
+        better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
     # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
@@ -327,7 +327,7 @@ def _best_paths(
     if cuts is not None:
         proven = is_proven(values, to_gain, plan)
         step = plan.cuts[plan.suffixes[best]]
-        chosen = part(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+        chosen = take_entries(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
     return values.max(0), best, cut, proven
 
@@ -346,7 +346,7 @@ def _backward(
         integrands, cuts, to_gain = carry
         suffix, rest, pair = plan.steps[number]
         j = tables.left[pair]
-        grid = part(tables.grid, j)
+        grid = take_entries(tables.grid, j)
         price = lam * tables.cost[tables.right[pair]]
         after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
         deferring = after @ tables.kernel[pair].T - price[:, None]

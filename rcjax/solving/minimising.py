@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 
 from rcjax._base.codec import takes, what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import in_pieces, join, part
+from rcjax._core.batching import in_pieces, join, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax._core.pytrees import Array
@@ -461,11 +461,11 @@ def _search(
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
-    best = part(candidates, np.asarray(weigh(objective, candidates.outcome, lam)).argmin(1))
+    best = take_entries(candidates, np.asarray(weigh(objective, candidates.outcome, lam)).argmin(1))
     settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
     before, after = (np.diagonal(np.asarray(weigh(objective, batch.outcome, lam), float)) for batch in (best, settled))
     better = after < before
-    chosen = part(
+    chosen = take_entries(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
     )
     reached_value = np.where(better, after, before)

@@ -32,7 +32,7 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 from numpy.polynomial import legendre
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import bisection, divide, implicit_root
 from rcjax.copulas import Copula
 from rcjax.model.marginals import Marginal, Probes, lay_out_probes, mean_below, quantile_and_components
@@ -308,7 +308,7 @@ def build_tables(
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
-    kernel = jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
+    kernel = jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
     return Tables(marginals, grid, left, right, kernel, cost)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, part, varying_together
+from rcjax._core.batching import automatic, take_entries, varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax._core.pytrees import Array
@@ -148,7 +148,7 @@ def pair_tables(
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
     indices = np.arange(len(left)) if indices is None else indices
     left, right = left[indices], right[indices]
-    return build_tables(marginals, part(copulas, indices), cost, left, right, panels)
+    return build_tables(marginals, take_entries(copulas, indices), cost, left, right, panels)
 
 
 class OptimalCuts(NamedTuple):
@@ -264,7 +264,7 @@ def adaptive_policies(
 
     def ask_or_answer(integrands: jax.Array, model: tuple[Any, Any]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         j, links = model
-        grid = part(tables.grid, j)
+        grid = take_entries(tables.grid, j)
         worth = jnp.zeros_like(integrands)
         if tables.left.size:  # a single model has no pairs
             worth = jax.vmap(lambda values, link: values @ tables.kernel[link].T)(integrands, links)

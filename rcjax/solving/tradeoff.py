@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, cores, in_pieces, join, part, size_class
+from rcjax._core.batching import automatic, cores, in_pieces, join, size_class, take_entries
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
@@ -95,7 +95,7 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     xp: Any = jnp if traced else np
     rows = xp.asarray(thresholds, dtype=model.cost.dtype)[..., columns[count]].reshape(math.prod(shape), m - 1)
     marginals, copulas, cost = arrays if traced else jax.tree.map(np.asarray, arrays)
-    fitted = part(marginals, positions), part(copulas, neighbours), cost[positions]
+    fitted = take_entries(marginals, positions), take_entries(copulas, neighbours), cost[positions]
     if traced:
         expected = automatic(_expected, *fitted, rows, like=rows, trailing=1)
     else:
@@ -362,7 +362,7 @@ def _interpolated(solved: SolvedPoints) -> OptimalCuts:
 def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
     """Merge two sets of points in order of λ, and of falling cost at equal λ."""
     joined = join([solved, extra])
-    return part(joined, np.lexsort((-joined.expected.cost, joined.lam)))
+    return take_entries(joined, np.lexsort((-joined.expected.cost, joined.lam)))
 
 
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
@@ -401,4 +401,4 @@ def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
     loss, least = error + lam * cost, error[best] + lam * cost[best]
     slack = 4 * np.finfo(solved.expected.wrong.dtype).eps * np.abs(least)
     best = np.where(loss <= least + slack, np.arange(len(lam)), best)
-    return dataclasses.replace(part(solved, best), lam=solved.lam)
+    return dataclasses.replace(take_entries(solved, best), lam=solved.lam)

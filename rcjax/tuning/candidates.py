@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax._core.pytrees import Array
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -90,7 +90,7 @@ class Candidates:
 
     def take(self, indices: Any) -> "Candidates":
         """Return the candidates at some positions."""
-        return part(self, indices)
+        return take_entries(self, indices)
 
     @property
     def is_single(self) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from helpers.posterior_samples import three
 
 import rcjax
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.bayes.posterior import accuracy
 
 pytest.importorskip("numpyro")
@@ -40,10 +40,14 @@ def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
 def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     place, n = 5, 200_000
     error, cost, _ = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
-    draw, reference = part(drawn.model, place), drawn.reference
+    draw, reference = take_entries(drawn.model, place), drawn.reference
     confidence = np.asarray(draw.sample(jax.random.key(0), (n,)))
     right = np.stack(
-        [accuracy(part(draw.calibrators, j), part(reference.calibrators, j), confidence[:, j]) for j in range(3)], 1
+        [
+            accuracy(take_entries(draw.calibrators, j), take_entries(reference.calibrators, j), confidence[:, j])
+            for j in range(3)
+        ],
+        1,
     )
     chained = [row for row in range(len(LAM)) if frontier.members[row].tolist() in ([1, 1, 0], [0, 1, 1], [1, 1, 1])]
     assert chained

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 
@@ -12,6 +12,8 @@ def of_models(model, places):
     joined = np.array(
         [i for i, pair in enumerate(pairs(len(model.models))) if {*places.tolist()}.issuperset(pair)], int
     )
-    calibrators, marginals = part((model.calibrators, model.marginals), places)
+    calibrators, marginals = take_entries((model.calibrators, model.marginals), places)
     names = tuple(model.models[place] for place in places)
-    return CascadeModel(calibrators, marginals, part(model.copulas, joined), model.cost[places], names, model.details)
+    return CascadeModel(
+        calibrators, marginals, take_entries(model.copulas, joined), model.cost[places], names, model.details
+    )

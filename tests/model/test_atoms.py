@@ -11,7 +11,7 @@ from helpers.stated_samples import KINDS, stated_log
 from tiers import thorough
 
 import rcjax
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model.fitting import fit_near
 from rcjax.model.likelihood import SMOOTH, Ranks, cell_table, log_likelihood
@@ -99,7 +99,7 @@ def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
     model = rcjax.fit(log)
     phi = np.asarray(model.calibrate(log))
     for j in range(len(log.models)):
-        assert float(cramer_von_mises(part(model.marginals, j), phi[:, j])) < 0.01
+        assert float(cramer_von_mises(take_entries(model.marginals, j), phi[:, j])) < 0.01
 
 
 class TurnedClayton(Rotation, of=Clayton, degrees=90):

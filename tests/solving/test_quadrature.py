@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.cascade_references import random_models
 
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
 from rcjax.solving.objective import ORDER, Grid, build_grid, transition
@@ -58,7 +58,7 @@ def test_weights_are_a_distribution_over_ordered_cells(grids, marginals):
 
 def test_below_integrates_polynomials_of_each_panel_exactly(grids):
     """Σ below(c) · f(nodes) = ∫₀ᶜ f for the degrees that ORDER nodes determine."""
-    grid = part(grids, 38)  # no masses
+    grid = take_entries(grids, 38)  # no masses
     cut, u = np.linspace(0, 1, 23), np.asarray(grid.u)
     below = np.asarray(below_all(grid, cut))
     for degree in range(ORDER):
@@ -72,7 +72,7 @@ def test_quantiles_integrate_to_the_mean(grids, marginals):
 
 def test_transition_keeps_the_uniform_law(grids):
     """Without a threshold the second model's rank is uniform again, but for cells of little weight in the corners."""
-    source, target = part(grids, 38), part(grids, 38)
+    source, target = take_entries(grids, 38), take_entries(grids, 38)
     density = source.weight @ jax.jit(transition)(Gumbel(jnp.asarray(2.0)), source, target)
     # Measured: 1.02e-5, all of it in the corner cells.
     assert (np.abs(density - 1) * target.weight).sum() < 2e-5
@@ -88,7 +88,7 @@ def test_gradients_are_finite(marginals):
         kernel = transition(Gumbel(jnp.asarray(2.0)), grid, grid)
         return (grid.weight * grid.quantile) @ kernel @ (grid.below(jnp.asarray(0.37)) * grid.quantile)
 
-    few = part(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
+    few = take_entries(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
     value, gradient = jax.jit(jax.vmap(jax.value_and_grad(total)))(few)
     assert np.isfinite(value).all()
     bad = [name for name, leaf in vars(gradient).items() if leaf is not None and not np.isfinite(leaf).all()]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import fill_up, part, side_by_side, size_class, stack
+from rcjax._core.batching import fill_up, side_by_side, size_class, stack, take_entries
 from rcjax._core.compilation import compiled
 from rcjax.model.fitting import fit_marginals_compiled
 from rcjax.model.marginals import Marginal, cramer_von_mises
@@ -171,7 +171,7 @@ def marginal_test(
 
     def test(model: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, since samples take memory
         index, generator = model
-        return _test(part(data, index), generator, trained_on, replicates)
+        return _test(take_entries(data, index), generator, trained_on, replicates)
 
     return stack(side_by_side(test, models, n=confidence.shape[-1]))
 

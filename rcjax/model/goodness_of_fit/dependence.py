@@ -26,7 +26,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import fill_up, part
+from rcjax._core.batching import fill_up, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
@@ -209,7 +209,7 @@ def fitted_process(
     stated = None if atoms is None else jnp.stack(atoms)
     ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
     weights = present.astype(x.dtype)
-    copula = fit_pair(family, part(ranked, 0), part(ranked, 1), weights, tau).copula
+    copula = fit_pair(family, take_entries(ranked, 0), take_entries(ranked, 1), weights, tau).copula
     through = counts[1]
     u, v = through / (weights.sum() + 1)
     x_rank, y_rank = through.astype(jnp.int32)

@@ -30,7 +30,7 @@ from rcjax._base.codec import (
     written,
 )
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.pytrees import Array, plain
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.cascade_model import fitted_from_json
@@ -234,7 +234,7 @@ class Frontier:
         """
         names = ("lam", "error", "cost", "status", "abstention", "policies")
         figures = jax.tree.map(np.asarray, {name: getattr(self, name) for name in names})
-        taken = jax.device_put(part(figures, np.asarray(indices)))
+        taken = jax.device_put(take_entries(figures, np.asarray(indices)))
         return dataclasses.replace(self, **taken, bands=None, seconds=None)
 
     def with_bands(self, bands: Bands) -> "Frontier":
@@ -257,7 +257,7 @@ class Frontier:
             ends["level"] = self.bands.level
         return Policy(
             **cascade,
-            calibrations={name: part(calibrators, j).deployed() for name, j in columns.items()},
+            calibrations={name: take_entries(calibrators, j).deployed() for name, j in columns.items()},
             cost={name: float(costs[j]) for name, j in columns.items()},
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={

@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.pytrees import Array, Status, plain
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
@@ -126,7 +126,7 @@ class Policies:
 
     def take(self, index: Any) -> Policies:
         """Return the policies at an index of the leading axes."""
-        return part(self, index)
+        return take_entries(self, index)
 
     def on_host(self) -> Policies:
         """Convert the arrays to numpy."""

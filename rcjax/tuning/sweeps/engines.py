@@ -35,7 +35,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
-from rcjax._core.batching import fill_up, part, stack
+from rcjax._core.batching import fill_up, stack, take_entries
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.pytrees import plain
 from rcjax.copulas.families import as_family
@@ -478,7 +478,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     rows = []
     for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
-            one = part(fits, number)
+            one = take_entries(fits, number)
             content = {
                 "calibrators": calibrators_to_json(one.calibrators),
                 "marginals": marginals_to_json(one.marginals),

@@ -26,7 +26,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import Between, Reads, Record, filled, frozen, read, require
-from rcjax._core.batching import part
+from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -140,7 +140,7 @@ def refit_problem(
         families: families of copulas, as in `fit_problem`.
     """
     data, samples = shared
-    sample = part(samples, draws.sample)
+    sample = take_entries(samples, draws.sample)
     fit = partial(fit_problem, data, draws, transform=transform, families=families, near=sample.marginals)
     return lax.cond(draws.replicate == 0, lambda: sample, fit)
 
@@ -186,7 +186,7 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:
-        return jax.vmap(transition)(copulas, part(grid, left), part(grid, right))
+        return jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
 
     # The number is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
@@ -196,7 +196,7 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
         return adaptive_points(tables, lam)
-    left, right, kernel = part((tables.left, tables.right, tables.kernel), plan.pairs)
+    left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
     used = dataclasses.replace(tables, left=left, right=right, kernel=kernel)
     return points_at(used, optimise(used, lam, plan), plan)
 
@@ -227,7 +227,7 @@ def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Po
     The held-out queries are those of the sample's log that are not among the problem's rows.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
-    logprob, correct, answered, spent = part(logs, sample)
+    logprob, correct, answered, spent = take_entries(logs, sample)
     drawn = jnp.zeros(logprob.shape[0], bool).at[rows].set(True)
     weight = (data.held_out[sample] & answered.all(1) & ~drawn).astype(spent.dtype)
     confidence = calibrate_all(fit.calibrators, logprob, answered).T
