@@ -120,7 +120,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
     return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))
 
 
-def is_training_log(model: CascadeModel, log: Log) -> bool:
+def is_training_log(model: Fitted, log: Log) -> bool:
     """Return whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
 
@@ -255,7 +255,7 @@ class Diagnosis:
 
 @takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
 def diagnose(
-    model: CascadeModel,
+    model: Fitted,
     log: Log,
     *,
     training: Log | None = None,
@@ -275,12 +275,14 @@ def diagnose(
     Args:
         model: the fitted model.
         log: the log to judge the model by.
-        training: the training log of the model; the default search is made on it for the promise.
+        training: the training log of the model; the default search is made on it for the promise. A model of the
+            default search needs it, as the model does not know its accuracy there; None: `log`, if it is that log.
         replicates: number of replicates of the calibration errors by chance.
         seed: seed of the folds and the replicates.
         frontier: the frontier of the promise, of `select_frontier` or `solve_frontier`.
 
-    Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models.
+    Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models; ValueError without
+    the training log that a model of the default search needs.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
@@ -295,13 +297,14 @@ def diagnose(
     if not trained:
         _warn_of_overlap(every_query, model if training is None else training)
     training = training or (every_query if trained else None)
+    expected = _expected_accuracy(model, training)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     # The two run at the same time: they are independent, and compile for longer than they run.
     checks: list[Callable[[], Any]] = [
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        lambda: _calibration(model, log, unseen, correct, trained_on, seed, replicates),
+        lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
     promise, calibration = side_by_side(lambda check: check(), checks, n=1, alike=False)
     return Diagnosis(
@@ -324,14 +327,28 @@ def _warn_of_overlap(log: Log, tuned: Fitted | Log) -> None:
         warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
 
 
+def _expected_accuracy(model: Fitted, training: Log | None) -> np.ndarray:
+    """Return the accuracy of each model on the training log: (k,); by logistic regression for the paper's model.
+
+    Raises ValueError for a model of the default search without its training log.
+    """
+    if isinstance(model, CascadeModel):
+        return np.asarray(_mean_confidence(model.marginals))
+    if training is None:
+        raise ValueError("a model of the default search does not know its accuracy: give its training log (training=)")
+    right = expected_log(training.select(model.models))
+    answered = np.asarray(right.answered)
+    return np.where(answered, np.asarray(right.correct, float), 0.0).sum(0) / np.maximum(answered.sum(0), 1)
+
+
 def _promise(
-    model: CascadeModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
+    model: Fitted, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
 ) -> Promise | None:
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
     if frontier is None:
         return None
-    searched_by: Fitted = model
+    searched_by = model
     if frontier.search == "selected":  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
@@ -353,14 +370,16 @@ def _complete(log: Log) -> Log:
 
 
 def _calibration(
-    model: CascadeModel,
+    model: Fitted,
     log: Log,
     confidence: np.ndarray,
     correct: np.ndarray,
-    trained_on: int,
+    training: tuple[np.ndarray, int],
     seed: int,
     replicates: int,
 ) -> tuple[ModelCalibration, ...]:
+    """Judge the calibration of each model on a log; `training` is (accuracies (k,), queries) of the training log."""
+    expected, trained_on = training
     rng = np.random.default_rng(np.asarray(_key_data(np.int64(seed)))[0].tolist())
     labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
     kind = bool if log.scores is None else float
@@ -370,7 +389,6 @@ def _calibration(
     stated = model.calibrators.stated
     states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
-    expected = np.asarray(_mean_confidence(model.marginals))  # the accuracy on the training log, by logistic regression
     return tuple(
         ModelCalibration(
             model=name,
