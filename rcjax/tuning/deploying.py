@@ -54,7 +54,7 @@ class Deployed(NamedTuple):
 
 def _certified(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
     """Certify a policy of a frontier that was tuned on a log, with held-out queries, for a limit with a confidence."""
-    certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
+    certificate = certify(frontier, held_out, spec, tuned_on=log)
     return Deployed(certificate.policy, certificate)
 
 
@@ -252,7 +252,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     counts = Counter(inside[log.complete].tolist())
     named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
     if not named:
-        most = f"with the answers of all models, the largest has {max(counts.values())}"
+        largest = max((queries for name, queries in counts.items() if name), default=0)
+        most = f"with the answers of all models, the largest has {largest}"
         problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(inside, named), counts.total()

@@ -318,7 +318,9 @@ def tune_in_stages(
         stage: function from the description of a stage to its context.
     """
     named = spec.today is not None
-    spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))
+    if spec.confidence is not None:
+        log, held_out = hold_out(log, held_out, spec)
+    spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
         tuned = _with_policy(tuned, spec)
@@ -338,8 +340,6 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
-    if spec.confidence is not None:
-        log, held_out = hold_out(log, held_out, spec)
     search = search_of(spec)
     with stage("fitting the model"):
         model = search.fit(log)
