@@ -46,6 +46,19 @@ from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REF
 #: bootstrap are fitted again: more would not change a choice.
 ENOUGH_QUERIES = 5_000
 
+
+
+def draw_enough(rows: np.ndarray) -> np.ndarray:
+    """Draw `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows; all if no more.
+
+    >>> draw_enough(np.arange(3)).tolist(), len(draw_enough(np.arange(6_000)))
+    ([0, 1, 2], 5000)
+    """
+    if len(rows) <= ENOUGH_QUERIES:
+        return rows
+    return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
+
+
 #: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MOST_RUNGS`); the
 #: last rung is repeated, so that few shapes are compiled.
 RESAMPLED_RUNGS = 32
@@ -367,7 +380,12 @@ class CandidateRows:
         return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
 
     def conditional_of(self, model: Any, other: Any) -> Array:
-        """Return the probability that a model is right, given the confidence of another: (n,); by position."""
+        """Return P(later model right | confidence of the earlier one): (n,).
+
+        Args:
+            model: position of the later model.
+            other: position of the earlier model; the probability of the reverse condition is not known.
+        """
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
         for pair, (i, j) in enumerate(combinations(range(k), 2)):

@@ -60,6 +60,7 @@ from rcjax.tuning.candidates import (
     at_cuts,
     best_refusals,
     blend_labels,
+    draw_enough,
     recentre,
     score_pairs,
     spread_cuts,
@@ -144,8 +145,9 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
         calibrators: (k,) calibrators of the models.
         rows: (logprob, correct, present), each (n, k); `present` are the labels to learn from.
         log: the log.
-        several: S tables of L policies each.
+        several: S tables of L policies each, whose models are asked in their order in the log.
     """
+    assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     *labels, answered, codes = fill_up(*rows, log.answered, answer)
     of = ((candidates, candidates.policies(comparing=True)) for candidates in several)
@@ -278,7 +280,7 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
-        log: the log; its first 5,000 labelled queries at most are used.
+        log: the log; 5,000 labelled queries at most are used, drawn at random.
         transform: the transform of the raw confidence.
         refusal: () worth of a refusal, in right answers; None: models do not refuse.
 
@@ -304,7 +306,8 @@ def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Arr
     if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
-        log, labelled = log.take(slice(ENOUGH_QUERIES)), labelled[:ENOUGH_QUERIES]
+        rows = draw_enough(np.arange(log.n_queries))
+        log, labelled = log.take(rows), labelled[rows]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
         return usual
     fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
@@ -391,6 +394,8 @@ def score_chains(
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
+    5,000 queries at most are used, drawn at random.
+
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
     most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples.
 
@@ -405,7 +410,7 @@ def score_chains(
     >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
-    k, rows = confidence.shape[1], np.flatnonzero(complete)[:ENOUGH_QUERIES]
+    k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
     if k < 3 or not rows.size:
         return None
     confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))

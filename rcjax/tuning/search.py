@@ -37,7 +37,7 @@ from rcjax.solving.frontier.points import (
     check_lam,
     refusal_at,
 )
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Candidates, concatenate
+from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
@@ -189,12 +189,12 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:ENOUGH_QUERIES]
+        rows = draw_enough(np.flatnonzero(log.complete))
         if not rows.size:
             raise LogError(
                 f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
             )
-        return cls(limit, log.take(np.sort(rows)))
+        return cls(limit, log.take(rows))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
         """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
