@@ -6,7 +6,7 @@ A policy tuned on a week of labels alone is as often worse as it is better. With
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -114,15 +114,40 @@ def remembered(policy: AnyPolicy, log: Log) -> Log:
     return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)
 
 
-def comparable_tuning(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
-    """Return (λ at which retuned policies are compared with a policy, or None; the options that they are tuned by)."""
-    lam = policy.expected.get("lam")
+class RetuningTerms(NamedTuple):
+    """The terms on which retuned policies are compared with the policy in service."""
+
+    tuning: Tuning
+    """Options that the policies are tuned by."""
+    lam: float | None
+    """Price λ, in errors per unit of money; None: they cannot be compared."""
+    reason: str = ""
+    """Reason why they cannot be compared, in words."""
+    mendable: bool = False
+    """Whether they could be compared on another log."""
+
+
+def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
+    """Return the terms on which policies tuned again on a log are compared with a policy.
+
+    λ is the price of the target, if the target is a price, and else that of the policy.
+    """
     tuning = recorded_tuning(policy).within(log.models)
-    if not tuning.searches or not {*policy.models} <= {*tuning.models}:
-        return None, tuning
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
-        return None, tuning
-    return lam, tuning
+    spec, lam = tuning.spec, policy.expected.get("lam")
+    absent = [name for name in policy.models if name not in tuning.models]
+    if lam is None:
+        return RetuningTerms(tuning, None, "the policy does not record its λ")
+    if spec.search == "minimised":
+        return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
+    if spec.max_seconds is not None:
+        return RetuningTerms(tuning, None, "the policy keeps to a limit on the seconds")
+    if absent:
+        lacks = f"the log lacks {', '.join(absent)}, which the policy in service asks"
+        return RetuningTerms(tuning, None, lacks, mendable=True)
+    if not tuning.searches:
+        return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
+    price = spec.lam if spec.error_cost is None else 1 / spec.error_cost
+    return RetuningTerms(tuning, lam if price is None else price)
 
 
 def _shuffled(log: Log, seed: int) -> Log:
@@ -222,7 +247,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     The gain cannot be estimated if the policy does not record its λ, is of `minimise`, or keeps to a limit on the
     seconds; if the log lacks one of its models, or has one model only; or with fewer than 50 complete queries.
     """
-    lam, tuning = comparable_tuning(policy, log)
+    tuning, lam, *_ = comparable_tuning(policy, log)
     if lam is None:
         return None
     if tuned is not None and tuned.held_out is None:
@@ -301,11 +326,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    if policy.expected.get("lam") is None:
-        return "the policy does not record its λ", False
-    if recorded_tuning(policy).spec.max_seconds is not None:
-        return "the policy keeps to a limit on the seconds", False
-    absent = [name for name in policy.models if name not in log.models]
-    if absent:
-        return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
+    terms = comparable_tuning(policy, log)
+    if terms.lam is None:
+        return terms.reason, terms.mendable
     return f"fewer than {FEWEST_QUERIES} queries have the answers of all models", True

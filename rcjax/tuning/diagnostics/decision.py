@@ -338,7 +338,7 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
     assert after is not None  # as there is a target
     if policy.period is not None:  # both spread the same money over the same queries a day
         after = dataclasses.replace(after, budget=policy.budget)  # type: ignore[type-var]
-    lam, _ = comparable_tuning(policy, log)
+    lam = comparable_tuning(policy, log).lam
     gain, improvement, untested, limit = None, None, None, ""
     try:
         if lam is None or tuned.log.n_queries < FEWEST_QUERIES:
