@@ -36,7 +36,8 @@ _PRICES = 48  # λ at which replicates of a search by the model are solved; figu
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
-_OPTIMISM_OF_A_DRAW = 2.0  # optimism of a replicate's policies, in optimisms of the log's
+#: A replicate's optimism is twice the log's: the noise of the log adds to that of the draw.
+_OPTIMISM_OF_A_DRAW = 2.0
 
 
 @takes(frontier=Frontier, log=Log)
@@ -141,7 +142,7 @@ def _spread(frontier: Frontier) -> np.ndarray:
 def _noise_and_optimism(
     frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms
 ) -> tuple[LossTerms, LossTerms]:
-    """Return (deviations of the draws from the log (B, L), optimism of the search (L,)).
+    """Return (noise: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
 
     Args:
         frontier: the frontier, of L points.
@@ -224,10 +225,9 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
-    stay as they are. The optimism is half of the difference, as the noise of the log adds to the noise of the draw
-    (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American
-    Statistician 37). If policies of a log are better than the best by a on the log, they are worse by a in service.
-    Then policies of a draw are better by 2a in their bag, and worse by 2a out of it.
+    stay as they are. If the chosen policies look better by a on the log, they are worse by a in service. Policies
+    chosen on a draw show 2a: the difference is halved (Efron & Gong 1983, "A leisurely look at the bootstrap, the
+    jackknife, and cross-validation", The American Statistician 37).
 
     `fixed` and `tuned` are (S, G, 3): on the log, in the bag and out of the bag.
     """
@@ -245,8 +245,8 @@ def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
 
     The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), as a bootstrap
-    of n queries is too narrow by that factor. The replicates are skewed as the figure is, not as the truth around it,
-    so the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1 and 4.4).
+    of n queries is too narrow by that factor (Hesterberg 2015, "What teachers should know about the bootstrap", sections
+    4.1 and 4.4). The replicates are log − draw, so the tails are swapped to give the percentile interval of the draws.
     """
     z = half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on

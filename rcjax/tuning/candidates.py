@@ -17,8 +17,8 @@ the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
 
 The probabilities reduce the noise, but add a bias where confidences tell little: `scoring.estimate_blending` estimates
 a and b. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path
-over the queries: deferred queries may be longer than others. Queries of one confidence stay together; a ladder of two
-thresholds lies between them.
+over the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of
+two thresholds does, by lot.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.

@@ -297,7 +297,7 @@ class LadderTest:
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
 
-        Beside a rival a loss is the difference plus 1, so that it is not negative.
+        Beside a rival, 1 is added to each loss; for outcomes of 0 or 1 it then lies in [0, 2].
         """
         penalty = self.at(positions).penalty(self.price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)

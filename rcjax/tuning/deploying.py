@@ -84,7 +84,7 @@ class Margins(NamedTuple):
     cheaper: np.ndarray  # (P,) bool: the bill is below today's
     more: np.ndarray  # (P,) expected error minus today's error
     se: np.ndarray  # (P,) standard error of the difference
-    queries: int  # number of queries that show a difference: complete ones with a label
+    queries: int  # number of complete queries with a label
 
     def cheapest(self, margin: float) -> int | None:
         """Return the index of the cheapest position that keeps to a margin; None if none below today's bill does."""
@@ -187,6 +187,8 @@ def policy_of_today(frontier: Frontier, log: Log, today: Today) -> AnyPolicy:
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
     """Return a policy that always asks one model of a frontier, with its expected figures.
 
+    λ is that of the nearest point in cost: a single model has none of its own.
+
     Args:
         frontier: the frontier, of the default search.
         log: the log tuned on.
@@ -223,16 +225,16 @@ class _SegmentCorners(NamedTuple):
     points: tuple[Policy, ...]  # H policies
 
     @classmethod
-    def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _SegmentCorners:
+    def of(cls, frontier: Frontier, name: str | None, share: float, shift: Any = 0.0) -> _SegmentCorners:
         """Take the corners of a frontier.
 
         Args:
             frontier: the frontier of the segment's queries, or of all queries.
             name, share: as the fields.
-            beyond: (L, 3) error, money and refusals on these queries, minus the frontier's figures.
+            shift: correction from the whole log to the segment: (L, 3) error, money and refusals.
         """
         refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
-        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + beyond, 0.0)
+        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + shift, 0.0)
         loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
         corners = lower_hull(figures[:, 1], loss)
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
@@ -288,18 +290,17 @@ def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
 
 def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Policy, ...]:
     """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
-    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # rising within each part
-    steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)
-    order = steps[np.argsort(np.concatenate(slopes), kind="stable")]
+    by_part = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # slopes, rising within each part
+    steps = np.concatenate([np.full(len(rising), place) for place, rising in enumerate(by_part)]).astype(int)
+    order = steps[np.argsort(np.concatenate(by_part), kind="stable")]
     taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2], figures[:, 1]
     kept = lower_hull(cost, error)
     kept = kept[thinned(cost[kept], error[kept], MOST_RUNGS)]
-    lam = -np.diff(error[kept]) / np.diff(cost[kept])
-    lam = np.append(
-        lam, lam[-1:] if lam.size else np.nan
-    )  # (R,) λ of the step from each rung; of the last rung, of the step to it
+    slopes = -np.diff(error[kept]) / np.diff(cost[kept])
+    # λ of each rung: the slope to the next one; the last repeats the slope before it.
+    lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)
     return tuple(
         _rung(parts, taken[row], figures[row], price, frontier.abstain_price)
         for row, price in zip(kept, lam.tolist(), strict=True)

@@ -1,6 +1,6 @@
 """Tune a policy again on a fresh log and the queries that it carries, and estimate the gain of the new policy.
 
-A policy tuned on a week of labels alone is as often worse as it is better. With the queries that the policy carries
+Tuned on one week's labels alone, a new policy is worse half of the time. With the queries that the policy carries
 (`rcjax.logs.kept_sample`) it is seldom worse (`benchmarks.year`).
 """
 
@@ -235,8 +235,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     Each fold is answered by the policy in service, and by a policy tuned on the other folds with the same search.
     Answers cost their model's mean cost, and refusals their price. The queries are those of the fresh log and those
     that the policy carries, so that a bad week has no more than its share; 5,000 are drawn at random at most. The
-    policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Equal answers to a
-    query count as equally right.
+    policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Models
+    that give the same answer get the mean of its outcomes (`alike`).
 
     Args:
         policy: the policy in service.

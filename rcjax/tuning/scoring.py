@@ -19,7 +19,7 @@ answer of j is right with probability
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
 For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
-Where an answer is not known, the second model defers by its confidence, on the same share of queries as would differ.
+If an answer is unknown, model j defers below the threshold at which it would defer as often as known answers differ.
 
 Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
 threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
@@ -303,7 +303,7 @@ def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Arr
     """Estimate (a, b) of `estimate_blending`."""
     labelled = log.labelled & np.asarray(log.answered)
     usual = (Blending.calibrated, Blending.conditional)
-    if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
+    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
         rows = draw_enough(np.arange(log.n_queries))
@@ -511,8 +511,8 @@ def score_all(
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and those of the others that are the best for some target.
 
-    The result is (single models and pairs, policies that compare answers or None). Chains of more models are among the
-    pairs where every confidence is the verdict of a check.
+    The result is (single models and pairs, policies that compare answers or None). If all confidences are verdicts,
+    chains of three or more models are included in the first table.
 
     Args:
         calibrators: (k,) calibrators of the models.
@@ -550,7 +550,7 @@ def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, b
 
 
 def _undominated(pairs: Candidates) -> np.ndarray:
-    """Return the positions of candidates worth keeping: not dominated by a single model, in error as counted and cost.
+    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their positions.
 
     Thresholds that divide no queries are dropped too.
     """

@@ -1,7 +1,7 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
-The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
-compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
+The default search returns the frontier of single models, and of the cascades that beat single models after correction
+for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
 Three measures limit this optimism. Labels of pairs are averaged with their probabilities (`candidates`).
 Policies that compare answers (`scoring`) are used only where they gain on pairs in `cross_validation`. The errors of
 cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
@@ -45,7 +45,7 @@ from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The frontier of the cascades that earn their place, and the cross-validation that they were chosen by."""
+    """A frontier of cascades that beat single models after correction for optimism, with its cross-validation."""
 
     frontier: Frontier
     cross_validation: CrossValidation
@@ -64,7 +64,7 @@ def select_frontier(
     abstain_price: float | None = None,
     admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
 ) -> Selection:
-    """Select the error–cost frontier of the cascades that earn their place on a log.
+    """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at every threshold, are scored on the log's own queries (`candidates`). Where the log has
     answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
@@ -165,8 +165,8 @@ _AT_ONCE = 64  # policies that are replayed at a time
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: Function from a log and rows drawn from it (n,) to (calibrators (k,), policies (G,)) tuned on the draw: the rungs of
-#: a ladder, or one policy for each of some prices.
+#: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
+#: each of some prices.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -259,7 +259,7 @@ class LabelSearch:
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the cascades that earn their place, by `select_frontier`; (frontier, its cross-validation).
+        """Select the frontier by `select_frontier`; (frontier, its cross-validation).
 
         Args:
             log: the log.
@@ -276,7 +276,7 @@ class LabelSearch:
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
         """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
 
-        The rungs are by rising cost; the last is repeated up to `RESAMPLED_RUNGS`.
+        The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.

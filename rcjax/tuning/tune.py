@@ -77,7 +77,7 @@ def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, flo
     if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
     return [
-        f"{percent(1 - cost / budget, 0)} of the budget is left: no policy makes less {frontier.counted.noun} with it"
+        f"{percent(1 - cost / budget, 0)} of the budget is left: no policy has less {frontier.counted.noun} for it"
     ]
 
 
@@ -300,7 +300,7 @@ def _note_default_today(log: Log) -> str:
     default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
         default = "the model that answers are held to"
-    return f"nobody has said what is in use today: taken is {default} (--today names another)"
+    return f"today's model or policy is not given (--today): compared with {default}"
 
 
 def tune_in_stages(
@@ -417,8 +417,8 @@ def _replace_unearned(
 ) -> tuple[AnyPolicy, list[str]]:
     """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
 
-    At a budget a ladder stays: it follows its bill, which a single model cannot, and errs no more (−0.1 ± 0.2 % on nine
-    logs, with 100 to 1,000 labels).
+    At a budget a ladder stays: it follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from
+    the single model's (on nine logs, with 100 to 1,000 labels).
     """
     if unshown is None or target.name == "budget":
         return policy, []

@@ -85,7 +85,7 @@ def test_the_model_that_answers_are_held_to_is_todays(log):
     held_to = dataclasses.replace(log, reference=Reference(BEST, counts="differences"))
     tuned = rcjax.tune(held_to, match=0.03, intervals=False)
     assert tuned.spec.today == BEST
-    assert tuned.notes[-1].endswith("taken is the model that answers are held to (--today names another)")
+    assert tuned.notes[-1].endswith("compared with the model that answers are held to")
 
 
 def test_a_policy_may_be_todays(log, tmp_path):

@@ -63,7 +63,7 @@ class Replacement:
     def replaces_broken(self) -> bool:
         """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
 
-        One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
+        A new policy that exceeds the limit by less also counts: meeting a limit may cost more than the errors saved.
         """
         return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
 
@@ -160,7 +160,7 @@ def decide(
     if replacement is not None:
         tune_again = not biased and (replacement.replaces_broken if broken else replacement.replaces_sound)
         grounds = replacement.in_words(counted, renewed=broken)
-    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # both may hold that the log is no fair sample
+    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
     if biased:
         advice = "mend the log, as said above, then check again"
         return PolicyDecision("no fair sample", sentence, False, advice, reasons)

@@ -141,7 +141,7 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
     def judged_by(fold: HeldOutPart) -> tuple[Frontier, Log]:
         if fold.rest is None:
             return at_lam(frontier, lam), fold.log
-        # Another seed: the same seed would deal the folds that are left out already.
+        # Another seed, so that inner folds differ from the outer ones.
         return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
 
     judged = list(map(judged_by, held))

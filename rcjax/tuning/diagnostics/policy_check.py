@@ -177,7 +177,7 @@ class PolicyCheck:
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
-    """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
+    """Checks, the two primary ones first; `bad` means a significant change after adjustment."""
     decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
@@ -507,9 +507,9 @@ def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
 def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
-    The kinds are bills, and costs at the models' mean costs (`by_model`). A value of the second kind is the influence
-    of a query on the mean, through the calls and through the mean costs: so the sample variance gives the right
-    standard error.
+    The kinds are bills, and costs at the models' mean costs (`by_model`). The values of the second kind are the
+    influence function of the cost at mean prices: own calls, plus the effect on the means. So their sample variance
+    gives the right standard error.
     """
     if not by_model:
         return walked.spent
