@@ -47,7 +47,6 @@ from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REF
 ENOUGH_QUERIES = 5_000
 
 
-
 def draw_enough(rows: np.ndarray) -> np.ndarray:
     """Draw `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows; all if no more.
 
@@ -239,12 +238,12 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    middle = _between(ordered[last], ordered[following])
+    middle = _interpolate(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
     return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
-def _between(low: Array, high: Array) -> Array:
+def _interpolate(low: Array, high: Array) -> Array:
     """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
@@ -428,8 +427,8 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    judged = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
-    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
+    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **figures, refusal=refusal)
 
 
 def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
@@ -483,13 +482,13 @@ def _pair(
     cuts = spread_cuts(rows.confidence[:, first], present, MOST_THRESHOLDS, rising)
     below = partial(cuts.sum_below_per_query, present=present)
     wrong = cuts.mean(1 - first_label, present, empty=1.0)
-    judged = {
+    figures = {
         "error": jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + below(rows.charges[:, second]),
         "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }
-    return at_cuts(cuts, (first, second, second), singles.k, refusal, **judged)
+    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal, **figures)
 
 
 def _blend_pair(
@@ -511,8 +510,8 @@ def _blend_pair(
     )
 
 
-def at_cuts(
-    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **judged: Array
+def candidates_at_cuts(
+    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **figures: Array
 ) -> Candidates:
     """Make the candidates that ask a first, second and third model, at M cuts of the first: (M,).
 
@@ -522,9 +521,9 @@ def at_cuts(
         k: number of models.
         refusal: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        judged: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
+        figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(cuts.threshold)
     first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
     last = None if refusal is None else level + refusal
-    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **judged, refusal=last)
+    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal=last)

@@ -40,6 +40,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any, NamedTuple, Unpack
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -55,8 +56,8 @@ from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, default_today, models_of
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
+from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, default_today, models_of
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
 
@@ -120,11 +121,11 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     return float(high)
 
 
-_STEPS = 4  # tested positions per rung of the ladder
+_TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
 
 _HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
 
-_FEWEST = 3  # shared queries that count as an overlap
+_FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
@@ -176,7 +177,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
-    queries = equal if equal > _FEWEST - 1 + most else 0
+    queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
     return Overlap(queries, n, whole=0 < queries == n)
 
 
@@ -233,7 +234,7 @@ def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -
     rungs = frontier.rungs
     policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
     terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
-    return LossTerms(*(np.asarray(figure, float)[: len(rungs)] for figure in terms))
+    return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +249,7 @@ class LadderTest:
     """(n,) upper end of the loss of each query."""
     price: float
     """Price of a refusal, in errors."""
-    rival: ErrorsAndCosts | None = None
+    rival: QueryLosses | None = None
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
 
     @classmethod
@@ -275,9 +276,8 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         theirs = () if today is None else models_of(today)
         names += [name for name in theirs if name not in names]
+        require_complete(tested.select(names), "test on")
         complete = np.flatnonzero(tested.select(names).complete)
-        if not len(complete):
-            raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
@@ -291,7 +291,7 @@ class LadderTest:
         of_frontier = right[:, columns].astype(log.logprob.dtype)
         terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
         most = np.maximum(most, price)
-        rival = None if today is None else ErrorsAndCosts.of(today, with_outcomes(log, right))
+        rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
         return cls(tested, terms, most if rival is None else 2 * most - 1, price, rival)
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
@@ -305,7 +305,7 @@ class LadderTest:
     def at(self, positions: ArrayLike) -> LossTerms:
         """Return the expected terms of the losses of the queries at positions (m,) of the ladder: (m, n)."""
         weights = position_weights(np.asarray(positions, float), len(self.terms.wrong))
-        return LossTerms(*(weights @ figure for figure in self.terms))
+        return jax.tree.map(lambda figure: weights @ figure, self.terms)
 
     def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
         """Test whether the expected loss at positions is below a limit: (m,) bool."""
@@ -321,7 +321,7 @@ class LadderTest:
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
-    positions = np.arange(_STEPS * (len(frontier.rungs) - 1), -1, -1) / _STEPS
+    positions = np.arange(_TESTED_PER_RUNG * (len(frontier.rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
     return positions[bills < bill]
 
@@ -330,7 +330,7 @@ def _bill_of_today(frontier: Frontier, today: Today, tuned_on: Log) -> float:
     """Return today's bill on the queries tuned on, in money per query."""
     if isinstance(today, str) and today in frontier.models:  # of all queries, where `tuned_on` is a sample of them
         return float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
-    return float(ErrorsAndCosts.of(today, comparable_log(tuned_on, [today])).spent.mean())
+    return float(QueryLosses.of(today, comparable_log(tuned_on, [today])).spent.mean())
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:

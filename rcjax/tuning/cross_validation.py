@@ -24,7 +24,7 @@ from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, deal_folds, expected_on_log, score_all
+from rcjax.tuning.scoring import FOLDS, charges, deal_folds, estimate_wrong, score_candidates
 
 N_LAM = 40
 BUDGETS = 24
@@ -262,7 +262,7 @@ class HeldOutLosses(NamedTuple):
     charge: np.ndarray
     """(S, T, m) cost, in money per query."""
     estimated: np.ndarray
-    """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else equal to `penalty`."""
+    """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
     promised: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
@@ -373,7 +373,7 @@ def _choose_without(
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
     calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = score_all(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
+    pairs, answers = score_candidates(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -382,7 +382,7 @@ def _choose_without(
     filled = [choice.padded() for choice in choices]
     if not comparing:
         return calibrators, filled, None
-    wrong = expected_on_log(calibrators, rows, log, [choice.rungs for choice in filled])
+    wrong = estimate_wrong(calibrators, rows, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 
@@ -391,4 +391,4 @@ def _replay_fold(
 ) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
     terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
-    return LossTerms(*(choice.weights @ np.asarray(figure[:, out], float) for figure in terms))
+    return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)

@@ -27,13 +27,13 @@ from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
-from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.scoring import FOLDS
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
-FEWEST_QUERIES = 50  # that gains are estimated on
+FEWEST_FOR_GAIN = 50  # that gains are estimated on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,14 +255,14 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     else:  # a guarantee is tested on half of the fresh queries, which count here
         everything = remembered(policy, log.select(tuning.models))
     log = _shuffled(everything, seed)
-    if log.complete.sum() < FEWEST_QUERIES:
+    if log.complete.sum() < FEWEST_FOR_GAIN:
         return None
     right = alike(corrected_log(log))
     price = tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
-    walked, old = walk_log(policy, right), carried_rows(log)
+    walked, old = replay_queries(policy, right), carried_rows(log)
     served = np.asarray(LossTerms(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
-    if old.sum() >= FEWEST_QUERIES:
+    if old.sum() >= FEWEST_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
@@ -329,4 +329,4 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     terms = comparable_tuning(policy, log)
     if terms.lam is None:
         return terms.reason, terms.mendable
-    return f"fewer than {FEWEST_QUERIES} queries have the answers of all models", True
+    return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True

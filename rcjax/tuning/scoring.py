@@ -57,9 +57,9 @@ from rcjax.tuning.candidates import (
     Blending,
     CandidateRows,
     Candidates,
-    at_cuts,
     best_refusals,
     blend_labels,
+    candidates_at_cuts,
     draw_enough,
     recentre,
     score_pairs,
@@ -72,7 +72,7 @@ _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
-def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
+def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
     """Divide the queries by agreement, and estimate how likely the second and third answers are right.
 
     The result is (queries that count, queries with equal answers, queries with different answers, probability that the
@@ -87,30 +87,32 @@ def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tu
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
-    plain = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    by_second = _with_group_odds(plain, rows.correct[:, second], counts & equal, equal)
-    plain = rows.confidence[:, third] / 2 + (rows.conditional_of(third, first) + rows.conditional_of(third, second)) / 4
-    return counts, equal, differ, by_second, _with_group_odds(plain, rows.correct[:, third], counts & differ, differ)
+    prior_probability = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
+    by_second = _with_group_odds(prior_probability, rows.correct[:, second], counts & equal, equal)
+    by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
+    prior_probability = rows.confidence[:, third] / 2 + by_earlier / 4
+    by_third = _with_group_odds(prior_probability, rows.correct[:, third], counts & differ, differ)
+    return counts, equal, differ, by_second, by_third
 
 
-def _with_group_odds(plain: Array, correct: Array, labels: Array, group: Array) -> Array:
+def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, group: Array) -> Array:
     """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
 
     Args:
-        plain: (n,) probabilities of being right, regardless of the group.
+        prior_probability: (n,) probabilities of being right, regardless of the group.
         correct: (n,) bool: the answer is right.
         labels: (n,) bool: the queries of the group whose labels the factor is fitted to.
         group: (n,) bool: the queries of the group.
     """
-    odds = special.logit(jnp.clip(plain, _SURE, 1 - _SURE))
+    odds = special.logit(jnp.clip(prior_probability, _SURE, 1 - _SURE))
 
     def step(_: Any, shift: Array) -> Array:
         expected = special.expit(odds + shift)
         slope = jnp.where(labels, correct - expected, 0.0).sum() - shift
         return shift + slope / (1 + jnp.where(labels, expected * (1 - expected), 0.0).sum())
 
-    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), plain.dtype))
-    return jnp.where(group, special.expit(odds + shift), plain)
+    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), prior_probability.dtype))
+    return jnp.where(group, special.expit(odds + shift), prior_probability)
 
 
 @compiled
@@ -119,26 +121,26 @@ def _expected_wrong(
     rows: tuple[Array, Array, Array],
     answered: Array,
     answer: Array,
-    of: tuple[Candidates, Policies],
+    table: tuple[Candidates, Policies],
 ) -> Array:
-    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `expected_on_log`."""
+    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
     known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
     confidence = jnp.asarray(known.confidence)
 
-    def one(of: tuple[Candidates, Policies]) -> Array:
-        candidate, policy = of
+    def wrong(row: tuple[Candidates, Policies]) -> Array:
+        candidate, policy = row
         first, second, third = candidate.first, candidate.second, candidate.third
-        *_, by_second, by_third = by_agreement(known, first, second, third)
+        *_, by_second, by_third = split_by_agreement(known, first, second, third)
         right = confidence.T  # for chains, which do not compare answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
         answers = walk(confidence.T, policy, answer.T).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
-    return lax.map(one, of)
+    return lax.map(wrong, table)
 
 
-def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
+def estimate_wrong(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
@@ -150,8 +152,8 @@ def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, se
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     *labels, answered, codes = fill_up(*rows, log.answered, answer)
-    of = ((candidates, candidates.policies(comparing=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, some) for some in of]
+    tables = ((candidates, candidates.policies(comparing=True)) for candidates in several)
+    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
@@ -180,8 +182,8 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
     refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    judged = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
-    return jax.tree.map(jnp.ravel, judged)
+    scored = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
+    return jax.tree.map(jnp.ravel, scored)
 
 
 def _triple(
@@ -202,7 +204,7 @@ def _triple(
         models: positions of the three models, () each.
     """
     first, second, third = models
-    counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
+    counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, blending.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
@@ -223,8 +225,9 @@ def _triple(
     wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
     cost = mean(rows.charges[:, first]) + below(later_cost)
-    judged = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
-    return at_cuts(cuts, models, confidence.shape[1], None if refused is None else refused[third], fallback, **judged)
+    figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
+    refusal = None if refused is None else refused[third]
+    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
@@ -413,7 +416,7 @@ def score_chains(
     k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
     if k < 3 or not rows.size:
         return None
-    confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))
+    confidence, right, charge = (np.asarray(column, float)[rows] for column in (confidence, right, charge))
     cuts = np.array([_cut(column) for column in confidence.T])
     passes = confidence <= cuts
     chains = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
@@ -422,19 +425,14 @@ def score_chains(
     useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    figures = np.array([_walk_chain(chain, passes, right, charge) for chain in useful])
+    shares, bills = np.array([_walk_chain(chain, passes, right, charge) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    judged: Any = {
-        "error": 1 - figures[:, 0],
-        "cost": figures[:, 1],
-        "label_error": 1 - figures[:, 0],
-        "abstention": level,
-    }
-    return Candidates(k, first, last, last, level, level, **judged, chain=places)
+    figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
+    return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
 def _cut(confidence: np.ndarray) -> float:
@@ -481,7 +479,7 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_triples = compiled(score_triples, runs="long")
 
 
-def score_log(
+def score_table(
     calibrators: Calibrator, columns: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
     """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
@@ -502,7 +500,7 @@ def score_log(
     return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 
-def score_all(
+def score_candidates(
     calibrators: Calibrator,
     columns: tuple[Any, Any, Any, Any],
     charge: Any,
@@ -522,14 +520,14 @@ def score_all(
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
     *labels, answer = columns
-    table = score_log(calibrators, tuple(labels), charge, blending)
+    table = score_table(calibrators, tuple(labels), charge, blending)
     table = _keep_corners(table, _undominated(table), admits)
     longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, charge, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
         return table, None
-    triples = score_log(calibrators, tuple(labels), charge, blending, answer)
+    triples = score_table(calibrators, tuple(labels), charge, blending, answer)
     triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
         triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
@@ -542,7 +540,8 @@ def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, b
     if not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    expected = np.stack([recentre(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
+    by_model = zip(confidence.T, correct.T.astype(float), present.T, strict=True)
+    expected = np.stack([recentre(*columns) for columns in by_model], 1)
     right = float(blending.label) * correct + (1 - float(blending.label)) * expected
     return score_chains(
         confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)

@@ -1,11 +1,11 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
-Three measures limit this optimism. Labels of pairs are averaged with their probabilities (`candidates`).
-Policies that compare answers (`scoring`) are used only where they gain on pairs in `cross_validation`. The errors of
-cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
-labels. So a cascade does not stay on the frontier where a single model does better.
+for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the
+more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
+probabilities (`candidates`). Policies that compare answers (`scoring`) are used only where they gain on pairs in
+`cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
+single models are counted by their labels. So a cascade does not stay on the frontier where a single model does better.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from rcjax.solving.frontier.points import (
 )
 from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
-from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_all
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
+from rcjax.tuning.scoring import FOLDS, charges, estimate_blending, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +99,7 @@ def select_frontier(
     abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
-    if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
+    require_complete(log, "compare on")
     sample = sample_queries(log, seed)
     blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
@@ -123,7 +122,7 @@ def _candidates(
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
     columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
-    table, triples = score_all(model.calibrators, columns, charges(log), blending, admits)
+    table, triples = score_candidates(model.calibrators, columns, charges(log), blending, admits)
     if triples is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -189,12 +188,8 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        rows = draw_enough(np.flatnonzero(log.complete))
-        if not rows.size:
-            raise LogError(
-                f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
-            )
-        return cls(limit, log.take(rows))
+        require_complete(log, "wait for")
+        return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
         """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
@@ -294,7 +289,7 @@ class LabelSearch:
             labels, charge, answer = drawn(log, queries)
             calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
             answer = answer if comparing.size else None
-            table, answers = score_all(calibrators, (*labels, answer), charge, blending)
+            table, answers = score_candidates(calibrators, (*labels, answer), charge, blending)
             if answers is not None:
                 table = concatenate(table, answers.best(comparing))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])

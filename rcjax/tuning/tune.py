@@ -76,9 +76,7 @@ def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, flo
     cost = float(policy.expected["cost"] or 0.0)
     if budget is None or cost >= (1 - _UNSPENT) * budget:
         return []
-    return [
-        f"{percent(1 - cost / budget, 0)} of the budget is left: no policy has less {frontier.counted.noun} for it"
-    ]
+    return [f"{percent(1 - cost / budget, 0)} of the budget is left: no policy has less {frontier.counted.noun} for it"]
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:

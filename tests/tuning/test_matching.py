@@ -26,10 +26,12 @@ def log(float64):
 def test_it_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
-    kept = found.cheaper & (found.more + 1.645 * found.se <= 0.03)
+    kept = found.cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
-    assert tuned.policy.expected["error"] == pytest.approx(tuned.comparison.today.error + found.more[kept][0])
+    assert tuned.policy.expected["error"] == pytest.approx(
+        tuned.comparison.today.error + found.error_difference[kept][0]
+    )
     assert (tuned.policy.budget, tuned.policy.follows) == (None, False)  # there is no bill to follow
     assert tuned.policy.provenance["tuning"].items() >= {"match": 0.03, "today": BEST}.items()
 

@@ -41,7 +41,7 @@ from rcjax.tuning.diagnostics.checks import (
     ModelCalibration,
     Promise,
     judge_size,
-    worst,
+    worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.scoring import FOLDS, deal_folds
@@ -138,15 +138,15 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
     """
     lam = lambdas(frontier.model)
 
-    def judged_by(fold: HeldOutPart) -> tuple[Frontier, Log]:
+    def compared_on(fold: HeldOutPart) -> tuple[Frontier, Log]:
         if fold.rest is None:
             return at_lam(frontier, lam), fold.log
         # Another seed, so that inner folds differ from the outer ones.
         return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
 
-    judged = list(map(judged_by, held))
+    comparisons = list(map(compared_on, held))
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
-    return compare_frontier(judged, trained_on if len(held) == 1 else None)
+    return compare_frontier(comparisons, trained_on if len(held) == 1 else None)
 
 
 def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
@@ -162,7 +162,7 @@ def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
     return dataclasses.replace(frontier.take(best), lam=jax.device_put(np.asarray(lam, frontier.lam.dtype)))
 
 
-def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
+def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
     """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
 
     The bands count the sampling errors of the queries judged, and of the `trained_on` queries that the prediction was
@@ -173,7 +173,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     does; otherwise it is at the models' mean costs.
     """
     rows, errors = [], []
-    for frontier, log in judged:
+    for frontier, log in comparisons:
         replayed = replay(frontier, log)
         price = frontier.abstain_price or 0.0
         observed = {
@@ -184,12 +184,12 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
         rows.append({"lam": frontier.lam} | promised | observed)
         # `cost_se` ignores the sampling error of the models' mean costs; `spent_se` includes it.
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
-    n = sum(int(log.complete.sum()) for _, log in judged)
+    n = sum(int(log.complete.sum()) for _, log in comparisons)
     # The standard error of the mean of independent parts, widened for the queries that the prediction was learnt from.
-    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)
+    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(comparisons)
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
-    return Promise(judged[0][0].search, **means, **bands)
+    return Promise(comparisons[0][0].search, **means, **bands)
 
 
 def lambdas(model: Fitted) -> np.ndarray:
@@ -197,7 +197,7 @@ def lambdas(model: Fitted) -> np.ndarray:
     return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
 
 
-FEWEST_QUERIES = 20  # answered by every model, for a diagnosis
+FEWEST_FOR_DIAGNOSIS = 20  # answered by every model, for a diagnosis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Diagnosis:
     @property
     def verdict(self) -> CheckVerdict:
         """Worst verdict of all checks."""
-        return worst(self.checks)
+        return worst_verdict(self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as JSON values; None for NaN."""
@@ -357,12 +357,13 @@ def _promise(
 
 def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
-    if complete < FEWEST_QUERIES:
+    if complete < FEWEST_FOR_DIAGNOSIS:
         answers = np.asarray(log.answered).sum(0)
         least = int(answers.argmin())
         lacks = f"{log.models[least]}, which answered {answers[least]:,} of {log.n_queries:,}"
         raise LogError(
-            f"{log.source}: {complete} queries were answered by every model, and a diagnosis needs {FEWEST_QUERIES}: "
+            f"{log.source}: {complete} queries were answered by every model, and "
+            f"a diagnosis needs {FEWEST_FOR_DIAGNOSIS}: "
             + (f"leave out models that lack answers, first of all {lacks}, or " if complete < log.n_queries else "")
             + "log more"
         )
