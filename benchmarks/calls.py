@@ -44,7 +44,7 @@ from benchmarks.gateway.servers import free_port
 from benchmarks.report import machine, markdown
 from rcjax.policy.signals.answers import NO_CALL, canonical_calls
 from rcjax.policy.spec import Spec
-from rcjax.tuning.replaying.replay import walk_log, walk_rungs
+from rcjax.tuning.replaying.replay import replay_queries, replay_rungs
 
 #: Money of a token, so that a cost in dollars is a whole number of tokens.
 TOKEN = 1e-9
@@ -130,7 +130,7 @@ def tuned_rows(name: str, frame: pl.DataFrame, labels: int, splits: int) -> Iter
         for target in (Spec(budget=budget), Spec(match=0.01, today=rest.models[-1])):
             policy = rcjax.tune(log, dataclasses.replace(target, intervals=False)).policy
             assert policy is not None
-            walked = walk_log(policy, rest)
+            walked = replay_queries(policy, rest)
             named = {
                 "log": name,
                 "split": seed,
@@ -287,7 +287,7 @@ def served(frame: pl.DataFrame, name: str, requests: int, labels: int) -> dict[s
             start = time.perf_counter()
             came = asyncio.run(ask_all(url, queries.to_list()))
             seconds = time.perf_counter() - start
-    walked, place_of = walk_rungs(policy, rest), {query: i for i, query in enumerate(rest.queries)}
+    walked, place_of = replay_rungs(policy, rest), {query: i for i, query in enumerate(rest.queries)}
     names = {(row["query"], row["model"]): row["answer"] for row in stream.iter_rows(named=True)}
     right = {(row["query"], row["model"]): row["correct"] for row in stream.iter_rows(named=True)}
     wrong, different = list[int](), Counter[str]()

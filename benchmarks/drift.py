@@ -165,8 +165,8 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
 
 def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
     """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
-    from rcjax.tuning.diagnostics.checks import Baseline, adjusted
-    from rcjax.tuning.replaying.replay import walk_log
+    from rcjax.tuning.diagnostics.checks import Baseline, adjust_p_values
+    from rcjax.tuning.replaying.replay import replay_queries
 
     counts, every = Counter[tuple[object, ...]](), Counter[int]()
     for name, log in chosen:
@@ -175,7 +175,7 @@ def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int =
             rng = np.random.default_rng([seed, 5])
             order = rng.permutation(log.n_queries)
             policy = tuned(log.take(order[:TUNED_ON]), rng)
-            old, rest = (walk_log(policy, log.take(part)) for part in (order[:TUNED_ON], order[TUNED_ON:]))
+            old, rest = (replay_queries(policy, log.take(part)) for part in (order[:TUNED_ON], order[TUNED_ON:]))
             error = Baseline.promised(policy, "error", old.wrong, TUNED_ON)
             cost = Baseline.promised(policy, "cost", old.spent, TUNED_ON)
             promises = sorted((float(policy.expected["error"]), float(old.wrong.mean())))
@@ -189,7 +189,7 @@ def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int =
                     spread = np.hypot(wrong.std() / np.sqrt(size), old.wrong.std() / np.sqrt(TUNED_ON))
                     before = 24 * norm.sf(gap / max(spread, 1e-12)) < 0.05 and abs(wrong.mean() - promises[0]) > 0.02
                     figures = error.beside(wrong, wrong[:0]), cost.beside(rest.spent[rows], wrong[:0])
-                    checks = adjusted([figures[0].error_check(), figures[1].money_check()])
+                    checks = adjust_p_values([figures[0].error_check(), figures[1].money_check()])
                     now = [check.verdict == "bad" for check in checks]
                     counts[size, points, "before"] += bool(before)
                     counts[size, points, "now"] += now[0]
@@ -250,7 +250,7 @@ def separate_looks(draws: int = 40_000) -> str:
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
     """Three promises of the error of policies with intervals: by how much they are off, and how often they alarm."""
     from rcjax.model.goodness_of_fit.reliability import Mean, mean_rise
-    from rcjax.tuning.replaying.replay import walk_log
+    from rcjax.tuning.replaying.replay import replay_queries
 
     rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}
     for name, log in chosen:
@@ -259,7 +259,7 @@ def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
             rng = np.random.default_rng([seed, 4])
             order, n = rng.permutation(log.n_queries), min(TUNED_ON, log.n_queries // 2)
             policy = rcjax.tune(log.take(order[:n]), lam=0.1 / float(log.cost.max())).policy
-            before, after = (walk_log(policy, log.take(part)).wrong for part in (order[:n], order[n:]))
+            before, after = (replay_queries(policy, log.take(part)).wrong for part in (order[:n], order[n:]))
             middle = (policy.expected["error_low"] + policy.expected["error_high"]) / 2
             for kind, promise in zip(rows, (policy.expected["error"], before.mean(), middle), strict=True):
                 rise = mean_rise(Mean.of(before, promise), Mean.of(after[:TUNED_ON]))

@@ -290,12 +290,12 @@ def diagnose(
     with steps("reading"):
         options |= {"models": models_to_read(reading.models, cascade)}
         training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
-    judged = fresh or training
+    examined = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training)
     with steps("testing"):
         frontier = None if cascade is None else rcjax.solve_frontier(model, cascades=cascade)
-        diagnosis = rcjax.diagnose(model, judged, training=training, frontier=frontier)
+        diagnosis = rcjax.diagnose(model, examined, training=training, frontier=frontier)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
         spec = spec.with_some_target(float(training.cost[-1]))

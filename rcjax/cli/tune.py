@@ -255,8 +255,8 @@ def show_tuning(
 
     Args:
         points: entries of the JSON form of the frontier.
-        chosen: error and cost of the policy for a target, whose row has an asterisk if it is a point; None to show more
-            points.
+        chosen: error, cost and λ of the policy for a target, whose row has an asterisk if it is a point; None to show
+            more points.
     """
     screen = Screen()
     screen.print(heading, style="bold")
@@ -269,8 +269,7 @@ def show_tuning(
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single = [i for i, point in enumerate(points) if len(point["models"]) == 1]
     listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single)
-    target = None if chosen is None else (chosen["cost"], chosen["error"])
-    marked = next((i for i, figures in enumerate(zip(costs, errors, strict=True)) if figures == target), None)
+    marked = None if chosen is None else next((i for i, point in enumerate(points) if _is_of(point, chosen)), None)
     if marked is not None and marked not in listed:  # it replaces the nearest point
         nearest = min(listed, key=lambda i: abs(costs[i] - costs[marked]))
         listed = [marked if i == nearest else i for i in listed]
@@ -281,6 +280,12 @@ def show_tuning(
     screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
     starred = [i == marked for i in listed]
     screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
+
+
+def _is_of(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
+    """Return whether a point is the chosen policy, whose cost may be a bill where the point's is predicted."""
+    same_lam = chosen.get("lam") is not None and point.get("lam") == chosen["lam"]
+    return point["error"] == chosen["error"] and (same_lam or point["cost"] == chosen["cost"])
 
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

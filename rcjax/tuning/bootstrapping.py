@@ -15,7 +15,6 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import half_width
 from rcjax._core.batching import join, side_by_side
 from rcjax._core.pytrees import Array
-from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
@@ -24,7 +23,7 @@ from rcjax.solving.frontier.points import Bands, LossTerms, Policies, check_leve
 from rcjax.tuning.candidates import ENOUGH_QUERIES, RESAMPLED_RUNGS
 from rcjax.tuning.cross_validation import sample_queries
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 from rcjax.tuning.search import Retuner, search_of
 
 _ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it
@@ -36,7 +35,8 @@ _PRICES = 48  # λ at which replicates of a search by the model are solved; figu
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
-_OPTIMISM_OF_A_DRAW = 2.0  # optimism of a replicate's policies, in optimisms of the log's
+#: A replicate's optimism is twice the log's: the noise of the log adds to that of the draw.
+_OPTIMISM_OF_A_DRAW = 2.0
 
 
 @takes(frontier=Frontier, log=Log)
@@ -84,8 +84,7 @@ def bootstrap(
     if refit and frontier.search == "minimised":
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
-    if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to draw again")
+    require_complete(log, "draw again")
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
     points = _spread(frontier)
@@ -93,7 +92,7 @@ def bootstrap(
     retune = retuner and retuner(frontier, sample, None if frontier.search == "selected" else points)
     fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
-    noise = LossTerms(*(figure * np.sqrt(sample.n_queries / log.n_queries) for figure in noise))
+    noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
     return _bands(frontier, log, noise, optimism if refit else None, level)
 
 
@@ -105,21 +104,24 @@ def _replicated(
     The last axis is (on the log, in the bag, out of the bag), with NaN where no query is. S is `_SEARCHED` at most;
     without `retune`, the two results are the same.
     """
-    judged = corrected_log(log)
+    corrected = corrected_log(log)
     complete = log.complete
     n = log.n_queries
 
     def walked(calibrators: Calibrator, policies: Policies) -> LossTerms:
-        terms = loss_terms_on_log(calibrators, policies.on_host(), judged, judged.correct, judged.query_cost)
-        return LossTerms(*(np.asarray(figure, float) for figure in terms))
+        terms = loss_terms_on_log(calibrators, policies.on_host(), corrected, corrected.correct, corrected.query_cost)
+        return jax.tree.map(lambda figure: np.asarray(figure, float), terms)
 
     def means(terms: LossTerms, draws: np.ndarray) -> LossTerms:
         weight = np.stack([np.bincount(draw, minlength=n) for draw in draws]) * complete
         shares = np.stack(np.broadcast_arrays(complete, weight, complete & (weight == 0)), axis=1).astype(float)
         with np.errstate(invalid="ignore"):
             shares /= shares.sum(-1, keepdims=True)
-        sums = (figure @ shares.reshape(-1, n).T for figure in terms)
-        return LossTerms(*(np.moveaxis(sum_.reshape(-1, len(draws), 3), 0, 1) for sum_ in sums))
+
+        def by_draw(figure: np.ndarray) -> np.ndarray:
+            return np.moveaxis((figure @ shares.reshape(-1, n).T).reshape(-1, len(draws), 3), 0, 1)
+
+        return jax.tree.map(by_draw, terms)
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
@@ -141,7 +143,7 @@ def _spread(frontier: Frontier) -> np.ndarray:
 def _noise_and_optimism(
     frontier: Frontier, points: np.ndarray, fixed: LossTerms, tuned: LossTerms
 ) -> tuple[LossTerms, LossTerms]:
-    """Return (deviations of the draws from the log (B, L), optimism of the search (L,)).
+    """Return (noise: figure on the log minus figure in the bag, (B, L); optimism of the search (L,)).
 
     Args:
         frontier: the frontier, of L points.
@@ -171,7 +173,7 @@ def _noise_and_optimism(
 
 def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTerms:
     """Keep the figures of `which` (G, 1) policies, and take the moved figures of the others: (S, G, 3)."""
-    return LossTerms(*(np.where(which, kept[: len(new)], new) for kept, new in zip(fixed, moved, strict=True)))
+    return jax.tree.map(lambda kept, new: np.where(which, kept[: len(new)], new), fixed, moved)
 
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
@@ -224,10 +226,9 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
-    stay as they are. The optimism is half of the difference, as the noise of the log adds to the noise of the draw
-    (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife, and cross-validation", The American
-    Statistician 37). If policies of a log are better than the best by a on the log, they are worse by a in service.
-    Then policies of a draw are better by 2a in their bag, and worse by 2a out of it.
+    stay as they are. If the chosen policies look better by a on the log, they are worse by a in service. Policies
+    chosen on a draw show 2a: the difference is halved (Efron & Gong 1983, "A leisurely look at the bootstrap, the
+    jackknife, and cross-validation", The American Statistician 37).
 
     `fixed` and `tuned` are (S, G, 3): on the log, in the bag and out of the bag.
     """
@@ -245,8 +246,9 @@ def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
 
     The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), as a bootstrap
-    of n queries is too narrow by that factor. The replicates are skewed as the figure is, not as the truth around it,
-    so the tails change sides (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1 and 4.4).
+    of n queries is too narrow by that factor. The replicates are log − draw, so the tails are swapped to give the
+    percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1 and
+    4.4).
     """
     z = half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on

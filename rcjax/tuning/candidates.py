@@ -17,8 +17,8 @@ the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
 
 The probabilities reduce the noise, but add a bias where confidences tell little: `scoring.estimate_blending` estimates
 a and b. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path
-over the queries: deferred queries may be longer than others. Queries of one confidence stay together; a ladder of two
-thresholds lies between them.
+over the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of
+two thresholds does, by lot.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.
@@ -45,6 +45,18 @@ from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REF
 #: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
 #: bootstrap are fitted again: more would not change a choice.
 ENOUGH_QUERIES = 5_000
+
+
+def draw_enough(rows: np.ndarray) -> np.ndarray:
+    """Draw `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows; all if no more.
+
+    >>> draw_enough(np.arange(3)).tolist(), len(draw_enough(np.arange(6_000)))
+    ([0, 1, 2], 5000)
+    """
+    if len(rows) <= ENOUGH_QUERIES:
+        return rows
+    return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
+
 
 #: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MOST_RUNGS`); the
 #: last rung is repeated, so that few shapes are compiled.
@@ -226,12 +238,12 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    middle = _between(ordered[last], ordered[following])
+    middle = _interpolate(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
     return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
-def _between(low: Array, high: Array) -> Array:
+def _interpolate(low: Array, high: Array) -> Array:
     """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
@@ -367,7 +379,12 @@ class CandidateRows:
         return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
 
     def conditional_of(self, model: Any, other: Any) -> Array:
-        """Return the probability that a model is right, given the confidence of another: (n,); by position."""
+        """Return P(later model right | confidence of the earlier one): (n,).
+
+        Args:
+            model: position of the later model.
+            other: position of the earlier model; the probability of the reverse condition is not known.
+        """
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
         for pair, (i, j) in enumerate(combinations(range(k), 2)):
@@ -410,8 +427,8 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    judged = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
-    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **judged, refusal=refusal)
+    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **figures, refusal=refusal)
 
 
 def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
@@ -465,13 +482,13 @@ def _pair(
     cuts = spread_cuts(rows.confidence[:, first], present, MOST_THRESHOLDS, rising)
     below = partial(cuts.sum_below_per_query, present=present)
     wrong = cuts.mean(1 - first_label, present, empty=1.0)
-    judged = {
+    figures = {
         "error": jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + below(rows.charges[:, second]),
         "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }
-    return at_cuts(cuts, (first, second, second), singles.k, refusal, **judged)
+    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal, **figures)
 
 
 def _blend_pair(
@@ -493,8 +510,8 @@ def _blend_pair(
     )
 
 
-def at_cuts(
-    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **judged: Array
+def candidates_at_cuts(
+    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **figures: Array
 ) -> Candidates:
     """Make the candidates that ask a first, second and third model, at M cuts of the first: (M,).
 
@@ -504,9 +521,9 @@ def at_cuts(
         k: number of models.
         refusal: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        judged: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
+        figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(cuts.threshold)
     first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
     last = None if refusal is None else level + refusal
-    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **judged, refusal=last)
+    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal=last)

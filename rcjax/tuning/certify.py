@@ -3,8 +3,9 @@
 A model's predictions may be wrong, and the least of many errors counted on one log is optimistic. Learn then Test needs
 neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
 predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
-that its true error is above the limit. Positions are tested from the dearest to the cheapest, an order that is fixed
-before the held-out queries are seen. The first null that is not rejected ends the sequence. Every null is tested at the
+that its true error is above the limit. Positions are tested from the dearest to the cheapest. Beside today's policy
+the sequence begins below today's bill on the queries tuned on. So the order is fixed before the held-out queries are
+seen. The first null that is not rejected ends the sequence. Every null is tested at the
 full level, and no test follows a true null that is kept. So the probability that any true null is rejected is at most
 1 − confidence, however the positions depend on each other.
 
@@ -39,6 +40,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any, NamedTuple, Unpack
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -54,8 +56,8 @@ from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, default_today, models_of
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
+from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, default_today, models_of
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
 
@@ -119,11 +121,11 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     return float(high)
 
 
-_STEPS = 4  # tested positions per rung of the ladder
+_TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
 
 _HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
 
-_FEWEST = 3  # shared queries that count as an overlap
+_FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
@@ -175,7 +177,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
-    queries = equal if equal > _FEWEST - 1 + most else 0
+    queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
     return Overlap(queries, n, whole=0 < queries == n)
 
 
@@ -232,7 +234,7 @@ def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -
     rungs = frontier.rungs
     policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
     terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
-    return LossTerms(*(np.asarray(figure, float)[: len(rungs)] for figure in terms))
+    return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +249,7 @@ class LadderTest:
     """(n,) upper end of the loss of each query."""
     price: float
     """Price of a refusal, in errors."""
-    rival: ErrorsAndCosts | None = None
+    rival: QueryLosses | None = None
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
 
     @classmethod
@@ -274,9 +276,8 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         theirs = () if today is None else models_of(today)
         names += [name for name in theirs if name not in names]
+        require_complete(tested.select(names), "test on")
         complete = np.flatnonzero(tested.select(names).complete)
-        if not len(complete):
-            raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to test on")
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
@@ -290,21 +291,13 @@ class LadderTest:
         of_frontier = right[:, columns].astype(log.logprob.dtype)
         terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
         most = np.maximum(most, price)
-        rival = None if today is None else ErrorsAndCosts.of(today, with_outcomes(log, right))
+        rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
         return cls(tested, terms, most if rival is None else 2 * most - 1, price, rival)
-
-    def positions(self, frontier: Frontier) -> np.ndarray:
-        """Return the positions (m,) to test in turn, from the dearest; beside a rival, those below its bill."""
-        positions = np.arange(_STEPS * (len(frontier.rungs) - 1), -1, -1) / _STEPS
-        if self.rival is None:
-            return positions
-        bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
-        return positions[bills < float(self.rival.spent.mean())]
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
 
-        Beside a rival a loss is the difference plus 1, so that it is not negative.
+        Beside a rival, 1 is added to each loss; for outcomes of 0 or 1 it then lies in [0, 2].
         """
         penalty = self.at(positions).penalty(self.price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
@@ -312,7 +305,7 @@ class LadderTest:
     def at(self, positions: ArrayLike) -> LossTerms:
         """Return the expected terms of the losses of the queries at positions (m,) of the ladder: (m, n)."""
         weights = position_weights(np.asarray(positions, float), len(self.terms.wrong))
-        return LossTerms(*(weights @ figure for figure in self.terms))
+        return jax.tree.map(lambda figure: weights @ figure, self.terms)
 
     def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
         """Test whether the expected loss at positions is below a limit: (m,) bool."""
@@ -324,6 +317,20 @@ class LadderTest:
         losses, added = self.losses([position])
         top = max(1.0, self.price) if top is None else top
         return upper_limit(losses[0], level, self.most + added, top + added) - added
+
+
+def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
+    """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
+    positions = np.arange(_TESTED_PER_RUNG * (len(frontier.rungs) - 1), -1, -1) / _TESTED_PER_RUNG
+    bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
+    return positions[bills < bill]
+
+
+def _bill_of_today(frontier: Frontier, today: Today, tuned_on: Log) -> float:
+    """Return today's bill on the queries tuned on, in money per query."""
+    if isinstance(today, str) and today in frontier.models:  # of all queries, where `tuned_on` is a sample of them
+        return float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+    return float(QueryLosses.of(today, comparable_log(tuned_on, [today])).spent.mean())
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
@@ -401,9 +408,10 @@ def certify(
         log: the held-out log. Its queries are drawn as queries in service will be, and had no part in fitting,
             solving, or choosing among frontiers.
         spec: the limit, and `confidence` (by default 0.95). `max_error` limits the true error probability. `match`
-            limits its difference from that of `today` on the same queries; positions below today's bill are tested.
-        tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused.
-            None: only the queries that the model carries, some hundreds, are compared.
+            limits its difference from that of `today` on the same queries; positions below today's bill on the queries
+            tuned on are tested.
+        tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused, and the
+            default of `today` is the one of this log. None: the queries that the model carries, some hundreds.
         fields: fields of `Spec`, which override `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
@@ -436,12 +444,12 @@ def certify(
     level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
-    today = None if spec.match is None else default_today(log) if spec.today is None else spec.today
+    today, bill = (None, math.inf) if spec.match is None else _todays(frontier, log, spec.today, tuned_on)
     others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
     judged = spec.judged and log.hand is not None
     test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
-    positions = test.positions(frontier)
+    positions = _positions_below(frontier, bill)
     if not positions.size:
         raise InfeasibleError("no policy of the frontier costs less than today's")
     shown = test.errs_below(positions, target.value, level)
@@ -449,6 +457,18 @@ def certify(
     if not passed:
         raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.counted.noun))
     return _certificate(frontier, test, float(positions[passed - 1]), spec)
+
+
+def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | None) -> tuple[Today, float]:
+    """Return (today's model or policy, its bill), by the queries tuned on.
+
+    Without `tuned_on` these are the queries that the model carries. The held-out queries of `log` take their place only
+    if the model carries none, or if they lack the answers of `today`.
+    """
+    kept = frontier.model.details.reference
+    known = tuned_on or (log if kept is None else read_reference(kept, log.task))
+    today = default_today(known) if today is None else today
+    return today, _bill_of_today(frontier, today, known if {*models_of(today)} <= {*known.models} else log)
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:

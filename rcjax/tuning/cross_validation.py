@@ -24,7 +24,7 @@ from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, deal_folds, expected_on_log, score_all
+from rcjax.tuning.scoring import charges, deal_folds, estimate_wrong, score_candidates
 
 N_LAM = 40
 BUDGETS = 24
@@ -173,7 +173,7 @@ class Gains(NamedTuple):
     def earned(self) -> bool:
         """Whether the candidate set gains enough to be used, and the held-out labels do not contradict the gain.
 
-        The frontier keeps the other policies too, so a false gain costs little, and a missed gain costs much.
+        Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
         """
         return bool(self.overall.mean > _LEAST and self.counted.mean > -_CONTRADICTION * self.counted.se)
 
@@ -196,7 +196,7 @@ class CrossValidation:
     def uses_agreement(self) -> np.ndarray:
         """(G,) bool: the λ at which policies that compare answers are used.
 
-        They must gain over all λ together, and at the λ itself: among forty some always look better by chance.
+        The gain must hold on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
         if self.agreement is None or not self.agreement.earned:
             return np.zeros(len(self.targets.lam), bool)
@@ -205,8 +205,7 @@ class CrossValidation:
     def excess_optimism(self, comparing: bool) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        The errors of cascades are raised by this amount before they are compared with single models, whose errors are
-        as counted. A choice among many cascades is more optimistic than a choice among few models.
+        `select_frontier` adds it to the errors of cascades; errors of single models are unbiased counts.
 
         Args:
             comparing: return it for policies that may compare answers, where there are any.
@@ -253,7 +252,8 @@ class CrossValidation:
 class HeldOutLosses(NamedTuple):
     """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
 
-    The candidate sets are nested: single models; with pairs; with policies that compare answers, where there are any.
+    F is 1 with full labels; else 2: expected outcomes, then corrected outcomes. The candidate sets are nested: single
+    models; with pairs; with policies that compare answers, where there are any.
     """
 
     targets: Targets
@@ -262,7 +262,7 @@ class HeldOutLosses(NamedTuple):
     charge: np.ndarray
     """(S, T, m) cost, in money per query."""
     estimated: np.ndarray
-    """(F, S, T, m) the penalty; where answers are compared, by expected errors in place of labels."""
+    """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
     promised: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
@@ -271,8 +271,8 @@ class HeldOutLosses(NamedTuple):
     def optimism(self, chosen: slice) -> np.ndarray:
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
 
-        For a fixed policy the result is 0, as each query is held out once. Optimism falls with the number
-        of labels: the choice on all folds is less optimistic than the choice without one, and the result is scaled so.
+        For a fixed policy the result is 0, as each query is held out once. A choice on all folds has (1 − 1/folds) of
+        the optimism of a choice on all but one.
         """
         optimism = (self.penalty[-1, :, chosen].mean(-1) - self.promised[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
@@ -373,7 +373,7 @@ def _choose_without(
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
     calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = score_all(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
+    pairs, answers = score_candidates(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -382,7 +382,7 @@ def _choose_without(
     filled = [choice.padded() for choice in choices]
     if not comparing:
         return calibrators, filled, None
-    wrong = expected_on_log(calibrators, rows, log, [choice.rungs for choice in filled])
+    wrong = estimate_wrong(calibrators, rows, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 
@@ -391,4 +391,4 @@ def _replay_fold(
 ) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
     terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
-    return LossTerms(*(choice.weights @ np.asarray(figure[:, out], float) for figure in terms))
+    return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)

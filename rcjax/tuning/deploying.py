@@ -35,11 +35,11 @@ from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_we
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, loss_terms_of_rungs
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, Today, comparable_log, paired_error, single_model_errors
+from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, paired_error, single_model_errors
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.search import search_of
 
-_STEPS = 20  # positions tried from each rung to the next
+_TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
 _MOST_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
 
@@ -54,7 +54,8 @@ class Deployed(NamedTuple):
 
 def _certified(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
     """Certify a policy of a frontier that was tuned on a log, with held-out queries, for a limit with a confidence."""
-    certificate = certify(frontier, held_out, spec, tuned_on=log if spec.judged else None)
+    tuned_on = log if spec.judged or spec.match is not None else None  # to compare the two logs takes long
+    certificate = certify(frontier, held_out, spec, tuned_on=tuned_on)
     return Deployed(certificate.policy, certificate)
 
 
@@ -82,13 +83,13 @@ class Margins(NamedTuple):
 
     position: np.ndarray  # (P,) position on the ladder
     cheaper: np.ndarray  # (P,) bool: the bill is below today's
-    more: np.ndarray  # (P,) expected error minus today's error
+    error_difference: np.ndarray  # (P,) expected error minus today's error
     se: np.ndarray  # (P,) standard error of the difference
-    queries: int  # number of queries that show a difference: complete ones with a label
+    queries: int  # number of complete queries with a label
 
     def cheapest(self, margin: float) -> int | None:
         """Return the index of the cheapest position that keeps to a margin; None if none below today's bill does."""
-        kept = np.flatnonzero(self.cheaper & (self.more + Z95 * self.se <= margin * (1 + 1e-9)))
+        kept = np.flatnonzero(self.cheaper & (self.error_difference + Z95 * self.se <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
     def describe(self, place: int) -> str:
@@ -98,8 +99,8 @@ class Margins(NamedTuple):
         >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
         "this one has 2.0 points less than today's, and 1.6 points of room for chance"
         """
-        more = 100 * self.more[place]
-        differs = f"{abs(more):.1f} points {'more' if more > 0 else 'less'} than today's"
+        difference = 100 * self.error_difference[place]
+        differs = f"{abs(difference):.1f} points {'more' if difference > 0 else 'less'} than today's"
         room = f"{100 * Z95 * self.se[place]:.1f} points of room for chance"
         cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
         return f"{cheaper}this one has {differs}, and {room}"
@@ -111,7 +112,7 @@ class Margins(NamedTuple):
         >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
         1269
         """
-        room = margin - self.more
+        room = margin - self.error_difference
         hopeful = self.cheaper & (room > 0)
         if not hopeful.any():
             return None
@@ -133,19 +134,19 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
     loss = terms.penalty(frontier.abstain_price)
-    theirs, error = ErrorsAndCosts.of(today, shared), None
+    theirs, error = QueryLosses.of(today, shared), None
     bill = float(theirs.spent.mean())
     if isinstance(today, str):  # by all of its answers, as on the screens
         column = log.models.index(today)
         error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
-    position = np.arange(_STEPS * (len(rungs) - 1) + 1) / _STEPS
+    position = np.arange(_TRIED_PER_RUNG * (len(rungs) - 1) + 1) / _TRIED_PER_RUNG
     weights = position_weights(position, len(rungs))
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
-    more = expected - (float(theirs.wrong.mean()) if error is None else error)
+    difference = expected - (float(theirs.wrong.mean()) if error is None else error)
     se = np.concatenate([paired_error(part @ loss - theirs.wrong) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost < bill * (1 - 1e-9), more, se, queries)
+    return Margins(position, cost < bill * (1 - 1e-9), difference, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
@@ -187,6 +188,8 @@ def policy_of_today(frontier: Frontier, log: Log, today: Today) -> AnyPolicy:
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
     """Return a policy that always asks one model of a frontier, with its expected figures.
 
+    λ is that of the nearest point in cost: a single model has none of its own.
+
     Args:
         frontier: the frontier, of the default search.
         log: the log tuned on.
@@ -196,7 +199,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     column = frontier.models.index(model)
     dtype = frontier.cost.dtype
     names = list(log.models)
-    error, cost = (np.asarray(of, float)[names.index(model)] for of in (single_model_errors(log), log.cost))
+    error, cost = (np.asarray(column, float)[names.index(model)] for column in (single_model_errors(log), log.cost))
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
@@ -223,16 +226,16 @@ class _SegmentCorners(NamedTuple):
     points: tuple[Policy, ...]  # H policies
 
     @classmethod
-    def of(cls, frontier: Frontier, name: str | None, share: float, beyond: Any = 0.0) -> _SegmentCorners:
+    def of(cls, frontier: Frontier, name: str | None, share: float, shift: Any = 0.0) -> _SegmentCorners:
         """Take the corners of a frontier.
 
         Args:
             frontier: the frontier of the segment's queries, or of all queries.
             name, share: as the fields.
-            beyond: (L, 3) error, money and refusals on these queries, minus the frontier's figures.
+            shift: correction from the whole log to the segment: (L, 3) error, money and refusals.
         """
         refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
-        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + beyond, 0.0)
+        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + shift, 0.0)
         loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
         corners = lower_hull(figures[:, 1], loss)
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
@@ -252,7 +255,8 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     counts = Counter(inside[log.complete].tolist())
     named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
     if not named:
-        most = f"with the answers of all models, the largest has {max(counts.values())}"
+        largest = max((queries for name, queries in counts.items() if name), default=0)
+        most = f"with the answers of all models, the largest has {largest}"
         problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
     rest, n = ~np.isin(inside, named), counts.total()
@@ -287,18 +291,17 @@ def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
 
 def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Policy, ...]:
     """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
-    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # rising within each part
-    steps = np.concatenate([np.full(len(of), place) for place, of in enumerate(slopes)]).astype(int)
-    order = steps[np.argsort(np.concatenate(slopes), kind="stable")]
+    by_part = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # slopes, rising within each part
+    steps = np.concatenate([np.full(len(rising), place) for place, rising in enumerate(by_part)]).astype(int)
+    order = steps[np.argsort(np.concatenate(by_part), kind="stable")]
     taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2], figures[:, 1]
     kept = lower_hull(cost, error)
     kept = kept[thinned(cost[kept], error[kept], MOST_RUNGS)]
-    lam = -np.diff(error[kept]) / np.diff(cost[kept])
-    lam = np.append(
-        lam, lam[-1:] if lam.size else np.nan
-    )  # (R,) λ of the step from each rung; of the last rung, of the step to it
+    slopes = -np.diff(error[kept]) / np.diff(cost[kept])
+    # λ of each rung: the slope to the next one; the last repeats the slope before it.
+    lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)
     return tuple(
         _rung(parts, taken[row], figures[row], price, frontier.abstain_price)
         for row, price in zip(kept, lam.tolist(), strict=True)

@@ -1,12 +1,12 @@
 """Tune a policy again on a fresh log and the queries that it carries, and estimate the gain of the new policy.
 
-A policy tuned on a week of labels alone is as often worse as it is better. With the queries that the policy carries
+Tuned on one week's labels alone, a new policy is worse half of the time. With the queries that the policy carries
 (`rcjax.logs.kept_sample`) it is seldom worse (`benchmarks.year`).
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,12 @@ from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.replaying.comparing import default_today
-from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers
 from rcjax.tuning.search import search_of
 from rcjax.tuning.tune import Tuned, tune_in_stages
 
-FEWEST_QUERIES = 50  # that gains are estimated on
+FEWEST_FOR_GAIN = 50  # that gains are estimated on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,15 +113,40 @@ def remembered(policy: AnyPolicy, log: Log) -> Log:
     return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)
 
 
-def comparable_tuning(policy: AnyPolicy, log: Log) -> tuple[float | None, Tuning]:
-    """Return (λ at which retuned policies are compared with a policy, or None; the options that they are tuned by)."""
-    lam = policy.expected.get("lam")
+class RetuningTerms(NamedTuple):
+    """The terms on which retuned policies are compared with the policy in service."""
+
+    tuning: Tuning
+    """Options that the policies are tuned by."""
+    lam: float | None
+    """Price λ, in errors per unit of money; None: they cannot be compared."""
+    reason: str = ""
+    """Reason why they cannot be compared, in words."""
+    mendable: bool = False
+    """Whether they could be compared on another log."""
+
+
+def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
+    """Return the terms on which policies tuned again on a log are compared with a policy.
+
+    λ is the price of the target, if the target is a price, and else that of the policy.
+    """
     tuning = recorded_tuning(policy).within(log.models)
-    if not tuning.searches or not {*policy.models} <= {*tuning.models}:
-        return None, tuning
-    if tuning.spec.search == "minimised" or tuning.spec.max_seconds is not None:
-        return None, tuning
-    return lam, tuning
+    spec, lam = tuning.spec, policy.expected.get("lam")
+    absent = [name for name in policy.models if name not in tuning.models]
+    if lam is None:
+        return RetuningTerms(tuning, None, "the policy does not record its λ")
+    if spec.search == "minimised":
+        return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
+    if spec.max_seconds is not None:
+        return RetuningTerms(tuning, None, "the policy keeps to a limit on the seconds")
+    if absent:
+        lacks = f"the log lacks {', '.join(absent)}, which the policy in service asks"
+        return RetuningTerms(tuning, None, lacks, mendable=True)
+    if not tuning.searches:
+        return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
+    price = spec.lam if spec.error_cost is None else 1 / spec.error_cost
+    return RetuningTerms(tuning, lam if price is None else price)
 
 
 def _shuffled(log: Log, seed: int) -> Log:
@@ -209,8 +234,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     Each fold is answered by the policy in service, and by a policy tuned on the other folds with the same search.
     Answers cost their model's mean cost, and refusals their price. The queries are those of the fresh log and those
     that the policy carries, so that a bad week has no more than its share; 5,000 are drawn at random at most. The
-    policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Equal answers to a
-    query count as equally right.
+    policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Models
+    that give the same answer get the mean of its outcomes (`alike`).
 
     Args:
         policy: the policy in service.
@@ -221,7 +246,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     The gain cannot be estimated if the policy does not record its λ, is of `minimise`, or keeps to a limit on the
     seconds; if the log lacks one of its models, or has one model only; or with fewer than 50 complete queries.
     """
-    lam, tuning = comparable_tuning(policy, log)
+    tuning, lam, *_ = comparable_tuning(policy, log)
     if lam is None:
         return None
     if tuned is not None and tuned.held_out is None:
@@ -229,14 +254,14 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | Non
     else:  # a guarantee is tested on half of the fresh queries, which count here
         everything = remembered(policy, log.select(tuning.models))
     log = _shuffled(everything, seed)
-    if log.complete.sum() < FEWEST_QUERIES:
+    if log.complete.sum() < FEWEST_FOR_GAIN:
         return None
     right = average_equal_answers(corrected_log(log))
     price = tuning.spec.abstain_price
     retuned = _left_out(_losses_on_others(policy, log, right, tuning.spec, lam))
-    walked, old = walk_log(policy, right), carried_rows(log)
+    walked, old = replay_queries(policy, right), carried_rows(log)
     served = np.asarray(LossTerms(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
-    if old.sum() >= FEWEST_QUERIES:
+    if old.sum() >= FEWEST_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _losses_on_others(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(losses) * old.sum() / tuned_on, 0.0)
@@ -300,11 +325,7 @@ def _tuned_on_others(policy: AnyPolicy, log: Log, spec: Spec, lam: float) -> lis
 
 def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
-    if policy.expected.get("lam") is None:
-        return "the policy does not record its λ", False
-    if recorded_tuning(policy).spec.max_seconds is not None:
-        return "the policy keeps to a limit on the seconds", False
-    absent = [name for name in policy.models if name not in log.models]
-    if absent:
-        return f"the log lacks {', '.join(absent)}, which the policy in service asks", True
-    return f"fewer than {FEWEST_QUERIES} queries have the answers of all models", True
+    terms = comparable_tuning(policy, log)
+    if terms.lam is None:
+        return terms.reason, terms.mendable
+    return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True

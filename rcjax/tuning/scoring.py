@@ -19,7 +19,7 @@ answer of j is right with probability
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
 For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
-Where an answer is not known, the second model defers by its confidence, on the same share of queries as would differ.
+If an answer is unknown, model j defers below the threshold at which it would defer as often as known answers differ.
 
 Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
 threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
@@ -58,9 +58,10 @@ from rcjax.tuning.candidates import (
     Blending,
     CandidateRows,
     Candidates,
-    at_cuts,
     best_refusals,
     blend_labels,
+    candidates_at_cuts,
+    draw_enough,
     recentre,
     score_pairs,
     spread_cuts,
@@ -72,7 +73,7 @@ _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
-def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
+def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
     """Divide the queries by agreement, and estimate how likely the second and third answers are right.
 
     The result is (queries that count, queries with equal answers, queries with different answers, probability that the
@@ -87,30 +88,32 @@ def by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tu
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
-    plain = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    by_second = _with_group_odds(plain, rows.correct[:, second], counts & equal, equal)
-    plain = rows.confidence[:, third] / 2 + (rows.conditional_of(third, first) + rows.conditional_of(third, second)) / 4
-    return counts, equal, differ, by_second, _with_group_odds(plain, rows.correct[:, third], counts & differ, differ)
+    prior_probability = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
+    by_second = _with_group_odds(prior_probability, rows.correct[:, second], counts & equal, equal)
+    by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
+    prior_probability = rows.confidence[:, third] / 2 + by_earlier / 4
+    by_third = _with_group_odds(prior_probability, rows.correct[:, third], counts & differ, differ)
+    return counts, equal, differ, by_second, by_third
 
 
-def _with_group_odds(plain: Array, correct: Array, labels: Array, group: Array) -> Array:
+def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, group: Array) -> Array:
     """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
 
     Args:
-        plain: (n,) probabilities of being right, regardless of the group.
+        prior_probability: (n,) probabilities of being right, regardless of the group.
         correct: (n,) bool: the answer is right.
         labels: (n,) bool: the queries of the group whose labels the factor is fitted to.
         group: (n,) bool: the queries of the group.
     """
-    odds = special.logit(jnp.clip(plain, _SURE, 1 - _SURE))
+    odds = special.logit(jnp.clip(prior_probability, _SURE, 1 - _SURE))
 
     def step(_: Any, shift: Array) -> Array:
         expected = special.expit(odds + shift)
         slope = jnp.where(labels, correct - expected, 0.0).sum() - shift
         return shift + slope / (1 + jnp.where(labels, expected * (1 - expected), 0.0).sum())
 
-    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), plain.dtype))
-    return jnp.where(group, special.expit(odds + shift), plain)
+    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), prior_probability.dtype))
+    return jnp.where(group, special.expit(odds + shift), prior_probability)
 
 
 @compiled
@@ -119,38 +122,39 @@ def _expected_wrong(
     rows: tuple[Array, Array, Array],
     answered: Array,
     answer: Array,
-    of: tuple[Candidates, Policies],
+    table: tuple[Candidates, Policies],
 ) -> Array:
-    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `expected_on_log`."""
+    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
     known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
     confidence = jnp.asarray(known.confidence)
 
-    def one(of: tuple[Candidates, Policies]) -> Array:
-        candidate, policy = of
+    def wrong(row: tuple[Candidates, Policies]) -> Array:
+        candidate, policy = row
         first, second, third = candidate.first, candidate.second, candidate.third
-        *_, by_second, by_third = by_agreement(known, first, second, third)
+        *_, by_second, by_third = split_by_agreement(known, first, second, third)
         right = confidence.T  # for chains, which do not compare answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
         answers = walk(confidence.T, policy, answer.T).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
-    return lax.map(one, of)
+    return lax.map(wrong, table)
 
 
-def expected_on_log(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
+def estimate_wrong(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
         rows: (logprob, correct, present), each (n, k); `present` are the labels to learn from.
         log: the log.
-        several: S tables of L policies each.
+        several: S tables of L policies each, whose models are asked in their order in the log.
     """
+    assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     *labels, answered, codes = fill_up(*rows, log.answered, answer)
-    of = ((candidates, candidates.policies(comparing=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, some) for some in of]
+    tables = ((candidates, candidates.policies(comparing=True)) for candidates in several)
+    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
@@ -179,8 +183,8 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
     refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    judged = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
-    return jax.tree.map(jnp.ravel, judged)
+    scored = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
+    return jax.tree.map(jnp.ravel, scored)
 
 
 def _triple(
@@ -201,7 +205,7 @@ def _triple(
         models: positions of the three models, () each.
     """
     first, second, third = models
-    counts, equal, differ, by_second, by_third = by_agreement(rows, *models)
+    counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, blending.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
@@ -222,8 +226,9 @@ def _triple(
     wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
     cost = mean(rows.charges[:, first]) + below(later_cost)
-    judged = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
-    return at_cuts(cuts, models, confidence.shape[1], None if refused is None else refused[third], fallback, **judged)
+    figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
+    refusal = None if refused is None else refused[third]
+    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
@@ -276,7 +281,7 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
-        log: the log; its first 5,000 labelled queries at most are used.
+        log: the log; 5,000 labelled queries at most are used, drawn at random.
         transform: the transform of the raw confidence.
         refusal: () worth of a refusal, in right answers; None: models do not refuse.
 
@@ -299,10 +304,11 @@ def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Arr
     """Estimate (a, b) of `estimate_blending`."""
     labelled = log.labelled & np.asarray(log.answered)
     usual = (Blending.calibrated, Blending.conditional)
-    if not labelled.any(1).all():  # queries without a label play no part, in the deal of folds either
+    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
-        log, labelled = log.take(slice(ENOUGH_QUERIES)), labelled[:ENOUGH_QUERIES]
+        rows = draw_enough(np.arange(log.n_queries))
+        log, labelled = log.take(rows), labelled[rows]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
         return usual
     fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
@@ -389,6 +395,8 @@ def score_chains(
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
+    5,000 queries at most are used, drawn at random.
+
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
     most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples.
 
@@ -403,10 +411,10 @@ def score_chains(
     >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
-    k, rows = confidence.shape[1], np.flatnonzero(complete)[:ENOUGH_QUERIES]
+    k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
     if k < 3 or not rows.size:
         return None
-    confidence, right, charge = (np.asarray(of, float)[rows] for of in (confidence, right, charge))
+    confidence, right, charge = (np.asarray(column, float)[rows] for column in (confidence, right, charge))
     cuts = np.array([_cut(column) for column in confidence.T])
     passes = confidence <= cuts
     chains = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
@@ -415,19 +423,14 @@ def score_chains(
     useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    figures = np.array([_walk_chain(chain, passes, right, charge) for chain in useful])
+    shares, bills = np.array([_walk_chain(chain, passes, right, charge) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    judged: Any = {
-        "error": 1 - figures[:, 0],
-        "cost": figures[:, 1],
-        "label_error": 1 - figures[:, 0],
-        "abstention": level,
-    }
-    return Candidates(k, first, last, last, level, level, **judged, chain=places)
+    figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
+    return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
 def _cut(confidence: np.ndarray) -> float:
@@ -474,7 +477,7 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_triples = compiled(score_triples, runs="long")
 
 
-def score_log(
+def score_table(
     calibrators: Calibrator, columns: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
     """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
@@ -495,7 +498,7 @@ def score_log(
     return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 
-def score_all(
+def score_candidates(
     calibrators: Calibrator,
     columns: tuple[Any, Any, Any, Any],
     charge: Any,
@@ -504,8 +507,8 @@ def score_all(
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and those of the others that are the best for some target.
 
-    The result is (single models and pairs, policies that compare answers or None). Chains of more models are among the
-    pairs where every confidence is the verdict of a check.
+    The result is (single models and pairs, policies that compare answers or None). If all confidences are verdicts,
+    chains of three or more models are included in the first table.
 
     Args:
         calibrators: (k,) calibrators of the models.
@@ -515,14 +518,14 @@ def score_all(
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
     *labels, answer = columns
-    table = score_log(calibrators, tuple(labels), charge, blending)
+    table = score_table(calibrators, tuple(labels), charge, blending)
     table = _keep_corners(table, _undominated(table), admits)
     longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, charge, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
         return table, None
-    triples = score_log(calibrators, tuple(labels), charge, blending, answer)
+    triples = score_table(calibrators, tuple(labels), charge, blending, answer)
     triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
         triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
@@ -535,7 +538,8 @@ def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, b
     if not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    expected = np.stack([recentre(*of) for of in zip(confidence.T, correct.T.astype(float), present.T, strict=True)], 1)
+    by_model = zip(confidence.T, correct.T.astype(float), present.T, strict=True)
+    expected = np.stack([recentre(*columns) for columns in by_model], 1)
     right = float(blending.label) * correct + (1 - float(blending.label)) * expected
     return score_chains(
         confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
@@ -543,7 +547,7 @@ def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, b
 
 
 def _undominated(pairs: Candidates) -> np.ndarray:
-    """Return the positions of candidates worth keeping: not dominated by a single model, in error as counted and cost.
+    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their positions.
 
     Thresholds that divide no queries are dropped too.
     """

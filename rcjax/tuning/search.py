@@ -1,11 +1,11 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
-The default search returns the frontier of the cascades that earn their place: single models, pairs, and policies that
-compare answers. They are chosen by noisy estimates: the more are searched, the more optimistic the best estimate is.
-Three measures limit this optimism. Labels of pairs are averaged with their probabilities (`candidates`).
-Policies that compare answers (`scoring`) are used only where they gain on pairs in `cross_validation`. The errors of
-cascades are raised by their optimism (`CrossValidation.excess_optimism`), while single models are counted by their
-labels. So a cascade does not stay on the frontier where a single model does better.
+The default search returns the frontier of single models, and of the cascades that beat single models after correction
+for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the
+more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
+probabilities (`candidates`). Policies that compare answers (`scoring`) are used only where they gain on pairs in
+`cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
+single models are counted by their labels. So a cascade does not stay on the frontier where a single model does better.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from rcjax.solving.frontier.points import (
     check_lam,
     refusal_at,
 )
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Candidates, concatenate
+from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
-from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, estimate_blending, score_all
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
+from rcjax.tuning.scoring import charges, estimate_blending, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The frontier of the cascades that earn their place, and the cross-validation that they were chosen by."""
+    """A frontier of cascades that beat single models after correction for optimism, with its cross-validation."""
 
     frontier: Frontier
     cross_validation: CrossValidation
@@ -64,7 +64,7 @@ def select_frontier(
     abstain_price: float | None = None,
     admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
 ) -> Selection:
-    """Select the error–cost frontier of the cascades that earn their place on a log.
+    """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at every threshold, are scored on the log's own queries (`candidates`). Where the log has
     answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
@@ -99,8 +99,7 @@ def select_frontier(
     abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
-    if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
+    require_complete(log, "compare on")
     sample = sample_queries(log, seed)
     blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
@@ -123,7 +122,7 @@ def _candidates(
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
     columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
-    table, triples = score_all(model.calibrators, columns, charges(log), blending, admits)
+    table, triples = score_candidates(model.calibrators, columns, charges(log), blending, admits)
     if triples is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -165,8 +164,8 @@ _AT_ONCE = 64  # policies that are replayed at a time
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: Function from a log and rows drawn from it (n,) to (calibrators (k,), policies (G,)) tuned on the draw: the rungs of
-#: a ladder, or one policy for each of some prices.
+#: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
+#: each of some prices.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -189,12 +188,8 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        rows = np.random.default_rng(0).permutation(np.flatnonzero(log.complete))[:ENOUGH_QUERIES]
-        if not rows.size:
-            raise LogError(
-                f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to wait for"
-            )
-        return cls(limit, log.take(np.sort(rows)))
+        require_complete(log, "wait for")
+        return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
         """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
@@ -259,7 +254,7 @@ class LabelSearch:
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
-        """Select the cascades that earn their place, by `select_frontier`; (frontier, its cross-validation).
+        """Select the frontier by `select_frontier`; (frontier, its cross-validation).
 
         Args:
             log: the log.
@@ -276,7 +271,7 @@ class LabelSearch:
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
         """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
 
-        The rungs are by rising cost; the last is repeated up to `RESAMPLED_RUNGS`.
+        The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.
@@ -294,7 +289,7 @@ class LabelSearch:
             labels, charge, answer = drawn(log, queries)
             calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
             answer = answer if comparing.size else None
-            table, answers = score_all(calibrators, (*labels, answer), charge, blending)
+            table, answers = score_candidates(calibrators, (*labels, answer), charge, blending)
             if answers is not None:
                 table = concatenate(table, answers.best(comparing))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])

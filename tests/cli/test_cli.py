@@ -104,7 +104,7 @@ def test_tune_prints_one_json_document(folder):
     assert verdict.endswith("error than large alone, today's")
     assert single.startswith("middle alone, best for the money: $")
     assert last.startswith("each further error avoided costs $")
-    assert unnamed.startswith("nobody has said what is in use today")
+    assert unnamed.startswith("today's model or policy is not given (--today): compared with")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
     assert today["more"] == pytest.approx(policy.expected["error"] - today["error"])

@@ -54,7 +54,7 @@ def test_another_search_is_held_to_its_own_promise(logs):
 def test_what_is_shown_of_a_diagnosis(capsys):
     checks = [
         {
-            **dataclasses.asdict(KINDS[name].judged(subject, figure, f"advice on {subject}", verdict=verdict)),
+            **dataclasses.asdict(KINDS[name].check(subject, figure, f"advice on {subject}", verdict=verdict)),
             "limits": [0.03, 0.06],
         }
         for name, subject, figure, verdict in (

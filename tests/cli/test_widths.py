@@ -90,6 +90,9 @@ def test_the_row_of_the_policy_chosen_is_starred(capsys):
         assert "* is that for your target" in " ".join(printed.split())
         (starred,) = re.findall(r"^ *\* (\S+)", printed, re.MULTILINE)
         assert float(starred) == pytest.approx(1e6 * chosen["cost"])
+    billed = points[20] | {"cost": 21.1e-6, "lam": 4.0}  # what it costs by the bills, beside what the model expects
+    tune.show_tuning("a log", ROWS, [*points[:20], points[20] | {"lam": 4.0}], chosen=billed, money=MILLION)
+    assert re.search(r"^ *\* 21\.0 ", capsys.readouterr().out, re.MULTILINE)
     tune.show_tuning(
         "a log", ROWS, points, chosen={"cost": 1.5e-6, "error": 0.4}, money=MILLION
     )  # a mixture of two points

@@ -12,7 +12,7 @@ from helpers.policy_samples import make_policy
 
 import rcjax
 from rcjax.policy import Agreement, Answer, Defer, load_policy
-from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.replaying.replay import replay_queries
 
 PAGE = Path(__file__).parents[2] / "rcjax" / "docs" / "production.md"
 ASK = Agreement("small", "large")
@@ -98,7 +98,7 @@ def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
         tuned = rcjax.tune(log, budget=200e-6, intervals=False)
         policy = tuned.policy
         assert any(rung.agreements for rung in policy.policies)
-        walks = [walk_log(rung, fresh).wrong for rung in policy.rungs]
+        walks = [replay_queries(rung, fresh).wrong for rung in policy.rungs]
     promised = np.mean([walks[policy.rung_of(q)][q] for q in range(fresh.n_queries)])
     policy.save(tmp_path / "policy.json")
     block = next(

@@ -20,7 +20,7 @@ from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER
 from rcjax.tuning.candidates import Blending, CandidateRows, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
-from rcjax.tuning.scoring import expected_on_log, score_all, score_triples
+from rcjax.tuning.scoring import estimate_wrong, score_candidates, score_triples
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -162,7 +162,7 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_all(calibrators, rows, charge, Blending())
+    pairs, answers = score_candidates(calibrators, rows, charge, Blending())
     return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
 
 
@@ -173,7 +173,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     fresh = make_log(20_000, 0.0, seed=1)
     rows = log.logprob, log.correct, log.answered
     policies = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
-    expected = expected_on_log(model.calibrators, rows, log, [policies])[0].mean(1)
+    expected = estimate_wrong(model.calibrators, rows, log, [policies])[0].mean(1)
     terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
     seen = np.asarray(terms.wrong).mean(1)
     np.testing.assert_allclose(expected, seen, atol=0.05)
@@ -188,7 +188,7 @@ def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
     half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
     other = np.where(half, np.asarray(log.correct), ~np.asarray(log.correct))
     one, two = (
-        expected_on_log(model.calibrators, (log.logprob, labels, half), log, [policies])
+        estimate_wrong(model.calibrators, (log.logprob, labels, half), log, [policies])
         for labels in (np.asarray(log.correct), other)
     )
     np.testing.assert_allclose(one, two, atol=1e-9)

@@ -9,8 +9,8 @@ import rcjax
 from rcjax.model.calibrated_models import calibrated
 from rcjax.tuning import scoring
 from rcjax.tuning.candidates import Blending
-from rcjax.tuning.replaying.replay import walk_log
-from rcjax.tuning.scoring import are_verdicts, charges, score_all, score_chains
+from rcjax.tuning.replaying.replay import replay_queries
+from rcjax.tuning.scoring import are_verdicts, charges, score_candidates, score_chains
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
@@ -35,7 +35,7 @@ def tasks(n=400, seed=0, errs=0.05):
 
 def tuned_error(log, fresh, budget):
     tuned = rcjax.tune(log, budget=budget, intervals=False)
-    walked = walk_log(tuned.policy, fresh)
+    walked = replay_queries(tuned.policy, fresh)
     return tuned, float(walked.wrong.mean()), float(walked.spent.mean())
 
 
@@ -65,7 +65,9 @@ def test_chains_are_walked_as_the_replay_walks_them():
 def test_chains_stand_beside_the_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = calibrated(log).calibrators
-    table, none = score_all(calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Blending())
+    table, none = score_candidates(
+        calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Blending()
+    )
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}
 

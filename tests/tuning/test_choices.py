@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from helpers.cross_validation_references import best_for, mix_for
 from hypothesis import given, settings, strategies as st
-from test_pairs import COST, K, random_log, tried
+from test_candidates import COST, K, random_log, tried
 from tiers import examples
 
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates

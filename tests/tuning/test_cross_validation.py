@@ -23,7 +23,7 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import estimate_blending, score_log
+from rcjax.tuning.scoring import estimate_blending, score_table
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -66,7 +66,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_log(fitted.calibrators, rows, charge, blending)
+        trial = score_table(fitted.calibrators, rows, charge, blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -75,7 +75,7 @@ def by_hand(log, model, blending, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_log(fitted.calibrators, rows, charge, blending, log.answer)
+            compared = score_table(fitted.calibrators, rows, charge, blending, log.answer)
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete

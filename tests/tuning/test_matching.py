@@ -8,8 +8,10 @@ from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.policy.counted import Reference
+from rcjax.policy.spec import Spec
+from rcjax.tuning.certify import hold_out
 from rcjax.tuning.deploying import Margins, margins
-from rcjax.tuning.replaying.comparing import compare_policy
+from rcjax.tuning.replaying.comparing import compare_policy, default_today
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -24,10 +26,12 @@ def log(float64):
 def test_it_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
-    kept = found.cheaper & (found.more + 1.645 * found.se <= 0.03)
+    kept = found.cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
-    assert tuned.policy.expected["error"] == pytest.approx(tuned.comparison.today.error + found.more[kept][0])
+    assert tuned.policy.expected["error"] == pytest.approx(
+        tuned.comparison.today.error + found.error_difference[kept][0]
+    )
     assert (tuned.policy.budget, tuned.policy.follows) == (None, False)  # there is no bill to follow
     assert tuned.policy.provenance["tuning"].items() >= {"match": 0.03, "today": BEST}.items()
 
@@ -83,7 +87,7 @@ def test_the_model_that_answers_are_held_to_is_todays(log):
     held_to = dataclasses.replace(log, reference=Reference(BEST, counts="differences"))
     tuned = rcjax.tune(held_to, match=0.03, intervals=False)
     assert tuned.spec.today == BEST
-    assert tuned.notes[-1].endswith("taken is the model that answers are held to (--today names another)")
+    assert tuned.notes[-1].endswith("compared with the model that answers are held to")
 
 
 def test_a_policy_may_be_todays(log, tmp_path):
@@ -95,6 +99,18 @@ def test_a_policy_may_be_todays(log, tmp_path):
     again = rcjax.retune(rcjax.load_policy(tmp_path / "policy.json"), log)
     assert again.spec.today.rungs[0].rules == today.rungs[0].rules
     assert "reference" not in again.spec.today.provenance
+
+
+def test_todays_is_settled_before_the_held_out_queries_are_seen():
+    log = rcjax.sample_log(300, seed=11)
+    rest, tested = hold_out(log, None, Spec(match=0.05, confidence=0.9))
+    assert default_today(log) == default_today(tested) != default_today(rest)
+    tuned = rcjax.tune(log, match=0.05, confidence=0.9, intervals=False)
+    assert tuned.spec.today == default_today(rest)
+    free = dataclasses.replace(tested, query_cost=np.zeros_like(tested.query_cost))  # what they cost is not looked at
+    options = {"match": 0.05, "confidence": 0.5}
+    positions = [rcjax.certify(tuned.frontier, held, **options).position for held in (tested, free)]
+    assert positions[0] == positions[1]
 
 
 def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):

@@ -9,7 +9,7 @@ import rcjax
 from rcjax.logs import LogError
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.retune import held_out_gain, remembered
+from rcjax.tuning.retune import comparable_tuning, held_out_gain, remembered
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -54,6 +54,13 @@ def test_tuned_again_is_tuned_as_before_on_the_log_and_what_the_policy_carries(p
     again = rcjax.retune(found.policy, logs[0])  # which the policy carries, too
     assert again.log.n_queries == 2 * N
     assert again.policy.rules == found.policy.rules
+
+
+def test_a_new_policy_is_compared_at_the_price_of_the_target(policy, logs):
+    assert comparable_tuning(policy, logs[1]).lam == 1 / 0.003 != policy.expected["lam"]
+    budget = with_provenance(policy, tuning={**policy.provenance["tuning"], "error_cost": None, "budget": 1e-4})
+    assert comparable_tuning(budget, logs[1]).lam == policy.expected["lam"]
+    assert comparable_tuning(policy, logs[1].select(MODELS[:1])).mendable
 
 
 def test_a_log_alone_is_tuned_on_where_nothing_is_carried(policy, logs):

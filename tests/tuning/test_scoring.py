@@ -8,8 +8,8 @@ import pytest
 from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
 
-from rcjax.tuning import scoring as module
-from rcjax.tuning.candidates import Blending, recentre
+from rcjax.tuning import candidates, scoring as module
+from rcjax.tuning.candidates import Blending, draw_enough, recentre
 from rcjax.tuning.scoring import charges, estimate_blending
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -22,6 +22,15 @@ def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
         assert estimate_blending(few, "generation") == Blending()
     assert Blending().label == 0.25
+
+
+def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
+    monkeypatch.setattr(candidates, "ENOUGH_QUERIES", 100)
+    monkeypatch.setattr(module, "ENOUGH_QUERIES", 100)
+    log = make_log(200, 3, seed=4)
+    first, drawn = (log.take(rows) for rows in (np.arange(100), draw_enough(np.arange(200))))
+    found = estimate_blending(log, "generation")
+    assert found == estimate_blending(drawn, "generation") != estimate_blending(first, "generation")
 
 
 def blend_by_definition(log, folds):

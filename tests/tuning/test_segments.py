@@ -116,6 +116,9 @@ def test_what_cannot_be_is_refused(log, tuned):
     few = log.take(np.asarray(log.segment) == "rare")
     with pytest.raises(rcjax.logs.LogError, match=r"no segment of kind has 60 queries .*, the largest has 44"):
         rcjax.tune(few, budget=1.1e-4, segment="kind", intervals=False)
+    mostly_without = dataclasses.replace(few, segment=("",) * 30 + few.segment[30:])
+    with pytest.raises(rcjax.logs.LogError, match="the largest has 14"):
+        rcjax.tune(mostly_without, budget=1.1e-4, segment="kind", intervals=False)
     for options, what in (({}, "needs a target"), ({"budget": 1e-4, "cascade": "all"}, "leave cascade out")):
         with pytest.raises(ValueError, match=what):
             rcjax.tune(log, segment="kind", **options)

@@ -14,7 +14,7 @@ from rcjax.policy import Ladder
 from rcjax.policy.comparison import recorded_comparison
 from rcjax.policy.spec import Spec, Target, cascades_of
 from rcjax.tuning.cross_validation import CrossValidation, Gain
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts
+from rcjax.tuning.replaying.comparing import QueryLosses
 from rcjax.tuning.tune import describe_models, tune_in_stages
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -57,8 +57,8 @@ def test_at_a_budget_a_ladder_that_lost_on_queries_left_out_stays_with_a_note(lo
     tuned = rcjax.tune(log, intervals=False, budget=budget)
     dearer = dataclasses.replace(log, query_cost=1.4 * log.query_cost)
     assert tuned.policy.follows
-    assert ErrorsAndCosts.of(tuned.policy, dearer).spent.mean() == pytest.approx(budget)
-    assert ErrorsAndCosts.of(MODELS[1], dearer).spent.mean() > 1.1 * budget
+    assert QueryLosses.of(tuned.policy, dearer).spent.mean() == pytest.approx(budget)
+    assert QueryLosses.of(MODELS[1], dearer).spent.mean() > 1.1 * budget
     lost = f"no cascade is shown to be better than {MODELS[1]} alone here: the best is expected to gain "
     assert lost in tuned.advice
     assert tuned.advice.endswith("points of error, -5.0 ± 1.0 on queries left out")
@@ -120,7 +120,7 @@ def test_a_ladder_meets_a_budget_exactly(log):
     assert tuned.policy.expected["cost"] == pytest.approx(budget)
     dearest = rcjax.tune(log, cascade="full", budget=1.0, intervals=False)
     assert dearest.policy.position == len(dearest.policy.rungs) - 1
-    assert any("no policy makes less error with it" in note for note in dearest.notes)
+    assert any("no policy has less error for it" in note for note in dearest.notes)
 
 
 def test_what_the_models_do_on_their_own(log):

@@ -28,11 +28,11 @@ from rcjax.logs.oddities import uneven, unsure
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Target, recorded_tuning
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, CheckVerdict, PrimaryFigure, adjusted
-from rcjax.tuning.replaying.comparing import ErrorsAndCosts, comparable_log, matched_today, name_today
-from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, CheckVerdict, PrimaryFigure, adjust_p_values
+from rcjax.tuning.replaying.comparing import QueryLosses, comparable_log, matched_today, name_today
+from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.retune import (
-    FEWEST_QUERIES,
+    FEWEST_FOR_GAIN,
     RetuningGain,
     carried_log,
     comparable_tuning,
@@ -63,7 +63,7 @@ class Replacement:
     def replaces_broken(self) -> bool:
         """Whether the new policy may replace one that broke its promise: no faults, and no worse on known queries.
 
-        One that comes nearer to the limit of its target is no worse: to keep it may cost more than errors are worth.
+        A new policy that exceeds the limit by less also counts: meeting a limit may cost more than the errors saved.
         """
         return not self.against and (self.improvement is None or self.improvement >= 0 or bool(self.limit))
 
@@ -160,7 +160,7 @@ def decide(
     if replacement is not None:
         tune_again = not biased and (replacement.replaces_broken if broken else replacement.replaces_sound)
         grounds = replacement.in_words(counted, renewed=broken)
-    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # both may hold that the log is no fair sample
+    reasons = tuple(dict.fromkeys((*biased, *grounds)))  # a biased sample may be among both
     if biased:
         advice = "mend the log, as said above, then check again"
         return PolicyDecision("no fair sample", sentence, False, advice, reasons)
@@ -280,7 +280,7 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
             f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
             "look at why (the column error of a call log), and log more"
         )
-    return kind.judged("", failed / max(asked, 1), advice, verdict=verdict)
+    return kind.check("", failed / max(asked, 1), advice, verdict=verdict)
 
 
 def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
@@ -307,7 +307,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
             "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
         )
-        yield KINDS["labels"].judged(name, gap, advice, p_value=p_value)
+        yield KINDS["labels"].check(name, gap, advice, p_value=p_value)
 
 
 def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
@@ -317,7 +317,7 @@ def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
         log: the log.
         models: names of the models whose answers count, the cheapest first.
     """
-    return [judge_answers(log, models), *adjusted(judge_labels(log, models), alarm=_CHANCE)]
+    return [judge_answers(log, models), *adjust_p_values(judge_labels(log, models), alarm=_CHANCE)]
 
 
 def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, seed: int = 0) -> Replacement:
@@ -338,31 +338,33 @@ def judge_replacement(policy: AnyPolicy, log: Log, tuned: Tuned | None = None, s
     assert after is not None  # as there is a target
     if policy.period is not None:  # both spread the same money over the same queries a day
         after = dataclasses.replace(after, budget=policy.budget)  # type: ignore[type-var]
-    lam, _ = comparable_tuning(policy, log)
+    lam = comparable_tuning(policy, log).lam
     gain, improvement, untested, limit = None, None, None, ""
     try:
-        if lam is None or tuned.log.n_queries < FEWEST_QUERIES:
-            untested = _untested(policy, log)
+        if lam is None or tuned.log.n_queries < FEWEST_FOR_GAIN:
+            untested = _reason_untested(policy, log)
         elif (improvement := _improvement(policy, after, tuned.log, lam)) <= LEAST_IMPROVEMENT:
-            limit = _exceeded(policy, after, tuned.log)
+            limit = _exceeded_limit(policy, after, tuned.log)
         else:
             gain = held_out_gain(policy, log, seed, tuned)
-            untested = _untested(policy, log) if gain is None else None
+            untested = _reason_untested(policy, log) if gain is None else None
     except LogError as problem:
         return Replacement(None, (f"whether it gains was not tested: {problem}",))
     known = [name for name in log.models if name in {*policy.models, *after.models}]
     biased = [one.advice for one in judge_sample(log, known) if one.verdict == "bad"]
-    return Replacement(improvement, tuple(filter(None, (*biased, _broken(policy, after, log), untested))), gain, limit)
+    return Replacement(
+        improvement, tuple(filter(None, (*biased, _broken_promise(policy, after, log), untested))), gain, limit
+    )
 
 
 def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> float:
     """Return the mean loss of one policy minus that of another on a log, in errors per query: error + λ·cost."""
     log = comparable_log(log, (before, after))
-    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
+    old, new = (QueryLosses.of(policy, log) for policy in (before, after))
     return float((old.wrong - new.wrong + lam * (old.spent - new.spent)).mean())
 
 
-def _exceeded(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
+def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
     """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none.
 
     The limit of a margin is today's error on the same queries plus the margin.
@@ -372,19 +374,19 @@ def _exceeded(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
     if target.name not in ("max_error", "match", "budget") or (target.name == "match" and today is None):
         return ""
     log = comparable_log(log, (before, after) if today is None else (before, after, today))
-    old, new = (ErrorsAndCosts.of(policy, log) for policy in (before, after))
+    old, new = (QueryLosses.of(policy, log) for policy in (before, after))
     had, has = (float((one.spent if target.name == "budget" else one.wrong).mean()) for one in (old, new))
     limit = target.value
     if target.name == "budget" and before.budget:
         limit = before.budget  # at the traffic of the log
     elif target.name == "match" and today is not None:
-        limit += float(ErrorsAndCosts.of(today, log).wrong.mean())
+        limit += float(QueryLosses.of(today, log).wrong.mean())
     if had <= max(limit * (1 + 1e-9), has):
         return ""
     return target.describe(log.counted, "today's" if today is None else name_today(today))
 
 
-def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
+def _broken_promise(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
 
     It does if its error there exceeds both its promise and the other policy's error by two points, and significantly
@@ -395,7 +397,7 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     kept = carried_log(before)
     try:
         kept = kept.take(kept.select([*{*before.models, *after.models}]).complete)
-        new, old = (walk_log(policy, kept).wrong for policy in (after, before))
+        new, old = (replay_queries(policy, kept).wrong for policy in (after, before))
     except LogError:  # it lacks a model, or what they compare
         return None
     expected = after.expected.get("error")
@@ -410,7 +412,7 @@ def _broken(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
     return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"
 
 
-def _untested(before: AnyPolicy, log: Log) -> str | None:
+def _reason_untested(before: AnyPolicy, log: Log) -> str | None:
     """Say in words why the gain was not tested, if another log could change that; else None."""
     why, mendable = why_untested(before, log)
     return f"whether it gains on queries left out was not tested: {why}" if mendable else None

@@ -41,7 +41,7 @@ from rcjax.tuning.diagnostics.checks import (
     ModelCalibration,
     Promise,
     judge_size,
-    worst,
+    worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.scoring import deal_folds
@@ -120,7 +120,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
     return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))
 
 
-def is_training_log(model: CascadeModel, log: Log) -> bool:
+def is_training_log(model: Fitted, log: Log) -> bool:
     """Return whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
 
@@ -138,15 +138,15 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
     """
     lam = lambdas(frontier.model)
 
-    def judged_by(fold: HeldOutPart) -> tuple[Frontier, Log]:
+    def compared_on(fold: HeldOutPart) -> tuple[Frontier, Log]:
         if fold.rest is None:
             return at_lam(frontier, lam), fold.log
-        # Another seed: the same seed would deal the folds that are left out already.
+        # Another seed, so that inner folds differ from the outer ones.
         return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
 
-    judged = list(map(judged_by, held))
+    comparisons = list(map(compared_on, held))
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
-    return compare_frontier(judged, trained_on if len(held) == 1 else None)
+    return compare_frontier(comparisons, trained_on if len(held) == 1 else None)
 
 
 def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
@@ -162,7 +162,7 @@ def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
     return dataclasses.replace(frontier.take(best), lam=jax.device_put(np.asarray(lam, frontier.lam.dtype)))
 
 
-def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
+def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
     """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
 
     The bands count the sampling errors of the queries judged, and of the `trained_on` queries that the prediction was
@@ -173,7 +173,7 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
     does; otherwise it is at the models' mean costs.
     """
     rows, errors = [], []
-    for frontier, log in judged:
+    for frontier, log in comparisons:
         replayed = replay(frontier, log)
         price = frontier.abstain_price or 0.0
         observed = {
@@ -184,12 +184,12 @@ def compare_frontier(judged: Sequence[tuple[Frontier, Log]], trained_on: int | N
         rows.append({"lam": frontier.lam} | promised | observed)
         # `cost_se` ignores the sampling error of the models' mean costs; `spent_se` includes it.
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
-    n = sum(int(log.complete.sum()) for _, log in judged)
+    n = sum(int(log.complete.sum()) for _, log in comparisons)
     # The standard error of the mean of independent parts, widened for the queries that the prediction was learnt from.
-    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(judged)
+    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(comparisons)
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
-    return Promise(judged[0][0].search, **means, **bands)
+    return Promise(comparisons[0][0].search, **means, **bands)
 
 
 def lambdas(model: Fitted) -> np.ndarray:
@@ -197,7 +197,7 @@ def lambdas(model: Fitted) -> np.ndarray:
     return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
 
 
-FEWEST_QUERIES = 20  # answered by every model, for a diagnosis
+FEWEST_FOR_DIAGNOSIS = 20  # answered by every model, for a diagnosis
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Diagnosis:
     @property
     def verdict(self) -> CheckVerdict:
         """Worst verdict of all checks."""
-        return worst(self.checks)
+        return worst_verdict(self.checks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the findings as JSON values; None for NaN."""
@@ -255,7 +255,7 @@ class Diagnosis:
 
 @takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
 def diagnose(
-    model: CascadeModel,
+    model: Fitted,
     log: Log,
     *,
     training: Log | None = None,
@@ -275,12 +275,14 @@ def diagnose(
     Args:
         model: the fitted model.
         log: the log to judge the model by.
-        training: the training log of the model; the default search is made on it for the promise.
+        training: the training log of the model; the default search is made on it for the promise. A model of the
+            default search needs it, as the model does not know its accuracy there; None: `log`, if it is that log.
         replicates: number of replicates of the calibration errors by chance.
         seed: seed of the folds and the replicates.
         frontier: the frontier of the promise, of `select_frontier` or `solve_frontier`.
 
-    Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models.
+    Raises LogError if the log lacks a model, or fewer than 20 queries were answered by all models; ValueError without
+    the training log that a model of the default search needs.
 
     >>> import rcjax
     >>> model = rcjax.demo_model()
@@ -295,13 +297,14 @@ def diagnose(
     if not trained:
         _warn_of_overlap(every_query, model if training is None else training)
     training = training or (every_query if trained else None)
+    expected = _expected_accuracy(model, training)
     trained_on = int(model.provenance.get("queries", log.n_queries))
     unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     # The two run at the same time: they are independent, and compile for longer than they run.
     checks: list[Callable[[], Any]] = [
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
-        lambda: _calibration(model, log, unseen, correct, trained_on, seed, replicates),
+        lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
     promise, calibration = side_by_side(lambda check: check(), checks, n=1, alike=False)
     return Diagnosis(
@@ -324,14 +327,28 @@ def _warn_of_overlap(log: Log, tuned: Fitted | Log) -> None:
         warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
 
 
+def _expected_accuracy(model: Fitted, training: Log | None) -> np.ndarray:
+    """Return the accuracy of each model on the training log: (k,); by logistic regression for the paper's model.
+
+    Raises ValueError for a model of the default search without its training log.
+    """
+    if isinstance(model, CascadeModel):
+        return np.asarray(_mean_confidence(model.marginals))
+    if training is None:
+        raise ValueError("a model of the default search does not know its accuracy: give its training log (training=)")
+    right = expected_log(training.select(model.models))
+    answered = np.asarray(right.answered)
+    return np.where(answered, np.asarray(right.correct, float), 0.0).sum(0) / np.maximum(answered.sum(0), 1)
+
+
 def _promise(
-    model: CascadeModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
+    model: Fitted, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
 ) -> Promise | None:
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
     if frontier is None:
         return None
-    searched_by: Fitted = model
+    searched_by = model
     if frontier.search == "selected":  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
@@ -340,12 +357,13 @@ def _promise(
 
 def _complete(log: Log) -> Log:
     complete = int(log.complete.sum())
-    if complete < FEWEST_QUERIES:
+    if complete < FEWEST_FOR_DIAGNOSIS:
         answers = np.asarray(log.answered).sum(0)
         least = int(answers.argmin())
         lacks = f"{log.models[least]}, which answered {answers[least]:,} of {log.n_queries:,}"
         raise LogError(
-            f"{log.source}: {complete} queries were answered by every model, and a diagnosis needs {FEWEST_QUERIES}: "
+            f"{log.source}: {complete} queries were answered by every model, and "
+            f"a diagnosis needs {FEWEST_FOR_DIAGNOSIS}: "
             + (f"leave out models that lack answers, first of all {lacks}, or " if complete < log.n_queries else "")
             + "log more"
         )
@@ -353,14 +371,16 @@ def _complete(log: Log) -> Log:
 
 
 def _calibration(
-    model: CascadeModel,
+    model: Fitted,
     log: Log,
     confidence: np.ndarray,
     correct: np.ndarray,
-    trained_on: int,
+    training: tuple[np.ndarray, int],
     seed: int,
     replicates: int,
 ) -> tuple[ModelCalibration, ...]:
+    """Judge the calibration of each model on a log; `training` is (accuracies (k,), queries) of the training log."""
+    expected, trained_on = training
     rng = np.random.default_rng(np.asarray(_key_data(np.int64(seed)))[0].tolist())
     labels = [(confidence[mask, j], correct[mask, j]) for j, mask in enumerate(np.isfinite(correct).T)]
     kind = bool if log.scores is None else float
@@ -370,7 +390,6 @@ def _calibration(
     stated = model.calibrators.stated
     states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
-    expected = np.asarray(_mean_confidence(model.marginals))  # the accuracy on the training log, by logistic regression
     return tuple(
         ModelCalibration(
             model=name,

@@ -40,8 +40,8 @@ from rcjax.tuning.diagnostics.checks import (
     CheckResult,
     CheckVerdict,
     PrimaryFigure,
-    adjusted,
-    worst,
+    adjust_p_values,
+    worst_verdict,
 )
 from rcjax.tuning.diagnostics.decision import (
     PolicyDecision,
@@ -53,20 +53,20 @@ from rcjax.tuning.diagnostics.decision import (
 )
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import (
-    ErrorsAndCosts,
+    QueryLosses,
     comparable_log,
     compare_policy,
     matched_today,
     models_of,
     name_today,
 )
-from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, walk_log
+from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence
 from rcjax.tuning.retune import carried_log, why_untested
 
 _MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
 
-_FEWEST = 20  # queries below which no drift is certain
+_FEWEST_FOR_DRIFT = 20  # queries below which no drift is certain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +105,13 @@ class ModelChange:
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
         worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
-        yield KINDS["calibration error"].judged(
+        yield KINDS["calibration error"].check(
             name,
             self.calibration_error,
             f"the calibration error of {name} is {off}: {means}",
             p_value=self.calibration_p if worse else 1.0,
         )
-        yield KINDS["confidences"].judged(
+        yield KINDS["confidences"].check(
             name,
             self.distance,
             f"the raw confidences of {name} have moved by {self.distance:.3f} (their median is {self.median:.2g}, "
@@ -177,7 +177,7 @@ class PolicyCheck:
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
     checks: tuple[CheckResult, ...]
-    """Checks, the two primary ones first; p-values are adjusted, and a "bad" figure has changed."""
+    """Checks, the two primary ones first; `bad` means a significant change after adjustment."""
     decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
@@ -199,7 +199,7 @@ class PolicyCheck:
     def verdict(self) -> CheckVerdict:
         """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
         have by chance."""
-        return worst(self.checks[:2]) if not self.decision.alarm else "bad"
+        return worst_verdict(self.checks[:2]) if not self.decision.alarm else "bad"
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without `followed` where it is None; None for NaN."""
@@ -258,13 +258,13 @@ def check_policy(
     every_model, log = log, _with_todays_answers(policy, log)
     new = log.select(policy.models)
     weeks = Weeks.of(new)
-    evidence = _gather_evidence(policy, old, new, log)
+    figures = _gather_figures(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    looked = _look_at_windows(evidence, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    looked = _look_at_windows(figures, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window = new.take(weeks.in_window)
     fine = np.isin(weeks.ago, looked.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
-    secondary = adjusted((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
+    secondary = adjust_p_values((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)
     replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else retuning or None
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
@@ -331,7 +331,7 @@ def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Evidence:
+class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
     wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, those of the stream
@@ -350,7 +350,7 @@ class _Evidence:
         return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
 
 
-def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Evidence:
+def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
     Args:
@@ -358,7 +358,7 @@ def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Eviden
         old, new: the carried queries and the fresh log, with the models of the policy.
         log: the fresh log with all models, for a comparison with today's.
     """
-    before, now = walk_log(policy, old), walk_log(policy, new)
+    before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     by_model = recorded_tuning(policy).spec.search != "selected"
     bill = _costs(now, by_model)
@@ -367,14 +367,14 @@ def _gather_evidence(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _Eviden
     if (today := matched_today(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=name_today(today))
-        now = now._replace(wrong=ErrorsAndCosts.of(policy, shared).wrong - ErrorsAndCosts.of(today, shared).wrong)
+        now = now._replace(wrong=QueryLosses.of(policy, shared).wrong - QueryLosses.of(today, shared).wrong)
     if policy.budget is None or not policy.follows:
-        return _Evidence(now.wrong, bill, bill, error, promised, promised)
+        return _QueryFigures(now.wrong, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.of(policy.budget))
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-    return _Evidence(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+    return _QueryFigures(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
 
 
 class _LastLook(NamedTuple):
@@ -404,13 +404,13 @@ class _LastLook(NamedTuple):
         return CheckWindow(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
 
 
-def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
+def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
     """Look at every window from the first week on, and return the findings of the last look.
 
     Weeks without an alarm join the baseline of later looks.
 
     Args:
-        evidence: errors and money of the queries, with the baselines.
+        figures: errors and money of the queries, with the baselines.
         weeks: weeks of the queries.
         separate: number of separate looks in a year.
         counted: kind of error that is counted.
@@ -420,26 +420,26 @@ def _look_at_windows(evidence: _Evidence, weeks: Weeks, separate: float, counted
         if rows.sum() < 2 and ago:
             continue
         fine = earlier & ~np.isin(weeks.ago, [*spoilt])
-        error = evidence.error.beside(evidence.wrong[rows], evidence.wrong[fine])
-        cost = evidence.cost.beside(evidence.money[rows], evidence.money[fine])
-        primary = adjusted([error.error_check(counted), cost.money_check()], separate)
-        if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST:
+        error = figures.error.beside(figures.wrong[rows], figures.wrong[fine])
+        cost = figures.cost.beside(figures.money[rows], figures.money[fine])
+        primary = adjust_p_values([error.error_check(counted), cost.money_check()], separate)
+        if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST_FOR_DRIFT:
             spoilt |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
         last = rows, fine, error, cost, primary
     assert last is not None  # the look at the last week
     rows, fine, error, cost, primary = last
-    if error.n < _FEWEST:
+    if error.n < _FEWEST_FOR_DRIFT:
         primary = [
             dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
         ]
     since, bad = None, [check.verdict == "bad" for check in primary]
     if weeks.end is not None and any(bad):
-        figure, values = (error, evidence.wrong) if bad[0] else (cost, evidence.money)
+        figure, values = (error, figures.wrong) if bad[0] else (cost, figures.money)
         since = weeks.since(values, figure.expected)
-    bill = evidence.promised.beside(evidence.bill[rows], evidence.bill[fine])
+    bill = figures.promised.beside(figures.bill[rows], figures.bill[fine])
     joined = np.unique(weeks.ago[fine])
-    return _LastLook(error, cost, bill, primary, joined, alarms, since, evidence.followed(rows))
+    return _LastLook(error, cost, bill, primary, joined, alarms, since, figures.followed(rows))
 
 
 def _model_changes(
@@ -507,9 +507,9 @@ def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
 def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
-    The kinds are bills, and costs at the models' mean costs (`by_model`). A value of the second kind is the influence
-    of a query on the mean, through the calls and through the mean costs: so the sample variance gives the right
-    standard error.
+    The kinds are bills, and costs at the models' mean costs (`by_model`). The values of the second kind are the
+    influence function of the cost at mean prices: own calls, plus the effect on the means. So their sample variance
+    gives the right standard error.
     """
     if not by_model:
         return walked.spent

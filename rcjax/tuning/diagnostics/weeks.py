@@ -25,7 +25,7 @@ from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
 from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjusted, relative
+from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
 from rcjax.tuning.retune import carried_log
 
 #: Weeks in the window of a check.
@@ -138,7 +138,7 @@ def in_order(log: Log) -> Log:
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
 _OTHERS = ("prompt_digest", "step")
 
-_FEWEST = 20  # queries or calls on each side, below which there is no check
+_FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
 _MOST = 20_000  # confidences of a model on each side: the changes that more would show do not matter
 
@@ -198,14 +198,16 @@ def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> T
     calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
-    fresh = before["query"].n_unique() >= _FEWEST
+    fresh = before["query"].n_unique() >= _FEWEST_ON_A_SIDE
     checks = [*_of_confidences(policy, now, before if fresh else None)]
     if fresh:
         checks += _of_calls(policy, now, before)
         checks += [] if policy.follows else _of_bills(now, before)  # following a bill changes it on purpose
     looks = looks or WEEKLY
     earlier = before["query"].n_unique() if fresh else 0
-    return TrafficCheck(now["query"].n_unique(), earlier, looks, tuple(adjusted(checks, looks)), _dear(policy, now))
+    return TrafficCheck(
+        now["query"].n_unique(), earlier, looks, tuple(adjust_p_values(checks, looks)), _dear(policy, now)
+    )
 
 
 def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
@@ -255,7 +257,7 @@ def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame |
             then = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
         else:
             continue
-        if min(len(here), len(then)) < _FEWEST:
+        if min(len(here), len(then)) < _FEWEST_ON_A_SIDE:
             continue
         change = distribution_change(then, here)
         medians = f"their median is {np.exp(np.median(here)):.2g}, {np.exp(np.median(then)):.2g} before"
@@ -263,7 +265,7 @@ def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame |
             f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
             "or the kind of question changed?"
         )
-        yield KINDS["confidences"].judged(name, change.figure, advice, p_value=change.p_value)
+        yield KINDS["confidences"].check(name, change.figure, advice, p_value=change.p_value)
 
 
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
@@ -277,21 +279,21 @@ def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Ite
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
-        if min(side.height for side in sides) < _FEWEST:
+        if min(side.height for side in sides) < _FEWEST_ON_A_SIDE:
             continue
         failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
         finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
         advice = f"{finding}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
-        yield KINDS["failed calls"].judged(name, gap, advice, p_value=mean_rise(*failed)[1])
+        yield KINDS["failed calls"].check(name, gap, advice, p_value=mean_rise(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
-        if min(map(len, tokens)) >= _FEWEST:
+        if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
             then, here = (Mean.of(part) for part in tokens)
             finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
             advice = f"{finding}: are prompts or answers longer?"
             rise = relative(here.mean, then.mean)
-            yield KINDS["tokens"].judged(name, rise, advice, p_value=mean_rise(then, here)[1])
-        if policy.follows or min(queries) < _FEWEST:
+            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(then, here)[1])
+        if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
             Mean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
@@ -299,7 +301,7 @@ def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Ite
         ]
         p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
         advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
-        yield KINDS["asked"].judged(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
+        yield KINDS["asked"].check(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
 
 
 def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
@@ -307,13 +309,13 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     bills = [_bills(side) for side in (before, now)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
         then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
-        if min(len(then), len(here)) < _FEWEST:
+        if min(len(then), len(here)) < _FEWEST_ON_A_SIDE:
             continue
         means = (Mean.of(then), Mean.of(here))
         unit = choose_unit([float(here.mean())])
         money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
-        yield KINDS["bill"].judged(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
+        yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:

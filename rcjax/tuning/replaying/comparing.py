@@ -27,7 +27,8 @@ from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import position_weights
-from rcjax.tuning.replaying.replay import walk_log, walk_rungs
+from rcjax.tuning.replaying.replay import replay_queries, replay_rungs
+from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
 
@@ -35,7 +36,7 @@ Today = str | AnyPolicy
 """The model, by name, or the policy that is in use today."""
 
 
-class ErrorsAndCosts(NamedTuple):
+class QueryLosses(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
     wrong: np.ndarray
@@ -44,7 +45,7 @@ class ErrorsAndCosts(NamedTuple):
     """(n,) dollars."""
 
     @classmethod
-    def of(cls, subject: Today, log: Log) -> ErrorsAndCosts:
+    def of(cls, subject: Today, log: Log) -> QueryLosses:
         """Replay a model or a policy on a log with corrected labels and complete queries.
 
         A ladder that follows its bill stands at the position whose bill on these queries is the budget.
@@ -54,10 +55,10 @@ class ErrorsAndCosts(NamedTuple):
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
         price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
-            rungs = walk_rungs(subject, log)
+            rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), subject.budget)
             return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
-        walked = walk_log(subject, log)
+        walked = replay_queries(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
 
 
@@ -135,8 +136,7 @@ def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
         known = ", ".join(log.models)
         raise LogError(f"{log.source}: no answers of {', '.join(sorted(absent))}; its models are {known}")
     log = log.select([name for name in log.models if name in named])
-    if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to compare on")
+    require_complete(log, "compare on")
     return log
 
 
@@ -196,11 +196,11 @@ def compare_policy(
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    replies = ErrorsAndCosts.of(policy, shared)
+    replies = QueryLosses.of(policy, shared)
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = ErrorsAndCosts.of(subject, shared)
+        theirs = QueryLosses.of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
         err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
         if tuned and isinstance(subject, str):
@@ -221,7 +221,7 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
-    return float(ErrorsAndCosts.of(policy, comparable_log(log, [policy])).spent.mean())
+    return float(QueryLosses.of(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:
@@ -244,7 +244,7 @@ def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(subject, str):
         place = log.models.index(subject)
         return np.full(n, place), money[:, place]
-    walked = walk_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
+    walked = replay_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
     rung = np.array([subject.rung_of(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])

@@ -287,7 +287,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, log)
     policy = policy_or_frontier
-    rungs, counts = _walk_rungs(policy, log, policy.policies)
+    rungs, counts = _replay_cascades(policy, log, policy.policies)
     figures = _compiled_figures(rungs.mean(policy.weights), counts)
     seconds = None
     if rungs.waits is not None:
@@ -325,18 +325,18 @@ class QueryReplay(NamedTuple, Generic[Column]):
         return QueryReplay(*map(cut, self))
 
 
-def walk_log(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
     """
-    rungs, counts = _walk_rungs(policy, log, policy.policies)
+    rungs, counts = _replay_cascades(policy, log, policy.policies)
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def walk_rungs(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_rungs(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
-    rungs, counts = _walk_rungs(policy, log, policy.rungs)
+    rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.first(counts.sum())
 
 
@@ -349,12 +349,14 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     points = len(policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
-    figures = _replay_all(phi, policies.take(filled), columns, batch=batch)
+    figures = _replay_points(phi, policies.take(filled), columns, batch=batch)
     *figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], figures))
     return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
-def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
+def _replay_cascades(
+    policy: AnyPolicy, log: Log, rungs: Sequence[Policy]
+) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
@@ -364,7 +366,7 @@ def _walk_rungs(policy: AnyPolicy, log: Log, rungs: Sequence[Policy]) -> tuple[Q
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
     filled = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # so few shapes are compiled
-    paths = _walk_all(phi, policies.take(filled), places[filled], columns)
+    paths = _replay_paths(phi, policies.take(filled), places[filled], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
         chosen[:, : columns.counts.sum()] = _number_cascades(
@@ -434,7 +436,7 @@ _seconds_of = compiled(seconds_of)
 
 
 @compiled
-def _walk_all(
+def _replay_paths(
     phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
 ) -> QueryReplay[jax.Array]:
     def one(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
@@ -445,7 +447,7 @@ def _walk_all(
 
 
 @partial(compiled, static_argnames="batch")
-def _replay_all(phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int) -> tuple[Any, ...]:
+def _replay_points(phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int) -> tuple[Any, ...]:
     def one(policy: Policies) -> tuple[Any, ...]:
         paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
@@ -482,7 +484,7 @@ class LadderReplay(NamedTuple):
     def of(cls, policy: AnyPolicy, log: Log) -> LadderReplay:
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
-        walked = walk_rungs(policy, log if log.complete.all() else log.take(log.complete))
+        walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.rung_costs, walked.wrong, walked.refused, walked.spent)
 
     def stream(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:

@@ -256,6 +256,12 @@ class Columns(NamedTuple, Generic[Column]):
         return Columns._make((*columns, self.counts))
 
 
+def require_complete(log: Log, purpose: str) -> None:
+    """Raise LogError if no query has the answers of all models of a log; `purpose` is a verb for the message."""
+    if not log.complete.any():
+        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to {purpose}")
+
+
 def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns[np.ndarray]:
     """Take the columns that policies need, for the queries that all models asked have answered.
 
@@ -272,8 +278,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = corrected_log(log.select(names))
     rows = part.complete
-    if not rows.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(names)}: nothing to replay")
+    require_complete(part, "replay")
 
     def column(values: Any, otherwise: float = 0) -> np.ndarray:
         filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)

@@ -250,7 +250,7 @@ NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
 #: Problems per batch, on a CPU and on an accelerator. On a CPU a batch is some seconds of work, so that a killed sweep
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
-_FEWEST = 64  # smallest padded number of queries
+_LEAST_PADDED = 64  # smallest padded number of queries
 _DATA = 2**28  # most bytes of the logs and draws of a batch
 _BYTES = 24  # bytes of one answer in a log
 _MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
@@ -387,7 +387,7 @@ def size_of_training(n: int, train: float | int | None, source: str) -> int:
     return size
 
 
-def filled_up(n: int, fewest: int = _FEWEST) -> int:
+def filled_up(n: int, fewest: int = _LEAST_PADDED) -> int:
     """Round a number of rows up to one of few sizes: powers of two, and halfway between them.
 
     >>> [filled_up(n) for n in (3, 65, 97, 300)]

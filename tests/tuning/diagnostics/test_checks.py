@@ -9,7 +9,7 @@ import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjusted, judge
+from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjust_p_values, verdict_of
 from rcjax.tuning.diagnostics.decision import Replacement, decide
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
@@ -29,8 +29,8 @@ def test_a_figure_is_judged_by_its_limits(name):
         (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
     ):
         figures = beyond, limits.bad, between, limits.doubtful, before
-        assert tuple(judge(name, figure, p_value) for figure in figures) == expected
-        assert judge(name, np.nan, p_value) == "doubtful"
+        assert tuple(verdict_of(name, figure, p_value) for figure in figures) == expected
+        assert verdict_of(name, np.nan, p_value) == "doubtful"
 
 
 @pytest.mark.parametrize(("band", "verdict"), [(1.0, "doubtful"), (0.001, "bad")])
@@ -46,7 +46,7 @@ def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
 
 
 def check_of(figure, p_value):
-    return KINDS["error"].judged("", figure, "it errs", p_value=p_value)
+    return KINDS["error"].check("", figure, "it errs", p_value=p_value)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def check_of(figure, p_value):
     [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
 )
 def test_size_and_chance_count_together(figure, p_value, verdict):
-    (check,) = adjusted([check_of(figure, p_value)])
+    (check,) = adjust_p_values([check_of(figure, p_value)])
     assert (check.verdict, bool(check.advice)) == (verdict, verdict != "fine")
 
 
 def test_p_values_count_for_all_checks_and_looks_together():
-    first, *_ = adjusted([check_of(0.1, 0.02), check_of(0.0, 0.9)])
+    first, *_ = adjust_p_values([check_of(0.1, 0.02), check_of(0.0, 0.9)])
     assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
-    first, *_ = adjusted([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
+    first, *_ = adjust_p_values([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
     assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
 
 
@@ -72,14 +72,14 @@ def model_change(**others):
 
 
 def test_every_change_names_the_model():
-    checks = adjusted(model_change().checks(ERRORS))
+    checks = adjust_p_values(model_change().checks(ERRORS))
     assert {(check.verdict, check.subject) for check in checks} == {("bad", "small")}
     assert all("small" in check.advice for check in checks)
 
 
 @pytest.mark.parametrize("error", [0.06, 0.105])
 def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
-    checks = adjusted(model_change(calibration_error=error, calibration_error_tuned=0.11).checks(ERRORS))
+    checks = adjust_p_values(model_change(calibration_error=error, calibration_error_tuned=0.11).checks(ERRORS))
     assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
 
 
@@ -104,7 +104,7 @@ TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Rep
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
-    primary = adjusted([error.error_check(), cost.money_check()])
+    primary = adjust_p_values([error.error_check(), cost.money_check()])
     return decide(primary, [], error, cost, replacement, MONEY, **{"unlabelled": 0, "tuned_on": 285} | others)
 
 

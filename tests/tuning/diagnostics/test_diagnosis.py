@@ -6,6 +6,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rcjax.model.calibrated_models import calibrated
 
 import rcjax
 from rcjax.logs import LogError
@@ -202,6 +203,17 @@ def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model,
         np.testing.assert_allclose(seen.cost, getattr(replayed, name))
         wider = compare_frontier([(frontier, logs[1])], logs[1].n_queries).error_band  # as many were learnt from
         np.testing.assert_allclose([seen.error_band, wider], 1.645 * np.outer([1, np.sqrt(2)], replayed.error_se))
+
+
+def test_a_model_of_the_default_search_is_judged_by_its_training_log(logs):
+    model = calibrated(logs[0])
+    here = rcjax.diagnose(model, logs[0], replicates=20)
+    assert not here.held_out
+    for found in here.calibration:
+        assert found.accuracy == pytest.approx(found.expected_accuracy)
+    assert rcjax.diagnose(model, logs[1], training=logs[0], replicates=20).held_out
+    with pytest.raises(ValueError, match="give its training log"):
+        rcjax.diagnose(model, logs[1], replicates=20)
 
 
 @pytest.mark.thorough

@@ -220,7 +220,7 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
     for margin in (0.01, 0.5):
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-        limits[margin] = decision._exceeded(broke, tuned.policy, tuned.log)
+        limits[margin] = decision._exceeded_limit(broke, tuned.policy, tuned.log)
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 

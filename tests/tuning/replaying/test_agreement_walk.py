@@ -14,7 +14,7 @@ import rcjax
 from rcjax.logs import Log, LogError
 from rcjax.policy import Abstain, Agreement, Answer, Calibration, Policy, Rule
 from rcjax.solving.frontier.points import Agreements
-from rcjax.tuning.replaying.replay import walk_log
+from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.replaying.walk import policy_arrays, walk
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -106,7 +106,7 @@ def test_a_replay_without_answers_is_refused():
     assert policy.agreements
     mute = dataclasses.replace(log, answer=None)
     for subject in (policy, make_ladder((policy,), 0.0)):
-        for function in (rcjax.replay, walk_log):
+        for function in (rcjax.replay, replay_queries):
             with pytest.raises(LogError, match="the policy compares models' answers, and the log has none: add a"):
                 function(subject, mute)
 

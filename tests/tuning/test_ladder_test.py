@@ -1,4 +1,4 @@
-"""What is held out for the test of a guarantee, and what it lost where judges count beside labels by hand."""
+"""The test of a ladder: the queries held out for it, and their losses where judges count beside labels by hand."""
 
 import dataclasses
 

@@ -13,7 +13,7 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import Blending, CandidateRows, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
-from rcjax.tuning.scoring import charges, score_all
+from rcjax.tuning.scoring import charges, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -126,7 +126,7 @@ def test_one_model_is_calibrated_by_another_as_by_statsmodels():
 
 def tune_by_labels(calibrators, rows, charge, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_all(calibrators, rows, charge, Blending())[0].best(lam).policies()
+    return score_candidates(calibrators, rows, charge, Blending())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
