@@ -52,7 +52,7 @@ from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
+from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
@@ -387,8 +387,18 @@ class Certificate:
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.more is not None:
             figures += f", {abs(100 * self.more):.1f} points {'more' if self.more > 0 else 'less'} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}"
-        return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}{refused}"
+        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._beside_expected()}"
+        return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
+
+    def _beside_expected(self) -> str:
+        """Say whether chance explains the difference of a point or more from the error that the tuning expects."""
+        seen, expected = self.errors / self.n, self.policy.expected.get("error")
+        if expected is None or self.refusals or abs(seen - expected) < 0.01:
+            return ""
+        tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
+        se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
+        explained = "which chance explains" if abs(seen - expected) <= 1.96 * se else "which chance does not explain"
+        return f", {explained} beside the {percent(expected)} expected"
 
 
 @takes(frontier=Frontier, log=Log, tuned_on=(Log, None))

@@ -6,10 +6,10 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rcjax.model.calibrated_models import calibrated
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.model.calibrated_models import calibrated
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import FOLDS
 from rcjax.tuning.cross_validation import held_out_confidence
