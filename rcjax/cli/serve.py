@@ -155,7 +155,7 @@ class AccessOptions:
         open_models: Let clients of `--key-env`, or without a key, call models by name; no policy's budget counts it.
             Always on without a key on a local address, unless `--open` is given.
         open_: Let other machines call without a key.
-        allow_host: Another host name of the service; may be repeated.
+        allow_host: Another host name of the service; may be repeated. Requests to other names are then refused.
     """
 
     key_env: Name = None
@@ -188,7 +188,7 @@ class AccessOptions:
             raise typer.BadParameter(f"others can reach {host}: {advice}", param_hint="--host")
 
     def hosts(self, is_private: bool) -> tuple[str, ...] | None:
-        """Return the further host names that requests may use; None (any) if others can call, or a key is set."""
+        """Return the host names that requests may use; None for any, unless names are given, if others can call."""
         names = tuple(self.allow_host or ())
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9.:_-]+", name) or re.fullmatch(r"[^:]*:\d+", name):
@@ -303,8 +303,8 @@ def serve(
 ) -> None:
     """Serve policies behind OpenAI's API.
 
-    Applications change their base URL and call a policy as a model. Keys of endpoints and of clients come from the
-    environment. The service reloads changed policy files while it runs.
+    Applications change their base URL and call a policy as a model. Keys of endpoints come from the environment, those
+    of clients too, or their hashes from `--keys`. The service reloads changed policy files while it runs.
 
     Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`
 

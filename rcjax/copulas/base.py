@@ -444,7 +444,7 @@ class ClosedForm(Copula):
 
 
 class RadialForm(ClosedForm):
-    """Base class of families that are their own survival copulas; a subclass defines `lower_cdf` alone."""
+    """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """C(u, v) alone."""

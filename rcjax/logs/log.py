@@ -299,7 +299,7 @@ class Log(Cells):
         )
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:
-        if axis == "model":  # by name: the models of `errors` may be in another order
+        if axis == "model":  # by name: the models of `labelled_log` may be in another order
             index = np.array([self.models.index(name) for name in names])
         part = super()._along(axis, index, names)
         # Average the costs as held, perhaps rounded to float32: taking every query then keeps the average.

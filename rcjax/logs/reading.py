@@ -107,8 +107,8 @@ def read_log(
     all models (`shadow`), and calls with other settings than most of their model's are left out. Deferred queries are
     hard ones, not a sample of all. A frame without the columns `call_log` and `shadow` is not filtered.
 
-    A cost of 0 is lost if other rows of the model cost money, as for streamed calls without usage: it is left out of
-    the mean, and a `LeftOutWarning` counts such rows. A model whose rows all cost 0 is free.
+    A cost of 0 counts as missing if other rows of the model cost money, as for streamed calls without usage: it is left
+    out of the mean, and a `LeftOutWarning` counts such rows. A model whose rows all cost 0 is free.
 
     A model may be always or never right: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c right
     answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; a `LeftOutWarning` counts the

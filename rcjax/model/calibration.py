@@ -114,9 +114,9 @@ class Calibrator:
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
-        """Effective feature: ξ, moved where stated values override the curve. Requires `unit` ≠ 0.
+        """Return the feature at which the regression alone gives the calibrated confidence, elementwise.
 
-        The regression gives the calibrated confidence of the raw log-probability there, elementwise.
+        It is ξ except at and near stated values. Requires `unit` ≠ 0.
         """
         features = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
@@ -132,8 +132,7 @@ class Calibrator:
     def unit(self) -> jax.Array:
         """The slope of the calibrated log-odds in `features`: (…).
 
-        It is the regression's slope, or 1 if ξ does not vary and stated values alone discriminate, as those of a model
-        that answers certain or impossible.
+        It is the regression's slope, or 1 if ξ is constant, for example if every confidence is 0 or 1.
         """
         slope = self.coefficients[..., 1]
         if self.stated is None:

@@ -45,7 +45,7 @@ class Atoms:
 
 
 def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
-    """Whether a confidence is each of the values (A,), at most one of them: (…, A) bool; infinite values are padding.
+    """Mark the value (A,) that a confidence equals, if any: (…, A) bool. Infinite values are padding.
 
     >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
@@ -203,7 +203,7 @@ class Marginal:
         return end - atoms.mass, end
 
     def at_atom(self, confidence: jax.Array) -> jax.Array:
-        """Whether a confidence is each of the atoms, at most one of them: (…, A) bool."""
+        """Mark the atom that a confidence equals, if any: (…, A) bool."""
         assert self.atoms is not None, "this marginal has no atoms"
         return at_value(confidence, self.atoms.stated)
 

@@ -134,7 +134,9 @@ class Bill(AnyBill):
 
 
 def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
-    """Return the bill of one client among several; the aim of the shared bill is its budget per query.
+    """Return the bill of one client among several.
+
+    Its budget per query is the shared budget or, for a period, the shared bill's current aim.
 
     The costs of a client thus move the client's position. They leave the position of other clients alone if the budget
     is per query, and move it by the money that is left if the budget is for a period.

@@ -223,8 +223,9 @@ class Ladder(AnyPolicy):
     def expected(self) -> Mapping[str, float | None]:
         """Figures that the tuning promised: the means over the rungs on either side, weighted by the position.
 
-        A ladder that follows its bill has no interval of the cost. `"lam"` is the number of errors saved per dollar
-        between the two rungs, refusals at their price, and `"error_cost"` is 1/lam. None: a rung lacks the figure.
+        A ladder that follows its bill has no interval of the cost. `"lam"` is the number of errors, and refusals times
+        their price, saved per dollar from the lower to the upper rung; `"error_cost"` is 1/lam. A figure is None if a
+        rung lacks it.
         """
         excluded = _BILL_INTERVAL if self.follows else ()
         low, *higher = (
@@ -263,7 +264,7 @@ class Ladder(AnyPolicy):
 
 
 def with_following(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
-    """Return the policy with another setting of whether and how a service follows its budget.
+    """Return the policy with `follows` and `period` replaced.
 
     Args:
         policy: the policy; one without a budget is returned as it is.

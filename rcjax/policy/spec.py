@@ -259,7 +259,10 @@ def read_today(value: Any, where: str) -> str | AnyPolicy:
 
 
 def _without_memory(policy: AnyPolicy) -> AnyPolicy:
-    """Return the policy without its carried queries, its comparison and its own today, to keep files small."""
+    """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
+
+    Files that hold the policy stay small.
+    """
 
     def kept(rung: Policy) -> Policy:
         tuning = {name: value for name, value in rung.tuning.items() if name != "today"}

@@ -66,7 +66,8 @@ class Billing:
     Args:
         policy: the policy; a ladder follows a bill, unless it keeps its position.
         name: the policy's name in the log and the ledger.
-        log: the call log, beside which a file has the spending of a period: before the start, and by other processes.
+        log: the call log. `LOG.totals` beside it records the spending of a period, also of earlier runs and other
+            processes.
         ledger: the ledger, in place of the file, and also for the balance of budgets per query.
     """
 
@@ -191,7 +192,7 @@ class Billing:
                 self._warn_expensive(cost, rung)
 
     def _forward_cost(self, cost: float) -> None:
-        """Forward a late cost to the bill that replaced this one. Shared totals need no forwarding."""
+        """Forward a late cost between two bills of budgets per query. Shared totals need no forwarding."""
         after = self._successor
         if after is None or self._totals is not None:
             return
@@ -301,9 +302,9 @@ class Billing:
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        The spending of a period is in the totals already, if it is shared; those of a file are taken over, with the
-        payments that are not written yet. Requests in progress keep the old bill: both bills share one dict of
-        reservations, and late costs are forwarded.
+        The spending of a period is in the totals already, if it is shared. With a `FileTotals`, this bill takes over
+        the old object, including its unwritten payments. Requests in progress keep the old bill: both bills share one
+        dict of reservations, and late costs are forwarded.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self

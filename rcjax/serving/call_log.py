@@ -44,8 +44,8 @@ VERSION = 1  # version of the lines of a call log
 #: Outcomes of logging a call.
 LOGGED = ("written", "lost")
 
-#: Hexadecimal digits of a prompt's hash: equal prompts have equal hashes, and count once. There is no salt, as all
-#: workers, restarts and parts of a log must agree, and a salt in it would not keep a reader from testing a guess.
+#: Hexadecimal digits of a prompt's hash: equal prompts have equal hashes, and count once. Unsalted: hashes must match
+#: across workers and restarts, and a salt stored in the log would not prevent guessing.
 _DIGITS = 16
 
 

@@ -134,9 +134,9 @@ class Cascade:
         ledger: store of the replicas' spending. Without it, `LOG.totals` beside the log. The caller closes it.
         name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
-            Precedence, highest first: the signal's options, as `models` may set them; the options of `ask`; those of
-            `models`; these; those that the policy records. A second question has the signal's options, and
-            `extra_body`, `extra_headers` and `extra_query` of these.
+            Precedence, highest first: (1) the signal's options, as `models` may set them; (2) `ask(options=)`; (3) the
+            options of `models`; (4) `options`; (5) the policy's record. A second question has the signal's options,
+            and `extra_body`, `extra_headers` and `extra_query` of `options`.
         models: settings of single models: their names at the endpoint, options that override all others, and prices
             per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
             policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,

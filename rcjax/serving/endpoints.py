@@ -46,7 +46,7 @@ class AsInLog:
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
-    None also if the keys of answers voted: only the user's own function makes keys.
+    None also if the votes compared keys of answers, which only the user's own function makes.
 
     Args:
         record: the policy's record of the model's signal and options.
@@ -175,7 +175,7 @@ class Endpoint:
         return int(worked if most is None else min(worked, max(usage.attempts, 1) * most))
 
     def _least_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
-        """Return the least cost of a call: the log's mean, times the share of its n votes that came or broke off."""
+        """Return a lower bound of a call's cost: the log's mean × (replies that arrived or broke off) / votes."""
         unfinished = usage.unfinished if has_pace else 0
         is_counted = usage.replies == usage.counted and not unfinished
         if self.mean_cost is None or (is_counted and self.price is not None):

@@ -121,7 +121,7 @@ class Exchange:
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
-        """Return the completion of the question itself; answers that vote are asked for at once, and joined."""
+        """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
 
         async def vote() -> Mapping[str, Any] | CallError:

@@ -1,9 +1,10 @@
 """Running totals of money and requests that several processes share: in a file, or in a store of several machines.
 
-`FileTotals` keeps the totals in a small file, for the processes of one machine, which writes each payment at once.
-`Ledger` keeps them in a store: a thread sends a process's payments within a twentieth of a second, so that no answer
-waits for the store. Increments are numbered: the store counts a repeated one once. If the store cannot be reached, a
-process goes on with the last totals and its own payments, and sends these later. Standard library only.
+`FileTotals` keeps the totals in a small file, for the processes of one machine, which write each payment at once unless
+another holds the lock. `Ledger` keeps them in a store: a thread sends a process's payments within a twentieth of a
+second, so that no answer waits for the store. Increments are numbered: the store counts a repeated one once. If the
+store cannot be reached, a process goes on with the last totals and its own payments, and sends these later. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -148,9 +149,9 @@ class FileTotals:
     """Totals in a small file, for the processes of one machine.
 
     Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
-    up for a failed one. The file is overwritten in place and padded to whole blocks: a full disk has room for it as
-    long as it does not grow, and nothing is overwritten until it has grown. A file that is lost or unreadable is
-    written anew, with all that its processes have read of it.
+    up for a failed one. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full,
+    the old content stays. A file that is lost or unreadable is written anew, with all that its processes have read of
+    it.
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
@@ -189,7 +190,7 @@ class FileTotals:
             self._try_sync(0.0)
 
     def record(self) -> None:
-        """Exchange totals with the file, so that a kill forgets no payment."""
+        """Exchange totals with the file, so that a kill forgets no payment; a held lock puts it off a second."""
         self._try_sync(0.0)
 
     def settle(self) -> None:
@@ -277,7 +278,7 @@ def _is_kept(every: str, end: float, now: float) -> bool:
 
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
-    """Return all rows; of two of one key, the row that has more, as none ever falls."""
+    """Merge two tables of rows. If both have a key, the larger row counts: spending never decreases."""
     return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
 
 

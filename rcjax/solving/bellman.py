@@ -70,7 +70,7 @@ class CascadePlan:
     last: jax.Array  # (N + 1,) model that answers every query that reaches it
     suffixes: jax.Array  # (N,) number of the suffix that is the entire path
     suffix_first: jax.Array  # (E,) first model of a suffix
-    steps: jax.Array  # (S, 3) (a suffix of at least two models, that to which it defers, the pair), shorter ones first
+    steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
     cuts: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
     pairs: jax.Array  # (P,) number of each pair among all pairs of the k models

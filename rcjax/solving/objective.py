@@ -6,8 +6,8 @@ components of a mixture. Each atom separates two panels. If a margin has atoms, 
 an atom, usually of mass 0.
 
 Partial sums of the Gauss weights divide a panel into cells, one around each node. A function known by its integrals
-over the cells, such as a conditional cdf, then becomes a polynomial with these integrals. A threshold inside a panel
-weights the nodes by the integrals of their polynomials.
+over the cells, such as a conditional density, then becomes a polynomial with these integrals. A threshold inside a
+panel weights the nodes by the integrals of their polynomials.
 
 Let u_j = F_j(φ_j). The queries that reach model j have a density a_j over u; the first model's is 1. Model i answers if
 u > u_i, and defers the rest to j:
@@ -426,7 +426,7 @@ def outcome_of_cuts(
 
     Args:
         tables: quadrature of the model.
-        u: (k,) cuts, on the scale of ranks; 0 for the last model of the cascade.
+        u: (k,) cuts, on the scale of ranks; of the last model of the cascade 0, or the rank up to which it refuses.
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () model asked first.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.

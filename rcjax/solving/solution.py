@@ -59,9 +59,9 @@ def settle_threshold(
     """Find the best threshold φ near a cut; (φ, F(φ), E[Φ; Φ > φ]), each scalar.
 
     The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where it
-    equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts a point mass, since a
-    threshold passes all of a mass or none. A threshold beside a mass keeps a few rounding errors away from it. A
-    rounded confidence, here or in a service, then moves no mass across.
+    equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts the mass at an end, since a
+    threshold passes all of a mass or none; between two atoms it is beside one. A threshold beside a mass keeps a few
+    rounding errors away from it. A rounded confidence, here or in a service, then moves no mass across.
 
     Args:
         marginal: marginal of the model.

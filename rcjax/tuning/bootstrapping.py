@@ -226,9 +226,9 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
-    stay as they are. If the chosen policies look better by a on the log, they are worse by a in service. Policies
-    chosen on a draw show 2a: the difference is halved (Efron & Gong 1983, "A leisurely look at the bootstrap, the
-    jackknife, and cross-validation", The American Statistician 37).
+    stay as they are. Let a be the optimism on the log. A policy tuned on a draw is optimistic by a twice: relative to
+    the log, and because the log is a sample. The difference is halved (Efron & Gong 1983, "A leisurely look at the
+    bootstrap, the jackknife, and cross-validation", The American Statistician 37).
 
     `fixed` and `tuned` are (S, G, 3): on the log, in the bag and out of the bag.
     """

@@ -8,7 +8,7 @@ A pair asks model i and, where Φ_i ≤ φ, then model j. Its error probability 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
 A mean over n labels is noisy, and the best of many noisy means is optimistic. So each label of a pair is averaged with
-two probabilities of it: by the model's own confidence, and by the confidence of the model asked before:
+two estimates of its probability: one given the model's own confidence, one given the earlier model's:
 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
@@ -91,7 +91,7 @@ class Candidates:
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
     label_error: Array
-    """(C,) error by the labels alone; for policies that compare answers, the same as `error`."""
+    """(C,) error by the labels alone, refusals at their price; `error` for policies that compare answers."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal: Array | None = None
@@ -238,12 +238,12 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    middle = _interpolate(ordered[last], ordered[following])
+    middle = _midpoint(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
     return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
-def _interpolate(low: Array, high: Array) -> Array:
+def _midpoint(low: Array, high: Array) -> Array:
     """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
     middle = low + (high - low) / 2
     return jnp.where(middle < high, middle, low)
@@ -393,7 +393,7 @@ class CandidateRows:
 
 
 def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score every single model, and every pair at each of its thresholds, on n queries.
+    """Score every single model, and every pair at up to `MOST_THRESHOLDS` thresholds, on n queries.
 
     The function can be mapped (`vmap`) over resampled or masked logs.
 

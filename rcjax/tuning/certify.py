@@ -3,11 +3,12 @@
 A model's predictions may be wrong, and the least of many errors counted on one log is optimistic. Learn then Test needs
 neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
 predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
-that its true error is above the limit. Positions are tested from the dearest to the cheapest. Beside today's policy
-the sequence begins below today's bill on the queries tuned on. So the order is fixed before the held-out queries are
-seen. The first null that is not rejected ends the sequence. Every null is tested at the
-full level, and no test follows a true null that is kept. So the probability that any true null is rejected is at most
-1 − confidence, however the positions depend on each other.
+that its true error is above the limit. Positions are tested from the dearest to the cheapest; for a margin (`match`),
+only positions cheaper than today's policy, by its bill on the queries tuned on. So the order is fixed before the
+held-out queries are seen. (If neither `tuned_on` nor the model has queries with today's answers, the held-out log gives
+that bill.) The first null that is not rejected ends the sequence. Every null is tested at the full level, and no test
+follows a true null that is kept. So the probability that any true null is rejected is at most 1 − confidence, however
+the positions depend on each other.
 
 Each test is a bet on the losses of the queries, as described below. The loss of a query at a position is interpolated
 between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
@@ -297,7 +298,8 @@ class LadderTest:
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
 
-        Beside a rival, 1 is added to each loss; for outcomes of 0 or 1 it then lies in [0, 2].
+        Beside a rival, the difference of losses is shifted by 1, from [−1, 1] to [0, 2]: `refuted` takes positive
+        limits.
         """
         penalty = self.at(positions).penalty(self.price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
@@ -397,8 +399,10 @@ class Certificate:
             return ""
         tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
         se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
-        explained = "which chance explains" if abs(seen - expected) <= 1.96 * se else "which chance does not explain"
-        return f", {explained} beside the {percent(expected)} expected"
+        explains = (
+            "chance explains the difference" if abs(seen - expected) <= 1.96 * se else "more than chance explains"
+        )
+        return f", where {percent(expected)} was expected: {explains}"
 
 
 @takes(frontier=Frontier, log=Log, tuned_on=(Log, None))

@@ -1,6 +1,7 @@
 """Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
 
-The calibration and the choice, for every price and budget, use the other folds. Three nested candidate sets are
+The calibration and the choice, for every price and budget, use the other folds; the two blending weights and the list
+of stated values are those of the whole log. Three nested candidate sets are
 compared: single models; with pairs; with policies that compare answers. The losses of each set on each query give the
 gains of one set over another, with their standard errors, and the optimism of each set: held-out error minus in-sample
 error. The more policies are searched, the more optimistic the in-sample error of the best is.

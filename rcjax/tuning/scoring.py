@@ -1,9 +1,9 @@
 """Score every candidate policy on a log: the blending weights of labels, agreement policies, chains, the best of all.
 
 The best weights a and b (`candidates`) differ from log to log. They are estimated by cross-fitted least squares: pairs
-are scored on some folds, at all thresholds, and held against the labels of the fold left out. A prior that is worth 300
-labels draws both to three eighths, which does well on most logs. A table of candidates keeps the single models, and the
-corners of the lower hull of the others. Each corner is the best policy at some price of an error.
+are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth
+300 labels draws both to three eighths, which does well on most logs. A table of candidates keeps the single models, and
+the corners of the lower hull of the others. Each corner is the best policy at some price of an error.
 
 A policy that compares answers asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal, the answer
 of j is kept; where they differ, model l is asked. The error probability of the policy is
@@ -19,7 +19,7 @@ answer of j is right with probability
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
 For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
-If an answer is unknown, model j defers below the threshold at which it would defer as often as known answers differ.
+If an answer is unknown, model j defers below a threshold. It is set so that j defers as often as known answers differ.
 
 Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
 threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
@@ -163,7 +163,7 @@ _MOST, _FEWEST_THRESHOLDS = 40_000, 40
 
 
 def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score every triple of models, by rising cost, at every threshold of its first model, on n queries.
+    """Score every triple of models, by rising cost, at 40 to 400 thresholds of its first model, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
@@ -232,7 +232,7 @@ def _triple(
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
-    """Return the confidence up to which as many of the present queries lie as have different answers."""
+    """Return the threshold below which as many present queries lie as have different answers."""
     ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
     many, count = (present & differ).sum(), present.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
@@ -398,7 +398,8 @@ def score_chains(
     5,000 queries at most are used, drawn at random.
 
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
-    most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples.
+    most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples
+    if they are few.
 
     Args:
         confidence: (n, k) calibrated confidence.

@@ -66,9 +66,9 @@ def select_frontier(
 ) -> Selection:
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
-    Single models and pairs, at every threshold, are scored on the log's own queries (`candidates`). Where the log has
-    answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`). The
-    frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
+    Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Where the log
+    has answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
+    The frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
     between two corners.
 
     `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
@@ -318,7 +318,7 @@ class ModelSearch:
         """Solve the frontier of the model, by `solve_frontier`; InfeasibleError if no policy keeps to the limit.
 
         Args:
-            log, model, limit, lam, seed: as in `LabelSearch.find`; `seed` is not used.
+            log, model, limit, lam, seed: as in `LabelSearch.find`; `log` and `seed` are not used.
         """
         from rcjax.solving.tradeoff import solve_frontier
 

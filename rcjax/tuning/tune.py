@@ -164,7 +164,8 @@ class Tuned:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
-            target: a budget, a limit on the error, or a price, where a single model replaces cascades without a gain.
+            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade without a shown
+                gain.
 
         Raises InfeasibleError if no point meets the target.
         """

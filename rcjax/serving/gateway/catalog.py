@@ -380,7 +380,7 @@ class CatalogMaker:
         """Return the further models for shadow queries: those of the settings, and the policy's reference model.
 
         The reference's answers show later whether the policy is still right. Before there is a policy, the models are
-        those of the settings or, if these name none, all.
+        `shadow_models`, or all models if it is empty.
         """
         named = self.settings.shadow_models
         if self.settings.shadow and not policy.calibrations:

@@ -247,7 +247,7 @@ _MAX_CHOICES = 128  # answers, and alternatives of a token, that a request may a
 
 
 def _check_types(data: Mapping[str, Any]) -> None:
-    """Refuse fields of a wrong type, among those that the gateway itself reads."""
+    """Refuse a wrong type in a field that the gateway reads."""
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
             raise invalid_field(name, "must be true or false")

@@ -7,9 +7,11 @@ retuned policy would gain.
 A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there, and lose no more
-than a standard error in cross-validation. Without drift these rules replace .6 policies a year (`benchmarks.year`). The
-sign of the cross-validated gain alone replaced eleven, without a benefit: that gain is of policies tuned on four fifths
-of the queries, at the price λ.
+than a standard error in cross-validation. Where a gain cannot be tested (a limit on seconds, a policy without λ), a new
+policy without faults replaces the old one.
+
+Without drift these rules replace .6 policies a year (`benchmarks.year`). A rule on the sign of the cross-validated gain
+replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the queries.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class PolicyDecision:
     sentence: str
     """The two primary figures, each beside its promise, in words."""
     tune_again: bool
-    """Whether `rcjax retune` would write a new policy; False if that was not tested."""
+    """Whether `rcjax retune` would write a new policy; False if nothing was tuned again."""
     advice: str
     """Advice, in words; screens add the command to tune again."""
     reasons: tuple[str, ...] = ()
@@ -365,7 +367,7 @@ def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> f
 
 
 def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
-    """Return the limit of a policy's target that it exceeds on a log, the other by less, in words; empty if none.
+    """Describe the target's limit if a policy exceeds it on a log and the new policy exceeds it by less; else "".
 
     The limit of a margin is today's error on the same queries plus the margin.
     """

@@ -125,7 +125,7 @@ class CheckWindow:
     """The queries that a check looked at, and its number of looks per year."""
 
     looks: int
-    """Looks per year; all together have a false alarm in 5 % of years."""
+    """Looks per year. Without drift, at most 5 % of years have an alarm."""
     weeks: int
     """Number of weeks checked; 0 for a log without times."""
     begin: str | None
