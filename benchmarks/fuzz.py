@@ -33,9 +33,9 @@ from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
-from rcjax.serving.failures import CallError
+from rcjax.serving.failures import ApiError, CallError
 from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encoded, whole_completion
-from rcjax.serving.gateway.chat_request import ApiError, ChatRequest, chat_request, read_object
+from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
 from rcjax.serving.models_file import recorded_options
 from rcjax.serving.usage import CallUsage, sum_usages, text_bytes
@@ -102,7 +102,7 @@ def _expect(condition: bool) -> None:
 
 def request(body: bytes) -> None:
     """Read a request, and make of it what models are asked, what is logged, and what a client is told."""
-    _ask(body, lambda text: chat_request(read_object(text)))
+    _ask(body, lambda text: parse_chat_request(read_object(text)))
 
 
 def response(body: bytes) -> None:
@@ -132,7 +132,7 @@ def _ask(body: bytes, reader: Callable[[bytes], ChatRequest]) -> None:
 
 _SIGNALS = (Choice(("A", "B")), Stated(), MeanLogprob())
 _ASKED = [
-    chat_request({"model": "m", "messages": [{}], **more}) for more in ({}, {"logprobs": True, "top_logprobs": 2})
+    parse_chat_request({"model": "m", "messages": [{}], **more}) for more in ({}, {"logprobs": True, "top_logprobs": 2})
 ]
 
 

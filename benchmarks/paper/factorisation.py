@@ -132,7 +132,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
 def _optimise(tables: Tables, copulas: Copula, lam: jax.Array, plan: CascadePlan) -> OptimalCuts:
     """The best path for each λ (L,), and its cuts."""
     path, cuts = _best_paths(tables, copulas, lam, plan)
-    low, high = tables.grid.smooth
+    low, high = tables.grid.smooth_range
 
     def improve(
         u: jax.Array, lam: jax.Array, links: jax.Array, first: jax.Array, defers: jax.Array

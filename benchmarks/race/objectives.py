@@ -38,7 +38,7 @@ class Ranks:
         places = np.array([pairs(k).index(pair) for pair in zip(left, right, strict=True)])
         chain = take_entries(model.copulas, places)
         tables = jax.jit(build_tables)(model.marginals, chain, model.cost, left, right)
-        low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth)
+        low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth_range)
         self.low, self.high, self.k = low, high, k
         self.value = lambda u, price: evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)
 

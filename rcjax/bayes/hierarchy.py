@@ -144,7 +144,7 @@ def gather(
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
     # A model that is always right, or never, has a single calibrated confidence.
     both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
-    steepness = jnp.where((calibrators.unit == 0) | ~both, 0.0, divide(1.0, spread))
+    steepness = jnp.where((calibrators.feature_slope == 0) | ~both, 0.0, divide(1.0, spread))
     x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
     left, right = np.triu_indices(len(answered), 1)
     return Observations(
@@ -210,7 +210,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
     """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
-    intercept, slope = calibrators.coefficients[:, 0], calibrators.unit
+    intercept, slope = calibrators.coefficients[:, 0], calibrators.feature_slope
     steep = evidence.steepness > 0
     intercept = jnp.clip(intercept + slope * evidence.center, -5.0, 5.0)
     slope = jnp.clip(jnp.where(steep, divide(slope, evidence.steepness), evidence.priors.slope_center), -1.0, 3.0)

@@ -328,7 +328,7 @@ def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> 
     >>> round(float(accuracy(calibrator, calibrator, 0.7)), 4)
     0.7
     """
-    features = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.unit)
+    features = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.feature_slope)
     return special.expit(draw.coefficients[0] + draw.coefficients[1] * features)
 
 

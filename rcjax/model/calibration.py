@@ -116,12 +116,12 @@ class Calibrator:
     def features(self, logprob: jax.Array) -> jax.Array:
         """Return the feature at which the regression alone gives the calibrated confidence, elementwise.
 
-        It is ξ except at and near stated values. Requires `unit` ≠ 0.
+        It is ξ except at and near stated values. Requires `feature_slope` ≠ 0.
         """
         features = self._bounded(transform_confidence(logprob, self.transform))
         if self.stated is None:
             return features
-        return divide(special.logit(self(logprob)) - self.coefficients[0], self.unit, features)
+        return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
 
     @property
     def values(self) -> jax.Array | None:
@@ -129,7 +129,7 @@ class Calibrator:
         return None if self.stated is None else self.stated.logprob
 
     @property
-    def unit(self) -> jax.Array:
+    def feature_slope(self) -> jax.Array:
         """The slope of the calibrated log-odds in `features`: (…).
 
         It is the regression's slope, or 1 if ξ is constant, for example if every confidence is 0 or 1.

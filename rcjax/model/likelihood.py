@@ -269,7 +269,7 @@ def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     >>> pairs_by_likelihood(uniform).tolist()
     [True]
     """
-    tied = marginals.smooth < _LEAST_SMOOTH
+    tied = marginals.smooth_mass < _LEAST_SMOOTH
     if marginals.atoms is not None:
         tied |= marginals.atoms.mass.sum(-1) > _MOST_AT_ATOMS
     left, right = np.triu_indices(len(tied), 1)
@@ -409,7 +409,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
     placed = ranks(marginal, value)
     start, end = placed.masses
     smooth, mass = placed.mass == SMOOTH, (end - start)[placed.mass]
-    possible = jnp.where(smooth, marginal.smooth, mass) > 0
+    possible = jnp.where(smooth, marginal.smooth_mass, mass) > 0
     inside = possible  # beyond an end, `ranks` has the mass of that end
     if not clip:
         inside &= (value >= marginal.lowest) & (value <= marginal.highest)
@@ -420,6 +420,6 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
     """Log density of the smooth part; some finite number for values not `inside` it."""
-    width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth))
+    width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth_mass))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

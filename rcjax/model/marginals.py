@@ -127,7 +127,7 @@ class Marginal:
     # The whole distribution.
 
     @property
-    def smooth(self) -> jax.Array:
+    def smooth_mass(self) -> jax.Array:
         """1 − Σ w, the probability of the continuous part."""
         rest = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
@@ -143,7 +143,7 @@ class Marginal:
         0.45
         """
         scaled = self._scale(confidence)
-        inner = self.mass_lowest + self.smooth * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
+        inner = self.mass_lowest + self.smooth_mass * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
     def density(self, confidence: jax.Array) -> jax.Array:
@@ -154,7 +154,7 @@ class Marginal:
         """Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
-            z = jnp.clip(divide(u - self.mass_lowest, self.smooth, 0.5), 0.0, 1.0)
+            z = jnp.clip(divide(u - self.mass_lowest, self.smooth_mass, 0.5), 0.0, 1.0)
             inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
         else:
             inner = self._quantile_among_atoms(u, self.atoms)
@@ -173,9 +173,9 @@ class Marginal:
         x, width = self._scale(confidence), self.highest - self.lowest
         z, slope, mean_above = self.smooth_profile(x)
         left, right = confidence < self.lowest, confidence >= self.highest
-        cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth * z))
-        density = divide(self.smooth * slope, width)
-        smooth = self.smooth * (self.lowest * (1 - z) + width * mean_above)
+        cdf = jnp.where(left, 0.0, jnp.where(right, 1.0, self.mass_lowest + self.smooth_mass * z))
+        density = divide(self.smooth_mass * slope, width)
+        smooth = self.smooth_mass * (self.lowest * (1 - z) + width * mean_above)
         if self.atoms is not None:
             above = 1 - self._at_or_above(confidence, self.atoms)
             cdf = jnp.where(left | right, cdf, cdf + self._atoms_up_to(confidence))
@@ -198,7 +198,7 @@ class Marginal:
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
         """(start, end) of the atoms on the scale of ranks u: (A,) each."""
-        below = self.mass_lowest + self.smooth * self.smooth_cdf(self._scale(atoms.value))
+        below = self.mass_lowest + self.smooth_mass * self.smooth_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
@@ -224,12 +224,14 @@ class Marginal:
         """Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
-        z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth, 0.5), 0.0, 1.0)
+        z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth_mass, 0.5), 0.0, 1.0)
         inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
         # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper one.
-        above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth == 0))
+        above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth_mass == 0))
         here = above & first_true(above)
-        return jnp.where(here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth > 0, inner, self.highest))
+        return jnp.where(
+            here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
+        )
 
     def _scale(self, confidence: jax.Array) -> jax.Array:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)

@@ -443,7 +443,7 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     XLA takes longer to compile a cumulative sum than the rest of this module.
     """
     panels = grid.starts.shape[0]
-    last = 1 if len(grid.masses) == 2 else 0  # `last`: values behind all panels
+    last = 1 if len(grid.mass_indices) == 2 else 0  # `last`: values behind all panels
     inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
     later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)
@@ -466,7 +466,7 @@ def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
-    inner = grid.masses[1:-1]
+    inner = grid.mass_indices[1:-1]
     if inner.size:
         atom = jnp.zeros(grid.u.shape, bool).at[inner].set(grid.weight[inner] > 0)
         smooth &= ~atom[beside].any()

@@ -67,12 +67,12 @@ class Grid:
     ends: jax.Array  # (P,) end of each panel in u
 
     @property
-    def smooth(self) -> tuple[jax.Array, jax.Array]:
+    def smooth_range(self) -> tuple[jax.Array, jax.Array]:
         """(lowest, highest) rank between the masses at the ends, w_min and 1 − w_max."""
         return self.starts[..., 0], self.ends[..., -1]
 
     @property
-    def masses(self) -> np.ndarray:
+    def mass_indices(self) -> np.ndarray:
         """Numbers of the cells of point masses among the nodes: (M,)."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
@@ -92,13 +92,13 @@ class Grid:
         inside = integrals @ jnp.asarray(_INTERPOLATION, position.dtype) * (end - start)
         full, panel = self.panel_values(self.weight), jnp.arange(count)[:, None]
         smooth = jnp.where(panel < cut, full, jnp.where(panel == cut, inside, 0.0))
-        mass = self.masses
+        mass = self.mass_indices
         left, right = self.edges[mass], self.edges[mass + 1]
         return joined(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def panel_values(self, values: jax.Array) -> jax.Array:
         """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
-        blocks = values[..., 1:-1] if len(self.masses) == 2 else values[..., 1:]
+        blocks = values[..., 1:-1] if len(self.mass_indices) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def interpolation_weights(self, u: jax.Array) -> jax.Array:
@@ -114,7 +114,7 @@ class Grid:
         masses = divide(cells, jnp.diff(self.edges))
         values = self.panel_values(cells) @ jnp.asarray(_RECONSTRUCTION, cells.dtype)
         inner = divide(values, (self.ends - self.starts)[:, None])
-        return joined(masses[..., self.masses], inner)
+        return joined(masses[..., self.mass_indices], inner)
 
 
 def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
@@ -150,7 +150,7 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     count = z.size
     means = mean_below(marginal, x[count:], components[count:])
     inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
-    bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth
+    bottom, top, smooth = marginal.mass_lowest, marginal.mass_highest, marginal.smooth_mass
     before = (bottom + jnp.concatenate([jnp.zeros(1, bottom.dtype), jnp.cumsum(between)]))[:, None]  # the masses behind
     starts, ends = (jnp.squeeze(before + smooth * edge[:, None], 1) for edge in (z_panels[:-1], z_panels[1:]))
     behind = ends[: between.shape[0]]
@@ -318,7 +318,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
     source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
     """
-    v, masses = target.edges[1:-1], source.masses
+    v, masses = target.edges[1:-1], source.mass_indices
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
     rows = copula.conditional(source.u[:, None], v)
     below = copula.cdf(jnp.concatenate([right[:-1], left[1:]]), v)

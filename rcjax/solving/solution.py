@@ -179,7 +179,7 @@ def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Arr
         refusal: () value of a refusal, in right answers; None: no refusals.
     """
     path, cut, gain = best_cascades(tables, lam, plan, refusal)
-    low, high = tables.grid.smooth
+    low, high = tables.grid.smooth_range
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
     settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)

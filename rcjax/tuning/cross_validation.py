@@ -85,7 +85,7 @@ class Targets(NamedTuple):
         return slice(len(self.lam))
 
     @property
-    def within(self) -> slice:
+    def budget_slice(self) -> slice:
         """Slice of the budgets among all targets."""
         return slice(len(self.lam), None)
 
@@ -264,7 +264,7 @@ class HeldOutLosses(NamedTuple):
     """(S, T, m) cost, in money per query."""
     estimated: np.ndarray
     """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
-    promised: np.ndarray
+    in_sample: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
     """Number of folds."""
@@ -275,7 +275,7 @@ class HeldOutLosses(NamedTuple):
         For a fixed policy the result is 0, as each query is held out once. A choice on all folds has (1 − 1/folds) of
         the optimism of a choice on all but one.
         """
-        optimism = (self.penalty[-1, :, chosen].mean(-1) - self.promised[:, chosen]).mean(-1)
+        optimism = (self.penalty[-1, :, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
     def gains(self, challenger: int, rival: int, expected: bool = False) -> Gains:
@@ -298,7 +298,7 @@ class HeldOutLosses(NamedTuple):
 
     def summarise(self) -> CrossValidation:
         """Return the gains and the optimism of the candidate sets."""
-        within, sets = self.targets.within, len(self.charge)
+        within, sets = self.targets.budget_slice, len(self.charge)
         pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
         return CrossValidation(
             self.targets,
@@ -342,7 +342,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `estimated` and `promised` of a fold, as in `HeldOutLosses`."""
+        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `HeldOutLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
@@ -355,12 +355,12 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 
-    *figures, promised = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
-    promised = np.average(promised, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return HeldOutLosses(targets, penalty, spent, estimated, promised, folds)
+    in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
+    return HeldOutLosses(targets, penalty, spent, estimated, in_sample, folds)
 
 
 def _choose_without(

@@ -263,7 +263,7 @@ _CUTS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-_calibrate_rows = compiled(CandidateRows.of, runs="long")
+_candidate_rows = compiled(CandidateRows.of, runs="long")
 
 
 def charges(log: Log) -> np.ndarray:
@@ -330,7 +330,7 @@ def _normal_equations(
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = _calibrate_rows(calibrate_log(*rows, transform=transform)[0], rows)
+    known = _candidate_rows(calibrate_log(*rows, transform=transform)[0], rows)
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
@@ -417,14 +417,14 @@ def score_chains(
         return None
     confidence, right, charge = (np.asarray(column, float)[rows] for column in (confidence, right, charge))
     cuts = np.array([_cut(column) for column in confidence.T])
-    passes = confidence <= cuts
-    chains = {chain for first in range(k) for chain in _grow_chain(first, passes, right, charge)}
+    defers = confidence <= cuts
+    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, charge)}
     if k * (k - 1) * (k - 2) // 6 <= _MOST_TRIPLES:
         chains |= {*combinations(range(k), 3)}
     useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    shares, bills = np.array([_walk_chain(chain, passes, right, charge) for chain in useful]).T
+    shares, bills = np.array([_score_chain(chain, defers, right, charge) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
@@ -443,31 +443,31 @@ def _cut(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grow_chain(first: int, passes: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
-    chain, reaching, grown = [first], np.ones(len(passes), bool), list[tuple[int, ...]]()
+    chain, reaching, grown = [first], np.ones(len(defers), bool), list[tuple[int, ...]]()
     while len(chain) < LONGEST_CHAIN:
-        passed, later = reaching & passes[:, chain[-1]], range(chain[-1] + 1, passes.shape[1])
-        if not passed.any() or not later:
+        deferred, later = reaching & defers[:, chain[-1]], range(chain[-1] + 1, defers.shape[1])
+        if not deferred.any() or not later:
             break
-        gains = right[passed][:, later].sum(0) - right[passed, chain[-1]].sum()
-        worth = gains / np.maximum(charge[passed][:, later].sum(0), np.finfo(float).tiny)
+        gains = right[deferred][:, later].sum(0) - right[deferred, chain[-1]].sum()
+        worth = gains / np.maximum(charge[deferred][:, later].sum(0), np.finfo(float).tiny)
         if worth.max() <= 0:
             break
         chain.append(later[int(worth.argmax())])
-        reaching = passed
+        reaching = deferred
         grown += [tuple(chain)] if len(chain) > 2 else []
     return grown
 
 
-def _walk_chain(
-    chain: tuple[int, ...], passes: np.ndarray, right: np.ndarray, charge: np.ndarray
+def _score_chain(
+    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, charge: np.ndarray
 ) -> tuple[float, float]:
     """Return (share of right answers, money per query) of a chain."""
-    at, answered, spent = np.ones(len(passes), bool), np.zeros(len(passes)), np.zeros(len(passes))
+    at, answered, spent = np.ones(len(defers), bool), np.zeros(len(defers)), np.zeros(len(defers))
     for j in chain:
         answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, charge[:, j], 0.0)
-        at = at & passes[:, j]
+        at = at & defers[:, j]
     return float(answered.mean()), float(spent.mean())
 
 
@@ -495,7 +495,7 @@ def score_table(
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
-    rows = replace(_calibrate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
+    rows = replace(_candidate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
     return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 

@@ -82,7 +82,7 @@ def model(request, float64):
 def steps_only(request, float64):
     """A model none of whose confidences is smooth."""
     model = fitted(request.param)
-    if not (np.asarray(model.marginals.smooth) < 1e-9).all():
+    if not (np.asarray(model.marginals.smooth_mass) < 1e-9).all():
         pytest.skip("some confidences are smooth: there are thresholds without end")
     return model
 

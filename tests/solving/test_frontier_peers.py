@@ -48,7 +48,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver():
     for i in range(2):
         model = take(models, i)
         tables = tables_of(model)
-        low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth)
+        low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth_range)
         frontier = solve_frontier(model, lam=lam, cascades="full")
         losses = np.asarray(frontier.error + frontier.lam * frontier.cost)
         for price, best in zip(lam, losses, strict=True):

@@ -120,7 +120,7 @@ def test_losses_are_a_loop_over_the_folds(two):
     assert losses.penalty.shape == (1, 2, N_LAM + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.promised, told, atol=1e-7)
+    np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
@@ -148,7 +148,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     np.testing.assert_allclose(losses.charge.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty[-1], penalty, atol=1e-9)
     np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.promised, told, atol=1e-9)
+    np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
 
 
 def test_labels_left_out_have_no_say_in_the_choice():

@@ -27,7 +27,7 @@ from rcjax.serving.completions import Piece, text_or_calls
 from rcjax.serving.exchange import Exchange, ServedQuery
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
-from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, id_headers, read_object
+from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
 
@@ -51,7 +51,7 @@ class Responder:
 
     def read(self, body: bytes) -> ChatRequest:
         """Read the request in a body. Raises ApiError for an invalid one."""
-        return chat_request(read_object(body))
+        return parse_chat_request(read_object(body))
 
     async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send an answer as one document."""

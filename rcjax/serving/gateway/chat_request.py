@@ -153,7 +153,7 @@ class ChatRequest:
         With `judged`, leave out `n`, the log-probability fields that the client did not ask for, and the fields of
         `_UNJUDGED` that are not in `checked`; their values are defaults.
 
-        >>> chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
+        >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
@@ -187,7 +187,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     return data
 
 
-def chat_request(data: Mapping[str, Any]) -> ChatRequest:
+def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
     """Make a request from its fields. Raises ApiError for invalid fields."""
     model, messages = data.get("model"), data.get("messages")
     if not isinstance(model, str) or not model:

@@ -19,7 +19,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import ApiError, invalid_field, is_withheld, raw_finish_reason
 from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
-from rcjax.serving.gateway.chat_request import ChatRequest, chat_request, read_object
+from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 
 _Fields = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
         if name in data and data[name] != _HARMLESS.get(name):
             raise _unsupported(name, problem)
     chat = {name: value for name, value in data.items() if name not in _TRANSLATED and name not in _HARMLESS}
-    request = chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
+    request = parse_chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
     repeatable = _RESPONSE_FIELDS - _NOT_REPEATED
     repeated = _DEFAULTS | {name: value for name, value in data.items() if name in repeatable}
     tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
