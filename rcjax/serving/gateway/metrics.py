@@ -39,7 +39,10 @@ _COUNTERS = {
     "refused_requests": ("Requests answered with an error, by the gateway's word for it", ("reason", "status")),
     "log_lines": ("Calls for the log: written; lost, as the disk was full, say", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
-    "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
+    "reloads": (
+        "New files, counted by every worker: taken up, by the policies that change; refused, by all policies",
+        ("policy", "outcome"),
+    ),
     "call_cost": ("Money for calls of models; shadow: those that shadow queries add", ("model", "shadow")),
     "call_tokens": ("Tokens of calls, as far as upstream servers tell them", ("model", "direction")),
     "call_attempts": ("Requests sent upstream, each retry one", ("model",)),
@@ -115,7 +118,13 @@ class Metrics:
         self._figure("log_lines", outcome).inc()
 
     def count_reload(self, name: str, outcome: str | None) -> None:
-        """Count a new file of a policy: "taken up" or "refused"; None for the first file."""
+        """Count new files for a policy.
+
+        Args:
+            name: the policy's name.
+            outcome: "taken up" if the policy changes, "refused" if any file is broken, that of the models or the keys
+                too; None for the first files.
+        """
         for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
             self._figure("reloads", name, label).inc(label == outcome)
 
