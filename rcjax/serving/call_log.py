@@ -235,7 +235,7 @@ def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) ->
 
     Args:
         logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
-        policy: name of the policy whose queries count; None for those of all policies.
+        policy: name of the policy whose judged queries count; None for all queries of all policies.
     """
     files = dict[tuple[int, int], Path]()  # by device and inode: a file may have several names
     for log in map(Path, logs):
@@ -257,13 +257,20 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
-    """Yield the end of the first call of each query of a policy, in seconds since 1970; other lines are skipped."""
+    """Yield the end of the first call of each query, in seconds since 1970: of those that a policy judged, or of all.
+
+    Other lines are skipped.
+    """
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
             row = object_in(line)
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                if row["step"] == 1 and policy in (None, row.get("policy")):
+                if row["step"] == 1 and (policy is None or (row["policy"] == policy and _is_judged(row))):
                     yield datetime.fromisoformat(row["time"]).timestamp()
+
+
+def _is_judged(row: Mapping[str, Any]) -> bool:
+    return not str(row.get("error")).startswith("not judged")
 
 
 _DAY = 86_400.0  # seconds
@@ -316,7 +323,7 @@ class ShadowShare:
 
     Args:
         shadow: a share, or a number in a period.
-        per_day: earlier queries of the policy a day at all workers, if known.
+        per_day: earlier queries a day that the policy judged, at all workers, if known.
     """
 
     def __init__(self, shadow: float | ShadowRate, per_day: float | None = None) -> None:

@@ -245,9 +245,16 @@ class ApiError(Exception):
     """Seconds of back-off before a retry."""
     lasting: bool = False
     """Whether a retry cannot help, whatever the status."""
+    counted_as: str | None = None
+    """The gateway's own word for the figures; None if that is the code."""
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def reason(self) -> str:
+        """The reason in the figures, from the gateway's own short list, never an endpoint's word."""
+        return self.counted_as or self.code or "error"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -278,7 +285,7 @@ _GATEWAY_FAULTS = (401, 402, 403, 404)
 
 
 def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
-    """Make the error of a request that no model answered.
+    """Make the error of a request that no model answered. Its code is the endpoint's, if that gave one.
 
     Args:
         failure: the last failure; None if no model could answer in time.
@@ -287,16 +294,15 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     problem = f"no model answered: {'; '.join(errors)}"
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")
-    if failure.status in _REQUEST_FAULTS:
-        return ApiError(failure.status or 400, problem, failure.code or "upstream_refused")
-    if failure.status == 429:
-        return ApiError(429, problem, failure.code or "upstream_rate_limited", wait=failure.wait or 1.0)
-    if failure.timed_out:
-        return ApiError(504, problem, "upstream_timed_out")
     lasting = failure.status in _GATEWAY_FAULTS
-    return ApiError(
-        502, problem, failure.code or "upstream_failed", wait=None if lasting else failure.wait, lasting=lasting
-    )
+    status, reason, wait = 502, "upstream_failed", None if lasting else failure.wait
+    if failure.status in _REQUEST_FAULTS:
+        status, reason, wait = failure.status or 400, "upstream_refused", None
+    elif failure.status == 429:
+        status, reason, wait = 429, "upstream_rate_limited", failure.wait or 1.0
+    elif failure.timed_out:
+        status, reason, wait = 504, "upstream_timed_out", None
+    return ApiError(status, problem, failure.code or reason, wait=wait, lasting=lasting, counted_as=reason)
 
 
 def fault_within(problem: Exception) -> ApiError:

@@ -78,7 +78,8 @@ class DirectClient(openai.AsyncOpenAI):
         if base_url is not None:
             self.organization, self.project = settings.get("organization"), settings.get("project")
             self._custom_headers = dict(settings.get("default_headers") or {})
-        self._requests: dict[str, Any] = {}
+        self._heads: dict[str, tuple[str, Any, list[tuple[bytes, bytes]], Mapping[str, Any]]] = {}
+        """(method, URL, headers, extensions) of the first request to each path, without its body, which has a prompt"""
 
     def _build_request(self, options: Any, **retries: Any) -> Any:
         """Build a request with an extension that says whether its reply streams."""
@@ -95,15 +96,14 @@ class DirectClient(openai.AsyncOpenAI):
         extras = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
         if any(extras) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
             return super()._build_request(options, **retries)
-        if options.url not in self._requests:
-            self._requests[options.url] = super()._build_request(options, **retries)
-        first = self._requests[options.url]
-        headers = [header for header in first.headers.raw if header[0].lower() not in _VARYING]
-        headers.append((_RETRY_HEADER_BYTES, str(retries.get("retries_taken", 0)).encode()))
+        if options.url not in self._heads:
+            first = super()._build_request(options, **retries)
+            kept = [header for header in first.headers.raw if header[0].lower() not in _VARYING]
+            self._heads[options.url] = first.method, first.url, kept, dict(first.extensions)
+        method, url, kept, extensions = self._heads[options.url]
+        headers = [*kept, (_RETRY_HEADER_BYTES, str(retries.get("retries_taken", 0)).encode())]
         body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return HTTP.Request(
-            first.method, first.url, headers=headers, content=body.encode(), extensions=dict(first.extensions)
-        )
+        return HTTP.Request(method, url, headers=headers, content=body.encode(), extensions=dict(extensions))
 
 
 def direct_client(

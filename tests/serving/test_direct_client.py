@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -250,6 +251,14 @@ def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
         assert made.extensions == {**usual.extensions, openai_client._STREAMS: body.get("stream") is True}
         assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
         assert made.url.host == client.base_url.host
+
+
+def test_a_prompt_does_not_outlive_its_request():
+    client = openai_client.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0)
+    client._build_request(options_of({"messages": ["a secret"]}))
+    gc.collect()
+    requests = [one for one in gc.get_objects() if type(one) is openai_client.HTTP.Request]
+    assert not [one for one in requests if b"a secret" in getattr(one, "_content", b"")]
 
 
 def test_only_openais_endpoint_gets_what_the_environment_has_for_it(monkeypatch):

@@ -429,10 +429,10 @@ class Intake:
                 finally:
                     self._arriving.pop(timer, None)
         except TimeoutError:
-            if held.dropped:
-                problem = "too many requests come at once: try again"
-                raise ApiError(429, problem, "too_many_requests", wait=1.0) from None
-            raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+            if not held.dropped:
+                raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+        if held.dropped:  # its last part may have come in before the timeout
+            raise ApiError(429, "too many requests come at once: try again", "too_many_requests", wait=1.0)
         return b"".join(parts)
 
     async def _part(self, receive: Receive, parts: list[bytes], held: _RequestBytes) -> bool:
@@ -459,7 +459,8 @@ class Intake:
         oldest = next(timer for timer, name in arriving.items() if name == client)
         _, held = self._arriving.pop(oldest)
         self._size, held.size, held.dropped = self._size - held.size, 0, True
-        oldest.reschedule(asyncio.get_running_loop().time())
+        if not oldest.expired():  # its time may be up in the same turn of the event loop
+            oldest.reschedule(asyncio.get_running_loop().time())
         return True
 
     def _too_large(self) -> ApiError:

@@ -244,7 +244,7 @@ class ClientLimits:
         state = self._by_client.setdefault(client.name, _ClientState())
         if client.at_once is not None and state.in_progress >= client.at_once:
             problem = f"{client.name} may have {client.at_once} requests at once: try again"
-            raise ApiError(429, problem, "too_many_requests", wait=1.0)
+            raise ApiError(429, problem, "too_many_requests", wait=1.0, counted_as="client_limit")
         if client.requests is not None:
             self._count_request(client.name, client.requests, state, now)
         state.in_progress += 1

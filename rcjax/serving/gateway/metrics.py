@@ -36,10 +36,13 @@ _COUNTERS = {
     "client_cost": ("Money for the requests of a client with a name", ("client",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
-    "refused_requests": ("Requests that the gateway answered with an error of its own", ("reason", "status")),
+    "refused_requests": ("Requests answered with an error, by the gateway's word for it", ("reason", "status")),
     "log_lines": ("Calls for the log: written; lost, as the disk was full, say", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
-    "reloads": ("New policy files, counted by every worker", ("policy", "outcome")),
+    "reloads": (
+        "New files, counted by every worker: taken up, by the policies that change; refused, by all policies",
+        ("policy", "outcome"),
+    ),
     "call_cost": ("Money for calls of models; shadow: those that shadow queries add", ("model", "shadow")),
     "call_tokens": ("Tokens of calls, as far as upstream servers tell them", ("model", "direction")),
     "call_attempts": ("Requests sent upstream, each retry one", ("model",)),
@@ -62,10 +65,6 @@ _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
 }
 
-_MAX_REASONS = 40  # distinct reasons of refusals
-
-_OTHER = "other"
-
 _STATUSES = frozenset(map(int, HTTPStatus)) | {499}  # 499: the client left
 
 
@@ -77,10 +76,10 @@ class Metrics:
 
     Example:
         >>> metrics = Metrics()
-        >>> metrics.count_refusal("no key", 401)
+        >>> metrics.count_refusal("invalid_api_key", 401)
         >>> page, content_type = metrics.text()
         >>> [line for line in page.decode().splitlines() if line.startswith("rcjax_refused")]
-        ['rcjax_refused_requests_total{reason="no key",status="401"} 1.0']
+        ['rcjax_refused_requests_total{reason="invalid_api_key",status="401"} 1.0']
     """
 
     def __init__(self, *, shares_balance: bool = False) -> None:
@@ -103,7 +102,6 @@ class Metrics:
             for make, name, text, labels, more in figures
         }
         self._figure = cache(self._labelled)  # the client needs several microseconds to look labels up
-        self._reasons: set[str] = set()
 
     def count_start(self, *, logging: bool) -> None:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
@@ -120,7 +118,13 @@ class Metrics:
         self._figure("log_lines", outcome).inc()
 
     def count_reload(self, name: str, outcome: str | None) -> None:
-        """Count a new file of a policy: "taken up" or "refused"; None for the first file."""
+        """Count new files for a policy.
+
+        Args:
+            name: the policy's name.
+            outcome: "taken up" if the policy changes, "refused" if any file is broken, that of the models or the keys
+                too; None for the first files.
+        """
         for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
             self._figure("reloads", name, label).inc(label == outcome)
 
@@ -204,13 +208,9 @@ class Metrics:
         """Count a request that the gateway itself answered with an error.
 
         Args:
-            reason: one of the gateway's own short texts, such as "no key", never a client's text.
+            reason: one of the gateway's own words, such as "invalid_api_key", never a client's or an endpoint's.
             status: HTTP status.
         """
-        if reason not in self._reasons:
-            if len(self._reasons) >= _MAX_REASONS:
-                reason = _OTHER
-            self._reasons.add(reason)
         self._figure("refused_requests", reason, _status(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
@@ -250,4 +250,4 @@ def _forget_ended(folder: str) -> None:
 
 
 def _status(status: int) -> str:
-    return str(status) if status in _STATUSES else _OTHER
+    return str(status) if status in _STATUSES else "other"

@@ -94,7 +94,7 @@ class _Guard:
         if problem is None:
             await self._app(scope, receive, send)
             return
-        self._metrics.count_refusal(problem.code or "error", problem.status)
+        self._metrics.count_refusal(problem.reason, problem.status)
         await Responder(send).send_error(problem, {"connection": "close"})
 
     def _problem(self, scope: Scope) -> ApiError | None:
@@ -266,10 +266,10 @@ class Gateway:
         except ClientLeftError:
             self._count_refusal(client, "client_left", _LEFT)
         except ApiError as problem:
-            self._count_refusal(client, problem.code or "error", problem.status)
+            self._count_refusal(client, problem.reason, problem.status)
             await responder.send_error(problem, ids)
         except asyncio.CancelledError:  # the time to drain requests is over
-            self._count_refusal(client, _STOPPED.code or "error", _STOPPED.status)
+            self._count_refusal(client, _STOPPED.reason, _STOPPED.status)
             await responder.send_error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
             self._count_refusal(client, "internal", 500)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 import threading
 
@@ -79,6 +80,10 @@ def test_where_nobody_answers_there_is_one_error():
                 assert len(service.log_rows()) == 3
                 assert reply.headers.get("retry-after") == wait
                 assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
+        page = service.get("/metrics").body.decode()
+    # The figures have the gateway's words alone, however many codes an endpoint has.
+    reasons = {*re.findall(r'rcjax_refused_requests_total\{reason="(\w+)"', page)}
+    assert reasons == {f"upstream_{word}" for word in ("failed", "rate_limited", "refused", "timed_out")}
 
 
 def test_a_timeout_is_recognised_by_its_kind_and_not_by_the_words_of_errors():

@@ -1,5 +1,6 @@
 """What a worker takes in: bodies that stop before their end, bytes of all requests, answers that nobody reads."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 from helpers.chat_server import Response, completion, sure
 from helpers.gateway_service import SURE, gateway, gateway_process, until
+from starlette.datastructures import Headers
 
 from benchmarks.gateway.servers import boxed
+from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway.chat_request import Intake, RequestLimits
 from rcjax.serving.gateway.processes import Connection
 
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -47,6 +51,32 @@ def test_bodies_that_stop_keep_nobody_out():
             assert service.ask().status == 200
         assert b" 429 " in connections[0].recv(100)  # the oldest
         until(lambda: len(service.app.state.gateway.intake._arriving) == 7)
+
+
+def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
+    """Its bytes no longer count."""
+
+    async def main():
+        intake = Intake(RequestLimits(body_bytes=4_000, held_bytes=4_000))
+        parts = asyncio.Queue()
+
+        async def read(receive):
+            with intake.count_bytes() as held:
+                return await intake.read(receive, Headers(), held)
+
+        async def whole():
+            return {"type": "http.request", "body": b"y" * 2_000}
+
+        parts.put_nowait({"type": "http.request", "body": b"x" * 3_000, "more_body": True})
+        oldest = asyncio.create_task(read(parts.get))
+        await asyncio.sleep(0)
+        parts.put_nowait({"type": "http.request", "body": b"x"})
+        assert len(await read(whole)) == 2_000
+        with pytest.raises(ApiError, match="too many requests come at once"):
+            await oldest
+        assert intake._size == 0
+
+    asyncio.run(main())
 
 
 def test_bytes_of_all_requests_are_limited():

@@ -95,7 +95,7 @@ def test_each_may_name_what_its_table_says(keys):
 
 def test_requests_a_minute_and_at_once(keys, monkeypatch):
     monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
-    keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other")
+    keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other", "metrics = true")
     slow = Response(sure("B", SURE), delay=0.5)
     with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
         replies = [*pool.map(lambda _: keys.ask(service, "lone"), range(4))]
@@ -108,6 +108,9 @@ def test_requests_a_minute_and_at_once(keys, monkeypatch):
         assert "brief may send 3 requests a minute: the next one begins 2001-09-09 01:48 UTC" in refused.body.decode()
         assert 1 <= int(refused.headers["retry-after"]) <= 50
         assert keys.ask(service, "other").status == 200
+        page = keys.get(service, "other", "/metrics").body.decode()
+        # "too_many_requests" would say that the worker needs help: the alert of that goes by it.
+        assert {*re.findall(r'rcjax_refused_requests_total\{reason="(\w+)"', page)} == {"client_limit"}
         monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 90)
         assert keys.ask(service, "brief").status == 200
 

@@ -36,6 +36,10 @@ def put(path, text):
     path.with_name("new").replace(path)
 
 
+def refusals(page, policy):
+    return float(re.search(rf'rcjax_reloads_total{{outcome="refused",policy="{policy}"}} (\S+)', page)[1])
+
+
 def answers(request, headers):
     return Response(sure("A", SURE if request["model"] == "org/large" else UNSURE))
 
@@ -75,8 +79,11 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
         assert (model(), service.ask(model="two").json["model"]) == ("new", "large")
         page = service.get("/metrics").body.decode()
         assert 'rcjax_reloads_total{outcome="taken up",policy="a\x1bb"} 2.0' in page
+        before = refusals(page, "a\x1bb"), refusals(page, "two")
         put(models, "")
         assert line().startswith(f"{refused}models.toml: no models")
+        page = service.get("/metrics").body.decode()
+        assert (refusals(page, "a\x1bb"), refusals(page, "two")) == (before[0] + 1, before[1] + 1)  # no policy's file
 
 
 def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
