@@ -85,7 +85,7 @@ MIDDLE = (np.minimum(U, V) > 1e-3) & (np.maximum(U, V) < 0.99)
 METHODS = ("cdf", "conditional", "conditional_on_v", "log_density", "inverse_conditional")
 
 #: The slowest to compile, and turned ones whose like, turned alike, is of the default tier.
-LATER = ("student", "survival gumbel", "survival joe", "negative gumbel", "negative joe")
+LATER = ("student", "bb7", "tawn", "survival gumbel", "survival joe", "negative gumbel", "negative joe")
 every_family = pytest.mark.parametrize("name", thorough(FAMILIES, LATER.__contains__))
 
 
