@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -123,6 +124,7 @@ def test_a_failure_is_raised_and_ends_the_others(two_cores):
             failed.set()
             raise ValueError("no")
         assert x == 0 or failed.wait(timeout=10)
+        time.sleep(1e-4)  # lets the thread that failed go on, however busy the machine
         done.append(x)
 
     with pytest.raises(ValueError, match="no"):
