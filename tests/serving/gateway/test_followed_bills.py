@@ -1,17 +1,20 @@
 """Services that follow a bill, whole: a budget per query, and money for a period."""
 
-import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.chat_server import Response, sure
+from helpers.gateway_samples import make_call
 from helpers.gateway_service import SURE, gateway, make_policy
 
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
+from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import CallLog
 
 pytestmark = pytest.mark.thorough
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
@@ -61,7 +64,7 @@ def test_models_that_are_dearer_than_tuned():
     assert (np.cumsum(cost - BUDGET) / BUDGET).max() < 200  # overspent on the way, in queries' budgets
 
 
-def test_money_for_a_period_is_read_from_the_log():
+def test_money_for_a_period_is_shared_by_the_file_of_totals():
     """How workers share it and what a restart knows of it has tests in tests/serving/test_billing.py."""
     money = 1000 * BUDGET
     policy = ladder(period=Period(money, "month"))
@@ -69,9 +72,10 @@ def test_money_for_a_period_is_read_from_the_log():
         cost, _ = ask(service, range(100)).T
         assert figure(service, "period_left") == pytest.approx(money - cost.sum())
         assert 0 < figure(service, "ladder_position") <= 2  # by how much of the month is over
-        log = service.folder / "calls.jsonl"
-        others = [json.loads(line) | {"cascade": "another"} for line in log.read_text().splitlines()]
-        log.write_text(log.read_text() + "".join(json.dumps(row) + "\n" for row in others))
+        log = CallLog(service.folder / "calls.jsonl")
+        other = Billing(policy, "policy", log)  # of another process
+        other.pay([make_call("small", cost=float(cost.sum()), billed=replace(other.billed, step=1))])
+        log.close()
         end = time.monotonic() + 30  # a replica that is asked nothing knows what the others spend
         while figure(service, "period_left") > money - 1.99 * cost.sum():
             assert time.monotonic() < end
