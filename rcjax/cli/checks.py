@@ -63,7 +63,8 @@ POSITIONS = (
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
-    Remarks give the reason if no comparison is possible, and the two positions of a ladder that follows its bill.
+    Remarks give the reason if no comparison is possible, the two positions of a ladder that follows its bill, and
+    today's if it errs less than this policy where the tuning expected more.
 
     Args:
         today: today's model or policy; None for the one that the policy was tuned with.
@@ -71,14 +72,18 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
     from rcjax.logs.errors import LogError
     from rcjax.tuning.replaying.comparing import compare_policy
 
-    rival = recorded_tuning(policy).spec.today if today is None else today
+    spec = recorded_tuning(policy).spec
+    rival = spec.today if today is None else today
     as_tuned = today is None and recorded_counted(policy.provenance).noun == log.counted.noun
-    promised = written(recorded_comparison(policy.provenance)) if as_tuned else None
+    promised = recorded_comparison(policy.provenance) if as_tuned else None
     try:
-        comparison = written(compare_policy(policy, log, rival, money=policy.budget))
-        return {"comparison": comparison, "promised": promised}, [POSITIONS] * policy.follows
+        comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": promised}, [f"it is not compared with today's: {problem}"]
+        return {"comparison": None, "promised": written(promised)}, [f"it is not compared with today's: {problem}"]
+    remarks = [POSITIONS] * policy.follows
+    if promised is not None and spec.match is None:  # a margin is judged by the decision
+        remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
+    return {"comparison": written(comparison), "promised": written(promised)}, remarks
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
@@ -86,8 +91,6 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
     if document.get("comparison"):
         now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
         screen.print(comparison_table(now, money, noun, then))
-        if now is not None and then is not None and (reversal := now.reversal(then, noun)):
-            screen.hang("note", reversal)
 
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What a user gives: values of options, logs, policies and frontiers, parsed and read; refusals before any work.
+"""Parse options, read logs, policies and frontiers, and refuse what is wrong before any work.
 
 An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
 and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`

@@ -117,8 +117,8 @@ def _require_one_notation(rows: Rows) -> None:
     for sign, pattern in _SIGNS.items():
         names = [name for name in frame.columns if frame.schema[name] == pl.String]
         numbered = [name for name in names if name in NUMBERS or judge_columns([name])]
-        found = {name: frame[name].str.contains(pattern).fill_null(False) for name in numbered}
-        places = [(int(cells.arg_max() or 0), name, sign) for name, cells in found.items() if cells.any()]
+        matching = {name: frame[name].str.contains(pattern).fill_null(False) for name in numbered}
+        places = [(int(cells.arg_max() or 0), name, sign) for name, cells in matching.items() if cells.any()]
         first += [min(places)] if places else []
     if len(first) < len(_SIGNS):
         return

@@ -3,8 +3,7 @@
 `FileTotals` keeps the totals in a small file, for the processes of one machine, which write each payment at once unless
 another holds the lock. `Ledger` keeps them in a store: a thread sends a process's payments within a twentieth of a
 second, so that no answer waits for the store. Increments are numbered: the store counts a repeated one once. If the
-store cannot be reached, a process goes on with the last totals and its own payments, and sends these later. Standard
-library only.
+store cannot be reached, a process goes on with the last totals and its own payments, and sends these later.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class QueryCount(NamedTuple):
     """The running count of a policy's queries, which decays, and its time."""
 
     queries: float
-    time: float
-    """Time of the count, in seconds since 1970."""
+    time: float  # of the count, in seconds since 1970
 
 
 class Total(Protocol):

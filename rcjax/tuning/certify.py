@@ -394,13 +394,13 @@ class Certificate:
 
     def _beside_expected(self) -> str:
         """Say whether chance explains the difference of a point or more from the error that the tuning expects."""
-        seen, expected = self.errors / self.n, self.policy.expected.get("error")
-        if expected is None or self.refusals or abs(seen - expected) < 0.01:
+        observed, expected = self.errors / self.n, self.policy.expected.get("error")
+        if expected is None or self.refusals or abs(observed - expected) < 0.01:
             return ""
         tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
         se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
         explains = (
-            "chance explains the difference" if abs(seen - expected) <= 1.96 * se else "more than chance explains"
+            "chance explains the difference" if abs(observed - expected) <= 1.96 * se else "more than chance explains"
         )
         return f", where {percent(expected)} was expected: {explains}"
 
