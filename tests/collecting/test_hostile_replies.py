@@ -15,7 +15,7 @@ from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
 from helpers.models_of_a_test import write_models, write_questions
 
-from rcjax.collecting import graders, grading
+from rcjax.collecting import grading
 from rcjax.collecting.graders import Judge, Submission, parse_verdict
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
@@ -131,8 +131,7 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        monkeypatch.setattr(graders, "PROCESS_SECONDS", 0.5)
-        return "regex:^(a+)+$", "takes more than 0.5 seconds"
+        return "regex:^(a+)+$", "takes more than 5 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")
         return "python:fails_once:right", "python:fails_once:right failed: ZeroDivisionError"

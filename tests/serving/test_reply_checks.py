@@ -69,8 +69,8 @@ def misses(came, wanted):
 def test_functions_and_programs_pass_fail_hang_break_down_flood_and_talk_nonsense(place):
     wanted = {f"python:of_a_test:{name}": outcome for name, outcome in expected(FUNCTIONS).items()}
     wanted |= {f"command:./check.py {name}": outcome for name, outcome in expected(PROGRAMS).items()}
-    wanted = {name: says.replace("1 s", "3 s") if isinstance(says, str) else says for name, says in wanted.items()}
-    came, remarks, costs = verdicts(wanted, seconds=3.0)
+    wanted = {name: says.replace("1 s", "6 s") if isinstance(says, str) else says for name, says in wanted.items()}
+    came, remarks, costs = verdicts(wanted, seconds=6.0)
     assert misses(came, wanted) == {}
     assert SECRET not in str(came) + str(remarks)
     assert {name for name, cost in costs.items() if cost == 0.125} == {
@@ -275,8 +275,8 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     commands = ["forks ; touch broken", "check.py hangs", "limits", "limits wait"]
     names = [*(f"command:./{command}" for command in commands), *functions]
     start = time.monotonic()
-    came, *_ = verdicts(names, seconds=2.0)
-    assert time.monotonic() - start < 30
+    came, *_ = verdicts(names, seconds=6.0)
+    assert time.monotonic() - start < 70
     assert not (place / "broken").exists()
     processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert [line for line in processes.splitlines() if str(place) in line or nap in line] == []
@@ -290,7 +290,7 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
 
     class Pool:
         def stop(self):
-            assert go.wait(5.0)
+            assert go.wait(30.0)
 
         def join(self):
             ended.append(threading.current_thread())
@@ -299,7 +299,7 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
         workers._end(Pool())
         go.set()
 
-    asyncio.run(asyncio.wait_for(end(), 5.0))
+    asyncio.run(asyncio.wait_for(end(), 30.0))
     workers._end(Pool())
     while len(ended) < 2:
         time.sleep(0.01)

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 
 import pytest
 from helpers import scripted_cascade
@@ -45,18 +44,16 @@ def slow(seconds, letter="A", logprob=SURE):
 
 
 def test_a_model_that_hangs_leaves_half_of_the_time_to_larger_ones():
-    start = time.monotonic()
-    result, _, _ = ask(script(small=slow(30), middle=slow(30), large=good("C", SURE)), deadline=4.0)
-    assert time.monotonic() - start < 25
+    result, _, _ = ask(script(small=slow(60), middle=slow(60), large=good("C", SURE)), deadline=12.0)
     assert (result.status, result.answer) == ("answered", "C")
     assert [call.error for call in result.calls] == ["timed out", "timed out", None]
     first, second, _ = (call.seconds for call in result.calls)  # half of what is left for each
-    assert first > 1.9
-    assert 0.9 < second < first
+    assert first > 5.9
+    assert 2.0 < second < first
 
 
 def test_where_time_is_up_the_surest_answer_so_far_counts():
-    result, _, _ = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(30)), deadline=2.0)
+    result, _, _ = ask(script(small=good("A", UNSURE), middle=good("B", UNSURE), large=slow(30)), deadline=10.0)
     assert (result.status, result.model) == ("best so far", "small")
 
 
@@ -68,7 +65,7 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
         rules={"small": POLICY.rules["large"]},
         cost={"small": 1e-5},
     )
-    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=2.0)
+    result, _, _ = ask(script(small=[first, second]), signal=signals.Verification(), policy=alone, deadline=5.0)
     assert (result.status, result.text, result.calls[0].error) == (
         "answered",
         "Paris",

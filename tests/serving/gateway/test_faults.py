@@ -68,7 +68,7 @@ def test_a_cascade_that_cannot_be_closed_leaves_nothing_else_open():
 
 def test_where_nobody_answers_there_is_one_error():
     plain = Response({"error": {}}, 500)
-    with gateway(limits={"timeout": 1.0, "retries": 0}) as service:
+    with gateway(limits={"timeout": 5.0, "retries": 0}) as service:
         for stream in (False, True):
             for large, status, code, wait in FAILURES:
                 service.forget()
@@ -163,7 +163,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
 
 
 def test_a_request_may_be_too_large_or_too_slow():
-    limits = {"body_bytes": 1000, "body_seconds": 1.0}
+    limits = {"body_bytes": 1000, "body_seconds": 5.0}
     with gateway(behave=by_model(**ANSWERS), limits=limits) as service:
         reply = service.ask("x" * 2000)
         assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")

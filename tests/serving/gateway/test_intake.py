@@ -101,7 +101,7 @@ def test_bytes_of_all_requests_are_limited():
 
 
 def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_closed(monkeypatch):
-    monkeypatch.setattr(Connection, "unread_seconds", 2.0)
+    monkeypatch.setattr(Connection, "unread_seconds", 8.0)
     long = "B" * 8_000_000
 
     with gateway(behave=lambda *_: Response(completion(long)), limits={"concurrency": 1}) as service:

@@ -102,7 +102,7 @@ def test_invalid_calls_and_unreadable_ones_agree_with_nothing():
 
 
 def test_both_are_asked_at_the_same_time():
-    slow = replies(called("Paris"), called("Paris"), called("Rome"), seconds=0.5)
+    slow = replies(called("Paris"), called("Paris"), called("Rome"), seconds=2.0)
     with gateway(policy({"tools": [TOOL]}), slow, signal="call") as service:
         assert service.ask(tools=[TOOL]).json["rcjax"]["models"] == ["small", "middle"]
         assert service.server.busiest == 2
