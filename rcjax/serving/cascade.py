@@ -27,9 +27,8 @@ from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
-from rcjax.serving.completions import Deliver
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Exchange, Observe, ServedQuery
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, ServedQuery
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel

@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from rcjax.policy.signals import Reply, SignalError
 from rcjax.policy.signals.answers import as_object, objects_in, written_calls
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
-from rcjax.serving.call_log import Call
 from rcjax.serving.failures import (
     CallError,
     WithheldError,
@@ -29,7 +28,6 @@ from rcjax.serving.failures import (
     unusable,
 )
 from rcjax.serving.usage import CallUsage, usage_of
-from rcjax.serving.workers import in_short
 
 MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
@@ -161,26 +159,6 @@ def written_bytes(message: Any) -> int:
     arguments = [as_object(call.get("function")).get("arguments") for call in objects_in(fields.get("tool_calls"))]
     texts = [choice_text({"message": fields}), *map(fields.get, REASONING), *arguments]
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of an answer that is kept whatever it says."""
-
-    model: str
-    """The model that answers, by its name in the policy."""
-    calls: tuple[Call, ...]
-    """The calls of the models asked before it."""
-    chunk: Mapping[str, object] | None = None
-    """The chunk of the completion, as the endpoint sent it; None after the last."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query; None for a policy of one rung."""
-
-
-Deliver = Callable[[Piece], Awaitable[None]]
-"""Receives the pieces of an answer as they come."""
 
 
 _PATIENCE = 0.5  # seconds to wait for a server that leaves the connection open
@@ -429,61 +407,3 @@ class Assembly:
             "logprobs": {"content": self.tokens} if self.tokens else None,
         }
         return {"choices": [choice], "usage": self.usage}
-
-
-#: Fields that every chunk may have.
-_USUAL = frozenset(
-    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
-)
-
-
-_MOST_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
-
-
-@dataclass(slots=True)
-class Delivery:
-    """Holds chunks back until one has content.
-
-    An answer without text is a failure, after which the next model is asked.
-    """
-
-    deliver: Deliver
-    piece: Piece
-    """The fields that all pieces share."""
-    begun: bool = False
-    problem: str | None = None
-    """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
-    _waiting: list[Mapping[str, object]] = field(default_factory=list)
-
-    async def hand_on(self, chunk: Mapping[str, Any]) -> None:
-        """Deliver a chunk, or keep it until there is text."""
-        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
-        if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
-            return
-        deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
-        has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
-        if self.begun or has_content or len(self._waiting) < _MOST_WAITING:
-            self._waiting.append(chunk)
-        if self.begun or has_content:
-            await self.flush()
-
-    async def end(self) -> None:
-        """Tell the receiver that the answer is complete, if any of it was delivered."""
-        if self.begun:
-            await self._deliver(None)
-
-    async def flush(self) -> None:
-        """Deliver the chunks that wait."""
-        waiting, self._waiting = self._waiting, []
-        for chunk in waiting:
-            self.begun = True
-            await self._deliver(chunk)
-
-    async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
-        if self.problem is not None:
-            return
-        try:
-            shared = self.piece
-            await self.deliver(Piece(shared.model, shared.calls, chunk, shared.position, shared.rung))
-        except Exception as problem:  # the answer is paid for: it is read to its end, and logged
-            self.problem = in_short(problem)

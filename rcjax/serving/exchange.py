@@ -19,15 +19,35 @@ from typing import Any
 from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORMING, PLAIN
+from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.completions import Deliver, Delivery, Piece, choice_text, joined, read_reply
+from rcjax.serving.completions import choice_text, joined, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, malformed_error
+from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, in_short, malformed_error
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
-from rcjax.serving.workers import CheckError, ReplyChecks, in_short
+from rcjax.serving.workers import CheckError, ReplyChecks
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of an answer that is kept whatever it says."""
+
+    model: str
+    """The model that answers, by its name in the policy."""
+    calls: tuple[Call, ...]
+    """The calls of the models asked before it."""
+    chunk: Mapping[str, object] | None = None
+    """The chunk of the completion, as the endpoint sent it; None after the last."""
+    position: float | None = None
+    """The policy's position on its ladder; None for a policy of one rung."""
+    rung: int | None = None
+    """The rung that answers the query; None for a policy of one rung."""
+
+
+Deliver = Callable[[Piece], Awaitable[None]]
+"""Receives the pieces of an answer as they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +272,64 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str 
     needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
     return record_request_settings(endpoint.signal, more, endpoint.price, form)
+
+
+#: Fields that every chunk may have.
+_USUAL = frozenset(
+    {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
+)
+
+
+_MOST_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Holds chunks back until one has content.
+
+    An answer without text is a failure, after which the next model is asked.
+    """
+
+    deliver: Deliver
+    piece: Piece
+    """The fields that all pieces share."""
+    begun: bool = False
+    problem: str | None = None
+    """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
+    _waiting: list[Mapping[str, object]] = field(default_factory=list)
+
+    async def hand_on(self, chunk: Mapping[str, Any]) -> None:
+        """Deliver a chunk, or keep it until there is text."""
+        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
+        if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
+            return
+        deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
+        has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
+        if self.begun or has_content or len(self._waiting) < _MOST_WAITING:
+            self._waiting.append(chunk)
+        if self.begun or has_content:
+            await self.flush()
+
+    async def end(self) -> None:
+        """Tell the receiver that the answer is complete, if any of it was delivered."""
+        if self.begun:
+            await self._deliver(None)
+
+    async def flush(self) -> None:
+        """Deliver the chunks that wait."""
+        waiting, self._waiting = self._waiting, []
+        for chunk in waiting:
+            self.begun = True
+            await self._deliver(chunk)
+
+    async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
+        if self.problem is not None:
+            return
+        try:
+            shared = self.piece
+            await self.deliver(Piece(shared.model, shared.calls, chunk, shared.position, shared.rung))
+        except Exception as problem:  # the answer is paid for: it is read to its end, and logged
+            self.problem = in_short(problem)
 
 
 Observe = Callable[[Call], None]

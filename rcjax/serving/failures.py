@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 from rcjax.policy.signals.answers import as_object
@@ -303,6 +305,12 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     elif failure.timed_out:
         status, reason, wait = 504, "upstream_timed_out", None
     return ApiError(status, problem, failure.code or reason, wait=wait, lasting=lasting, counted_as=reason)
+
+
+def in_short(problem: BaseException) -> str:
+    """Describe an error by its kind and place, without its message, which may quote a prompt or a reply."""
+    last = extract_tb(problem.__traceback__)[-1]
+    return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 def fault_within(problem: Exception) -> ApiError:

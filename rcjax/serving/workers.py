@@ -30,7 +30,6 @@ from contextlib import suppress
 from multiprocessing.context import SpawnContext, SpawnProcess
 from numbers import Real
 from pathlib import Path
-from traceback import extract_tb
 from types import ModuleType
 from typing import IO, Any
 
@@ -39,6 +38,7 @@ from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import CUT, functions_of, read_calls
 from rcjax.policy.signals.records import Verdict, read_verdict
+from rcjax.serving.failures import in_short
 
 MAX_OUTPUT_BYTES = 2**16
 """Bytes that a program may print."""
@@ -420,12 +420,6 @@ def _plain(value: Any) -> Any:
     if type(value).__name__ in ("bool_", "bool"):
         return bool(value)
     return float(value) if isinstance(value, Real) else dict(value)
-
-
-def in_short(problem: BaseException) -> str:
-    """Describe an error by its kind and place, without its message, which may quote a prompt or a reply."""
-    last = extract_tb(problem.__traceback__)[-1]
-    return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
 class CheckError(SignalError):

@@ -10,7 +10,7 @@ from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
-from rcjax.serving.completions import _MOST_WAITING, Delivery, Piece
+from rcjax.serving.exchange import _MOST_WAITING, Delivery, Piece
 
 
 def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):

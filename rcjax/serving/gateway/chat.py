@@ -23,8 +23,8 @@ from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
-from rcjax.serving.completions import Piece, text_or_calls
-from rcjax.serving.exchange import Exchange, ServedQuery
+from rcjax.serving.completions import text_or_calls
+from rcjax.serving.exchange import Exchange, Piece, ServedQuery
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -199,7 +199,8 @@ class RequestHandler:
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._unjudged_reasons), None)
-        self.metrics.count_request(name, result, seconds, served, judged=self._judged, reason=reason)
+        billing = None if served is None else served.cascade.billing
+        self.metrics.count_request(name, result, seconds, billing, judged=self._judged, reason=reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
             raise upstream_error(result.failure, errors)

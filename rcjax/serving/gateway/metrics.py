@@ -19,7 +19,7 @@ from typing import Any
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import LOGGED, Call
 from rcjax.serving.cascade import Result
-from rcjax.serving.gateway.catalog import METRICS_FOLDER, ServedPolicy
+from rcjax.serving.gateway.catalog import METRICS_FOLDER
 
 _SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 
@@ -133,7 +133,7 @@ class Metrics:
         name: str,
         result: Result,
         seconds: float,
-        served: ServedPolicy | None = None,
+        billing: Billing | None = None,
         *,
         judged: bool = True,
         reason: str | None = None,
@@ -144,7 +144,7 @@ class Metrics:
             name: the policy or model that the client named.
             result: the result of the query.
             seconds: seconds that the whole request took.
-            served: the policy of this name, if there is one.
+            billing: the bill of the policy of this name, if there is one.
             judged: whether the answer was judged.
             reason: the reason why it was not judged, from the gateway's own list.
         """
@@ -159,8 +159,8 @@ class Metrics:
                 self._figure("deferrals", name, call.model).inc()
             if call.confidence is not None:
                 self._figure("confidence", name, call.model).observe(call.confidence)
-        if served is not None:
-            self.set_bill(name, served.cascade.billing)
+        if billing is not None:
+            self.set_bill(name, billing)
 
     def set_bill(self, name: str, billing: Billing) -> None:
         """Set the position and the money of a policy that follows its bill."""
