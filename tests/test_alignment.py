@@ -13,7 +13,7 @@ import pytest
 
 import rcjax
 import rcjax.report.plots
-from rcjax._core.pytrees import plain
+from rcjax._core.batching import plain
 
 pytestmark = pytest.mark.usefixtures("float64")
 

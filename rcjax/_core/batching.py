@@ -1,4 +1,4 @@
-"""Batches: batched pytrees, padding of logs to size classes, work in chunks and threads, arrays sharded over a mesh.
+"""Arrays and batches of them: result codes, batched pytrees, padding to size classes, threads, shards over a mesh.
 
 A compiled program serves one number of queries, which differs from log to log: so a log is padded to a size class with
 queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation takes
@@ -8,18 +8,59 @@ With explicit axes every operation must state the sharding of its result, which 
 not. So a function runs with automatic axes, and its result gets the sharding of an argument.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+#: Array of numpy on the host, of jax within compiled functions.
+Array: TypeAlias = np.ndarray | jax.Array
+
+
+def plain(value: Any) -> Any:
+    """Convert arrays to lists, and numbers that are not finite (an undefined standard error) to None, recursively.
+
+    >>> plain({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
+    {'error': [0.5, None], 'models': ['small', 'large']}
+    """
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "__array__"):
+        return plain(np.asarray(value).tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Status(IntEnum):
+    """A result code with its meaning: subclasses list their members as `NAME = code, "meaning"`.
+
+    A member is an integer, so that arrays and jitted functions can hold it.
+
+    >>> class Weather(Status):
+    ...     FAIR = 0, "not a cloud"
+    >>> Weather(0).message, Weather.FAIR + 1
+    ('not a cloud', 1)
+    """
+
+    message: str
+
+    def __new__(cls, code: int, message: str) -> "Status":
+        """Make a member of its code and message."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.message = message
+        return member
 
 
 def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:

@@ -167,7 +167,7 @@ def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     The error is left out if the log counts another quantity.
     """
-    from rcjax._core.pytrees import plain
+    from rcjax._core.batching import plain
 
     if isinstance(tuned, AnyPolicy):
         same = recorded_counted(tuned.provenance).noun == log.counted.noun
@@ -184,7 +184,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     """
     import numpy as np
 
-    from rcjax._core.pytrees import plain
+    from rcjax._core.batching import plain
     from rcjax.tuning.replaying.replay import error_interval, replay as replay_, replay_stream
 
     replay = replay_(tuned, log)
@@ -290,7 +290,7 @@ def retune(
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
-    from rcjax._core.pytrees import plain
+    from rcjax._core.batching import plain
 
     steps = staged(3)
     with steps("reading"):

@@ -21,9 +21,8 @@ import numpy as np
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import fill_up, map_entries, unstack
+from rcjax._core.batching import fill_up, map_entries, plain, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log

@@ -17,10 +17,9 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import Status, fill_up
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax._core.pytrees import Status
 from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 

@@ -34,9 +34,8 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._core.batching import fill_up, unstack
+from rcjax._core.batching import fill_up, plain, unstack
 from rcjax._core.compilation import compiled, is_traced
-from rcjax._core.pytrees import plain
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log

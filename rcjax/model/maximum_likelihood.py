@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import take_entries
+from rcjax._core.batching import Status, take_entries
 from rcjax._core.compilation import in_full
 from rcjax._core.numerics import divide, extremes, polygammas
-from rcjax._core.pytrees import Status
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST
 from rcjax.model.likelihood import Ranks, sum_of

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._base.files import write_atomically
-from rcjax._core.pytrees import plain
+from rcjax._core.batching import plain
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do

@@ -21,9 +21,10 @@ from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
 from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.ledger import FileTotals, Ledger, QueryCount, Total, Totals
+from rcjax.serving.ledger import Ledger
+from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
 
-_WARNED_EVERY = 60.0  # seconds between two warnings of expensive answers
+_SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
 Option = TypeVar("Option")
 
@@ -202,7 +203,7 @@ class Billing:
 
     def _warn_expensive(self, cost: float, rung: float) -> None:
         """Warn of an answer that costs many times its rung, at most once a minute."""
-        if time.monotonic() - self._warned_expensive > _WARNED_EVERY:
+        if time.monotonic() - self._warned_expensive > _SECONDS_BETWEEN_WARNINGS:
             self._warned_expensive = time.monotonic()
             problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
@@ -249,9 +250,9 @@ class Billing:
         if total is None or self._totals is None:
             return
         if isinstance(self.bill, PeriodBill):
-            total.own_pace = QueryCount(self.bill.queries, self.bill.time)
+            total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.record()
+        self._totals.exchange()
 
     def _take_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
@@ -262,15 +263,15 @@ class Billing:
             if not self._has_begun and not self._is_spending_unknown:
                 self._has_begun = True
                 self._last_total = total, others  # queries before the start are not of now
-                self._take_pace(total)
+                self._take_query_count(total)
             before = self._last_total[1] if self._last_total[0] is total else 0.0  # another period begins
             now, self._last_total = time.time(), (total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
-            total.own_pace = QueryCount(self.bill.queries, self.bill.time) if total.own_pace else None
+            total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
-    def _take_pace(self, total: Total) -> None:
-        """Continue the newest count of queries."""
-        counts = [count for count in (total.pace, total.own_pace) if count is not None]
+    def _take_query_count(self, total: Total) -> None:
+        """Continue the newest count of the policy's queries."""
+        counts = [count for count in (total.query_count, total.own_query_count) if count is not None]
         if counts and isinstance(self.bill, PeriodBill):
             newest = max(counts, key=lambda count: count.time)
             self.bill = replace(self.bill, queries=newest.queries, time=min(newest.time, time.time()))
@@ -289,7 +290,7 @@ class Billing:
         """Update the bill with the spending of others."""
         total = self._total()
         if total is not None and self._totals is not None:
-            self._totals.look()
+            self._totals.exchange_if_due()
             self._take_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
@@ -297,7 +298,7 @@ class Billing:
     def settle(self) -> None:
         """Record at the end what could not be recorded at once."""
         if self._totals is not None:
-            self._totals.settle()
+            self._totals.exchange(waits=True)
 
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -313,7 +314,7 @@ class Billing:
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
             self._total()
-            self._totals.record()  # which reads, too: its period may be another
+            self._totals.exchange()  # which reads, too: its period may be another
             self._read_spending()
         elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

@@ -275,9 +275,9 @@ def _is_judged(row: Mapping[str, Any]) -> bool:
 
 _DAY = 86_400.0  # seconds
 
-_MEMORY = 28 * _DAY
+_SECONDS_AVERAGED = 28 * _DAY  # the time constant of the running mean of a policy's traffic
 
-_FIRST = 3_600.0  # seconds: until then, the queries so far count as the traffic of an hour
+_LEAST_SECONDS = 3_600.0  # until then, the queries so far count as the traffic of an hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,9 +344,9 @@ class ShadowShare:
         if not isinstance(self.shadow, ShadowRate):
             return self.shadow
         gap = 0.0 if self._time is None else max(time - self._time, 0.0)
-        fade, self._time = math.exp(-gap / _MEMORY), time
+        fade, self._time = math.exp(-gap / _SECONDS_AVERAGED), time
         self._count, self._seconds = self._count * fade + 1.0, (self._seconds + gap) * fade
-        return min(1.0, self.shadow.per_second * max(self._seconds, _FIRST) / self._count)
+        return min(1.0, self.shadow.per_second * max(self._seconds, _LEAST_SECONDS) / self._count)
 
 
 class ShadowCost(NamedTuple):

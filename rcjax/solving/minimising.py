@@ -22,10 +22,9 @@ from jax.typing import DTypeLike
 
 from rcjax._base.codec import takes, what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import in_pieces, join, take_entries
+from rcjax._core.batching import Array, in_pieces, join, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import Array
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec

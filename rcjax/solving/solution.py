@@ -28,10 +28,9 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, take_entries, varying_together
+from rcjax._core.batching import Array, automatic, take_entries, varying_together
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal

@@ -12,9 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, cores, in_pieces, join, size_class, take_entries
+from rcjax._core.batching import Array, automatic, cores, in_pieces, join, size_class, take_entries
 from rcjax._core.compilation import compiled, in_full, is_traced
-from rcjax._core.pytrees import Array
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel

@@ -13,8 +13,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import half_width
-from rcjax._core.batching import join, side_by_side
-from rcjax._core.pytrees import Array
+from rcjax._core.batching import Array, join, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log

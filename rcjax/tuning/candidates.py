@@ -35,9 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import take_entries
+from rcjax._core.batching import Array, take_entries
 from rcjax._core.numerics import divide
-from rcjax._core.pytrees import Array
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies

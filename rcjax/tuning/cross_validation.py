@@ -14,8 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import fill_up, side_by_side
-from rcjax._core.pytrees import Array
+from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows

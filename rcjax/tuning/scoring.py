@@ -42,9 +42,8 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import Array, fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibrated_models import calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows

@@ -14,7 +14,7 @@ import numpy as np
 
 from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, percent
-from rcjax._core.pytrees import plain
+from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities

@@ -15,10 +15,10 @@ import pytest
 from rcjax._base import files
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.serving import billing, ledger
+from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
 from rcjax.serving.call_log import Call, CallLog, CascadeWarning, queries_per_day
-from rcjax.serving.ledger import FileTotals
+from rcjax.serving.totals import FileTotals
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
 COSTS = {"small": 0.02, "middle": 0.05, "large": 0.3}
@@ -39,7 +39,7 @@ DAY, START = 86_400.0, datetime(2024, 11, 3, tzinfo=UTC).timestamp()
 def clock(monkeypatch):
     clock = SimpleNamespace(now=START, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
-    monkeypatch.setattr(ledger, "time", clock)
+    monkeypatch.setattr(totals, "time", clock)
     return clock
 
 
@@ -173,7 +173,7 @@ def today(monkeypatch):
     now = time.time()
     clock = SimpleNamespace(now=now - now % DAY + DAY / 2, time=lambda: clock.now, monotonic=lambda: clock.now)
     monkeypatch.setattr(billing, "time", clock)
-    monkeypatch.setattr(ledger, "time", clock)
+    monkeypatch.setattr(totals, "time", clock)
     return clock
 
 
@@ -300,7 +300,7 @@ def test_queries_before_a_start_that_could_not_read_them_are_none_of_now(tmp_pat
     path = tmp_path / "calls.jsonl"
     first = Worker(path, today)
     ask(first, today, range(400))
-    monkeypatch.setattr(ledger, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(totals, "LOCK_SECONDS", 0.0)
     with open(f"{path}.totals") as holder:
         files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         with pytest.warns(CascadeWarning, match=LOCKED):

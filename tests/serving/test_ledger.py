@@ -203,7 +203,7 @@ def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(sha
     (total,) = (key for key in keys if ":day:" in key and ":from:" not in key)
     assert one._client.hgetall(total) == {"amount": "2", "queries": "1"}
     assert 1.9 < keys[total] <= 2.0
-    assert {key.split(":")[2] for key in keys} == {"day", "month", "pace"}
+    assert {key.split(":")[2] for key in keys} == {"day", "month", "query_count"}
     assert all(0 < days <= 33 for days in keys.values())
 
 

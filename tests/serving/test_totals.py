@@ -10,10 +10,10 @@ import time
 import pytest
 
 from rcjax._base import files
-from rcjax.serving import ledger
+from rcjax.serving import totals as module
 from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.gateway.clients import Client, ClientLimits
-from rcjax.serving.ledger import FileTotals
+from rcjax.serving.totals import FileTotals
 
 MONTH = (0.0, 4e9)
 
@@ -57,12 +57,12 @@ def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(pa
     def full(file, text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ledger.os, "write", full)
+    monkeypatch.setattr(module.os, "write", full)
     page_of(one).add(1.0)
     with pytest.raises(OSError, match="No space left"):
         one.sync()
     assert page_of(one).last_read() == (3.0, 0)
-    monkeypatch.setattr(ledger.os, "write", real)
+    monkeypatch.setattr(module.os, "write", real)
     one.sync()
     other = FileTotals(path)
     page_of(other)
@@ -117,14 +117,14 @@ def test_a_full_disk_leaves_the_file_as_it_was_where_it_would_grow(path, monkeyp
         room = max(os.fstat(file).st_size - os.lseek(file, 0, os.SEEK_CUR), 100)  # less than a block more
         return real(file, text[:room])
 
-    monkeypatch.setattr(ledger.os, "write", full)
+    monkeypatch.setattr(module.os, "write", full)
     one = FileTotals(path)
     for number in range(200):
         page_of(one, f"b{number}").add(1.0)
     with pytest.raises(OSError, match="is the disk full"):
         one.sync()
     assert path.read_bytes() == before
-    monkeypatch.setattr(ledger.os, "write", real)
+    monkeypatch.setattr(module.os, "write", real)
     one.sync()
     new = FileTotals(path)
     page_of(new)
@@ -145,14 +145,14 @@ def test_a_kill_before_a_shorter_file_is_cut_loses_nothing(path):
     assert page_of(new).last_read() == (1.0, 1)
 
 
-def test_a_file_with_fields_of_a_later_version_is_read(path):
-    rows = [["a", "month", 4e9, "old", 2.0, 1], ["a", "month", 4e9, "new", 3.0, 1, 9.0, 1.8e9, "more"]]
-    path.write_text(json.dumps({"totals": rows, "version": 2}))
+def test_the_newest_count_of_queries_is_of_any_process(path):
+    rows = [["a", "month", 4e9, "old", 2.0, 1], ["a", "month", 4e9, "new", 3.0, 1, 9.0, 1.8e9]]
+    path.write_text(json.dumps({"totals": rows}))
     one = FileTotals(path)
     page_of(one).add(1.0)
     one.sync()
     assert page_of(one).last_read() == (6.0, 2)
-    assert page_of(one).pace == (9.0, 1.8e9)
+    assert page_of(one).query_count == (9.0, 1.8e9)
 
 
 def test_periods_that_are_over_are_forgotten(path, monkeypatch):
@@ -162,7 +162,7 @@ def test_periods_that_are_over_are_forgotten(path, monkeypatch):
         one.total("a", "minute", (0.0, time.time() + 30.0 - 60.0 * minute)).add(0.0)
     one.sync()
     assert len(json.loads(path.read_bytes())["totals"]) == 2
-    monkeypatch.setattr(ledger.time, "time", lambda: 3e9)
+    monkeypatch.setattr(module.time, "time", lambda: 3e9)
     page_of(one).add(1.0)
     one.sync()
     assert [row[:2] for row in json.loads(path.read_bytes())["totals"]] == [["a", "month"]]
@@ -182,7 +182,7 @@ def test_only_limits_by_the_minute_are_counted_by_the_minute(path):
 def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
     """As where a machine begins with the time of its zone, and is told UTC afterwards."""
     end, now = 1.8e9, 1.8e9 - 3600.0
-    monkeypatch.setattr(ledger.time, "time", lambda: now)
+    monkeypatch.setattr(module.time, "time", lambda: now)
     one = FileTotals(path)
     one.total("a", "day", (end - 86_400.0, end)).add(5.0)
     one.sync()
@@ -217,7 +217,7 @@ def test_without_a_file_nothing_is_shared():
 
 
 def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
-    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), ledger.try_lock
+    one, begun, go, real = FileTotals(path), threading.Event(), threading.Event(), module.try_lock
 
     def slow(file, patience):
         if not begun.is_set():
@@ -225,7 +225,7 @@ def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
             go.wait(30.0)
         return real(file, patience)
 
-    monkeypatch.setattr(ledger, "try_lock", slow)
+    monkeypatch.setattr(module, "try_lock", slow)
     page_of(one).add(1.0)
     slower, faster = threading.Thread(target=one.sync), threading.Thread(target=one.sync)
     slower.start()

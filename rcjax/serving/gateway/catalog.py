@@ -32,9 +32,10 @@ from rcjax.serving.endpoints import Endpoint, checked_options
 from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
-from rcjax.serving.ledger import FileTotals, Ledger
+from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
 from rcjax.serving.openai_client import DirectClient, direct_client
+from rcjax.serving.totals import FileTotals
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

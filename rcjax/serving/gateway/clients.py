@@ -35,7 +35,7 @@ from rcjax._base.files import write_atomically
 from rcjax.policy.ladder import PERIODS, Period
 from rcjax.serving.billing import reserving
 from rcjax.serving.failures import ApiError
-from rcjax.serving.ledger import Total, Totals
+from rcjax.serving.totals import Total, Totals
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

@@ -30,8 +30,7 @@ from rcjax._base.codec import (
     written,
 )
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import take_entries
-from rcjax._core.pytrees import Array, plain
+from rcjax._core.batching import Array, plain, take_entries
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.counted import Counted, recorded_counted

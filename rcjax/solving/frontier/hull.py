@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rcjax._base.figures import apart, choose_unit, figure
-from rcjax._core.pytrees import Array
+from rcjax._core.batching import Array
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
 from rcjax.policy.spec import Target

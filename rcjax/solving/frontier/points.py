@@ -18,8 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
-from rcjax._core.batching import take_entries
-from rcjax._core.pytrees import Array, Status, plain
+from rcjax._core.batching import Array, Status, plain, take_entries
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]

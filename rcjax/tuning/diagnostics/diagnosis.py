@@ -18,9 +18,8 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Z95
-from rcjax._core.batching import side_by_side
+from rcjax._core.batching import plain, side_by_side
 from rcjax._core.compilation import compiled
-from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Calibrated, Details, Fitted, calibrated_like

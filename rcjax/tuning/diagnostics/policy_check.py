@@ -23,7 +23,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Money, count, percent
-from rcjax._core.pytrees import plain
+from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
-from rcjax._core.pytrees import plain
+from rcjax._core.batching import plain
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load

@@ -22,9 +22,8 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import half_width, percent
-from rcjax._core.batching import MANY
+from rcjax._core.batching import MANY, Array
 from rcjax._core.compilation import compiled
-from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows

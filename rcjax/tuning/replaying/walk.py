@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import Array, fill_up
 from rcjax._core.compilation import compiled
-from rcjax._core.pytrees import Array
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows

@@ -35,9 +35,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
-from rcjax._core.batching import fill_up, stack, take_entries
+from rcjax._core.batching import fill_up, plain, stack, take_entries
 from rcjax._core.compilation import compiled, in_full
-from rcjax._core.pytrees import plain
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json

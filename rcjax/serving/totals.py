@@ -1,0 +1,312 @@
+"""Running totals of money and requests that several processes share, and their file for the processes of one machine.
+
+`FileTotals` writes each payment at once, unless another process holds the file's lock. Processes of several machines
+share totals by a `rcjax.serving.ledger.Ledger`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import stat
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
+
+from rcjax._base.codec import visible
+from rcjax._base.files import try_lock
+from rcjax.serving.call_log import CascadeWarning
+
+
+class _RowKey(NamedTuple):
+    """The key of a row: a bill or a client, its period, and the process that writes the row."""
+
+    name: str
+    every: str
+    end: float  # end of the period, in seconds since 1970
+    writer: str
+
+
+class Spending(NamedTuple):
+    """Money, and the number of requests or queries that it was spent on."""
+
+    money: float = 0.0
+    queries: int = 0
+
+    def plus(self, other: Spending) -> Spending:
+        """Return the sum of two spendings."""
+        return Spending(self.money + other.money, self.queries + other.queries)
+
+
+class QueryCount(NamedTuple):
+    """The exponentially decayed count of a policy's queries, at a time."""
+
+    queries: float
+    time: float  # of the count, in seconds since 1970
+
+
+class Total(Protocol):
+    """The spending on one account in one period."""
+
+    query_count: QueryCount | None
+    """The newest count that another process has recorded; None without any."""
+    own_query_count: QueryCount | None
+    """The count of this process, which its next payment records."""
+
+    def add(self, amount: float, queries: int = 1) -> None:
+        """Add money and requests."""
+
+    def last_read(self) -> tuple[float, float]:
+        """Return (the money of all processes, the requests of others), as last read."""
+        ...
+
+
+class Totals(Protocol):
+    """A store of totals that several processes share."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the totals have never been read, or payments cannot be recorded."""
+        ...
+
+    def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
+        """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
+        ...
+
+    def start(self) -> None:
+        """Read the totals so far, waiting for the store if necessary."""
+
+    def exchange(self, *, waits: bool = False) -> None:
+        """Write the payments of this process, and read those of others; a store that is busy or down gets them later.
+
+        Args:
+            waits: whether to wait a moment for a busy store, as a process does at its end.
+        """
+
+    def exchange_if_due(self) -> None:
+        """Exchange payments if the last exchange is over `EXCHANGE_SECONDS` ago."""
+
+
+@dataclass(slots=True)
+class FileTotal:
+    """One total of a file: the payments of this process, and those of others as last read."""
+
+    own: Spending = field(default_factory=Spending)
+    others: Spending = field(default_factory=Spending)
+    query_count: QueryCount | None = None
+    own_query_count: QueryCount | None = None
+
+    def add(self, amount: float, queries: int = 1) -> None:
+        """Add money and requests."""
+        self.own = self.own.plus(Spending(amount, queries))
+
+    def last_read(self) -> tuple[float, float]:
+        """Return (the money of all processes, the requests of others), as last read."""
+        return self.own.money + self.others.money, self.others.queries
+
+    def take(self, others: Sequence[_Row]) -> None:
+        """Take the rows of the other processes."""
+        self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
+        counts = [row.query_count for row in others if row.query_count is not None]
+        self.query_count = max(counts, key=lambda count: count.time, default=None)
+
+
+class _Row(NamedTuple):
+    """The row of a process in the file."""
+
+    spending: Spending
+    query_count: QueryCount | None
+
+
+_SPENDING = attrgetter("spending")
+_BLOCK = 4096  # bytes by which the file grows
+EXCHANGE_SECONDS = 1.0  # seconds between two readings of the payments of other processes
+SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
+_SECONDS_KEPT_OF_MINUTES = 60  # the same for totals of minutes, which are many
+_LOCKED_SECONDS = 60.0  # seconds without the file's lock until a warning: another process may just be writing
+LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process holds it for less than a millisecond
+
+
+class FileTotals:
+    """Totals in a small file, for the processes of one machine.
+
+    Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
+    up for a failed one. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full,
+    the old content stays. A file that is lost or unreadable is written anew, with all that its processes have read of
+    it.
+
+    Args:
+        path: path of the file, which is created with the first total; None to share nothing.
+        writer: name of this process in the file; random by default.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl.totals")
+        >>> one, other = FileTotals(path), FileTotals(path)
+        >>> one.total("team-a", "month", (0.0, 4e9)).add(0.5)
+        >>> one.sync()
+        >>> total = other.total("team-a", "month", (0.0, 4e9))
+        >>> other.sync()
+        >>> total.last_read()
+        (0.5, 1)
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
+        self.path = None if path is None else os.path.abspath(os.fspath(path))
+        self._writer = writer or uuid.uuid4().hex[:8]
+        self._totals: dict[tuple[str, str, float], FileTotal] = {}
+        self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
+        self._content = b""  # of the file with these rows
+        self._turn = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
+        self._tried_at = self._synced_at = -math.inf
+        self.is_unknown = False
+        """Whether the file is unreadable or unwritable, or has been locked for a minute."""
+
+    def start(self) -> None:
+        """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
+        self.exchange(waits=True)
+
+    def exchange_if_due(self) -> None:
+        """Exchange totals with the file if the last attempt is over `EXCHANGE_SECONDS` ago."""
+        if time.monotonic() - self._tried_at >= EXCHANGE_SECONDS:
+            self.exchange()
+
+    def exchange(self, *, waits: bool = False) -> None:
+        """Exchange totals with the file. Failures become one warning until it works again; a later exchange catches up.
+
+        Args:
+            waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
+        """
+        now = self._tried_at = time.monotonic()
+        try:
+            self.sync(LOCK_SECONDS if waits else 0.0)
+        except OSError as problem:
+            is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
+            if not is_brief and not self.is_unknown:
+                news = f"what is spent is not kept in {self.path}: {problem.strerror or problem}"
+                warnings.warn(visible(f"{news}: until it is, the cheapest rung answers"), CascadeWarning, stacklevel=2)
+                self.is_unknown = True
+        else:
+            self.is_unknown, self._synced_at = False, now
+
+    def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
+        """Return the total of a name in a period."""
+        return self._totals.setdefault((name, every, bounds[1]), FileTotal())
+
+    def sync(self, patience: float = LOCK_SECONDS) -> None:
+        """Write the totals of this process, and read those of others.
+
+        Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
+        `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
+        """
+        if not self._turn.acquire(timeout=patience):
+            raise TimeoutError(errno.ETIMEDOUT, "another thread exchanges totals")
+        try:
+            self._sync(patience)
+        finally:
+            self._turn.release()
+
+    def _sync(self, patience: float) -> None:
+        now = time.time()
+        totals = dict(self._totals)
+        for key in [key for key in totals if not _is_kept(key[1], key[2], now)]:
+            del totals[key], self._totals[key]
+        if self.path is None or not totals:
+            return
+        self._exchange_rows(totals, now, patience)
+        others: dict[tuple[str, str, float], list[_Row]] = {key: [] for key in totals}
+        for row, value in self._rows.items():
+            if row.writer != self._writer and row[:3] in others:
+                others[row[:3]].append(value)
+        for key, total in totals.items():
+            total.take(others[key])
+
+    def _exchange_rows(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
+        """Write the rows of this process, and read the rows of all processes."""
+        assert self.path is not None
+        is_needed = bool(self._rows) or any(any(total.own) for total in totals.values())
+        try:
+            file = os.open(self.path, os.O_RDWR | (os.O_CREAT if is_needed else 0) | getattr(os, "O_BINARY", 0), 0o600)
+        except FileNotFoundError:
+            return
+        try:
+            if not try_lock(file, patience):
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
+            content = _read_bytes(file)
+            before = self._rows if content == self._content else _decode(content)
+            if content.strip() and not before:
+                then = "it is written anew" if self._rows else "what was spent is counted anew"
+                warnings.warn(f"{self.path} cannot be read: {then}", CascadeWarning, stacklevel=2)
+            known = before if before is self._rows else _newest(self._rows, before)
+            rows = {key: row for key, row in known.items() if _is_kept(key.every, key.end, now)}
+            for key, total in totals.items():
+                if any(total.own):
+                    rows[_RowKey(*key, self._writer)] = _Row(total.own, total.own_query_count)
+            if rows != before:
+                content = _encode(rows)
+                _overwrite(file, content, self.path)
+            self._rows, self._content = rows, content
+        finally:
+            os.close(file)
+
+
+def _is_kept(every: str, end: float, now: float) -> bool:
+    """Return whether a total is kept."""
+    return end > now - (_SECONDS_KEPT_OF_MINUTES if every == "minute" else SECONDS_KEPT)
+
+
+def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
+    """Merge two tables of rows. If both have a key, the larger row counts: spending never decreases."""
+    return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
+
+
+def _overwrite(file: int, content: bytes, path: str) -> None:
+    """Replace the content of a file. A full disk is an OSError, and leaves what was there."""
+    size = os.fstat(file).st_size
+    try:
+        _write_at(file, size, b" " * (len(content) - size), path)  # the end of JSON may have white space
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+    _write_at(file, 0, content, path)
+    os.ftruncate(file, len(content))
+
+
+def _write_at(file: int, place: int, text: bytes, path: str) -> None:
+    os.lseek(file, place, os.SEEK_SET)
+    if text and os.write(file, text) != len(text):
+        raise OSError(f"cannot write to {path}: is the disk full?")
+
+
+def _read_bytes(file: int) -> bytes:
+    size = os.fstat(file).st_size if stat.S_ISREG(os.fstat(file).st_mode) else 0
+    os.lseek(file, 0, os.SEEK_SET)
+    return os.read(file, size) if size else b""
+
+
+def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
+    rows = [[*key, *row.spending, *(row.query_count or ())] for key, row in totals.items()]
+    text = json.dumps({"totals": rows}, separators=(",", ":")).encode()
+    return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
+
+
+def _decode(content: bytes) -> dict[_RowKey, _Row]:
+    """Return the rows in a file; what follows them, as where a kill came before the file was cut, is ignored."""
+    with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        rows: list[Any] = json.JSONDecoder().raw_decode(content.decode())[0]["totals"]
+        return {
+            _RowKey(str(name), str(every), float(end), str(writer)): _Row(
+                Spending(float(money), int(requests)), QueryCount(*map(float, counted)) if counted else None
+            )
+            for name, every, end, writer, money, requests, *counted in rows
+        }
+    return {}
