@@ -148,7 +148,7 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),
-    "asked": _tells_signal,
+    "request_settings": _tells_signal,
 }
 
 

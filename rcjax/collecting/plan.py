@@ -334,7 +334,7 @@ def _check_of(questions: Sequence[Question]) -> str | None:
 def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
     """Return the request settings of a model's existing answers; {} without any."""
     row = next((row for (_, name, _), row in answers.answered.items() if name == model), None)
-    return {} if row is None else json.loads(row["asked"])
+    return {} if row is None else json.loads(row["request_settings"])
 
 
 async def _probe_signal(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:

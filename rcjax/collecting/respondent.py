@@ -499,7 +499,7 @@ async def call(
             "graded_by": None,
             "at_most": float(expense.spent),
             "grading_cost": 0.0,
-            "asked": asked.record(question),
+            "request_settings": asked.record(question),
             **question.others,
             **({} if sample is None else {"sample": sample}),
         }

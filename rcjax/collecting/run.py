@@ -189,7 +189,7 @@ def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], an
         query, model = row["query"], row["model"]
         if query not in put:
             continue
-        then = _comparable(row, record(row["asked"]))
+        then = _comparable(row, record(row["request_settings"]))
         now = _comparable(names.get(model, {}) | put[query], record(settings.get(model, "{}")))
         others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
         if (what := next(others, None)) is not None:

@@ -349,7 +349,7 @@ def keep_common_settings(
         name: name of the log, for messages.
         warn: receives warnings about the log.
     """
-    records, asked, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
+    records, kept, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
     counts, various = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
     drop = counts.clear()
     for number, model in enumerate(answers.models):
@@ -367,7 +367,7 @@ def keep_common_settings(
             calls[plain[index]] += times
         most, times = calls.most_common(1)[0]
         alike = [index for index in known if 2 * times <= calls.total() or plain[index] == most]
-        asked[model] = _shared([known[index] for index in alike])
+        kept[model] = _shared([known[index] for index in alike])
         various += [model] if len(alike) == len(known) and len(calls) > 1 else []
         others = of_model.filter(~pl.col("settings").is_in(alike))
         drop, left[model] = drop.vstack(others), int(others["len"].sum())
@@ -379,7 +379,7 @@ def keep_common_settings(
         what = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
         warn(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
-    return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), asked
+    return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), kept
 
 
 def _record(text: str | None) -> dict[str, Any] | None:

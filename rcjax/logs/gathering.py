@@ -127,7 +127,7 @@ class Gathered:
     """Answers, one per query and model."""
     compare: AnswerForm
     """Kind of comparison of the answers."""
-    asked: dict[str, dict[str, object]]
+    request_settings: dict[str, dict[str, object]]
     """Request settings by model, of the models for which the log records them."""
     failed: tuple[FailedCalls, ...]
     """Queries that lack an answer because a call failed."""
@@ -150,14 +150,14 @@ def gather(source: Any, how: ReadOptions) -> Gathered:
         frame = put_labels(frame, labels, name, models)
     if how.answers is not None:
         frame, compare = put_answers(frame, how.answers, name, how.task)
-    answers, asked, votes = _settled(_numbered(frame, reader), reader, name)
+    answers, settings, votes = _settled(_numbered(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # they complete a partly filled column: of two labels, these count
         instead = pl.lit(full) | pl.col("label").is_not_nan()
         right = pl.when(instead).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
-    asked |= asked_to_vote(votes, compare, asked)
-    return Gathered(answers, compare, asked, _failed(reader, frame, answers), labels is not None and full)
+    settings |= asked_to_vote(votes, compare, settings)
+    return Gathered(answers, compare, settings, _failed(reader, frame, answers), labels is not None and full)
 
 
 class _Reader:
@@ -169,7 +169,7 @@ class _Reader:
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()  # keys complete the sentence "n rows are left out: …"
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
-        self.asked = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
+        self.prompts = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
         self.rows: Rows | None = None  # the last batch
 
     def read(self, source: Any) -> pl.DataFrame:
@@ -216,7 +216,7 @@ class _Reader:
         if "call_log" not in columns:
             return rows
         if _DIGEST in columns:
-            self.asked.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
+            self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "error" in columns:
@@ -238,8 +238,8 @@ class _Reader:
         """Record the failed calls of queries that went to all models."""
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow") == "true")
-        asked = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
-        self.failed.append(frame.select(asked.alias("asked"), "model").drop_nulls())
+        prompt = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
+        self.failed.append(frame.select(prompt.alias("prompt"), "model").drop_nulls())
 
     def _cells(self, rows: Rows) -> dict[str, Any]:
         """Return cells of `Answers.frame`, queries and models as texts. Raises `LogError` for the first bad cell."""
@@ -255,10 +255,10 @@ class _Reader:
         cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
         if self.how.reference_model is not None:
             require_verdicts(self.how.reference_model, rows)
-        if "asked" in columns:
-            texts = frame["asked"].unique(maintain_order=True)
+        if "request_settings" in columns:
+            texts = frame["request_settings"].unique(maintain_order=True)
             numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
-            cells["settings"] = frame["asked"].replace_strict(texts, numbers_of, return_dtype=pl.Int32)
+            cells["settings"] = frame["request_settings"].replace_strict(texts, numbers_of, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.kind == "answer":
             cells["words"] = normalised(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
@@ -275,9 +275,9 @@ class _Reader:
 
     def _without_mixed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Drop the rows of a query id that stands for several prompts: a label could belong to any of them."""
-        if not self.asked or not frame.height:
+        if not self.prompts or not frame.height:
             return frame
-        counts = pl.concat(self.asked).unique().group_by("query").len()
+        counts = pl.concat(self.prompts).unique().group_by("query").len()
         kept = frame.join(counts.filter(pl.col("len") > 1), on="query", how="anti", maintain_order="left")
         self.left_out["of ids under which different questions were asked"] += frame.height - kept.height
         return kept
@@ -337,12 +337,12 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
 
     Calls with other settings than most of their model's are dropped; lost costs become the model's mean cost.
     """
-    how, frame, asked, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
+    how, frame, settings, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
     caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
     for sentence in filter(None, (caches, describe_estimates(frame, answers.models))):
         how.warn(PricesWarning, f"{name}: {sentence}")
     if reader.settings:
-        frame, asked = keep_common_settings(answers, [*reader.settings], name, how.warn)
+        frame, settings = keep_common_settings(answers, [*reader.settings], name, how.warn)
     # Dropped calls must not enter the mean cost.
     frame = mend_costs(frame, answers.models, how.rates, name, how.warn)
     answers = replace(answers, frame=frame)
@@ -351,7 +351,7 @@ def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dic
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
         what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
         how.warn(LeftOutWarning, f"{name}: {what}")
-    return answers, asked, votes
+    return answers, settings, votes
 
 
 def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
@@ -370,8 +370,8 @@ def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[Fai
         return ()
     first = dict(frame.select(_DIGEST, "query").reverse().rows()) if _DIGEST in frame.columns else {}
     failed: dict[str, set[str]] = {}
-    for asked, model in pl.concat(reader.failed).iter_rows():
-        failed.setdefault(first.get(asked, asked), set()).add(model)
+    for prompt, model in pl.concat(reader.failed).iter_rows():
+        failed.setdefault(first.get(prompt, prompt), set()).add(model)
     number_of, by_query = {query: n for n, query in enumerate(answers.queries)}, answers.models_by_query()
     patterns = Counter[tuple[frozenset[str], frozenset[str]]]()
     for query, models in failed.items():

@@ -154,7 +154,7 @@ class Log(Cells):
     """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
     """Money per million tokens by model, if the costs come from prices."""
-    asked: dict[str, dict[str, object]] | None = field(default=None, metadata=MODEL)
+    request_settings: dict[str, dict[str, object]] | None = field(default=None, metadata=MODEL)
     """Request settings by model (signal, options, prices), if the log records them. A policy tuned on the log keeps
     them."""
     answer: jax.Array | None = field(default=None, metadata=CELL)

@@ -154,7 +154,8 @@ def _read(source: Any, how: ReadOptions) -> Log:
         task=how.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
         prices=None if how.rates is None else prices_of(names, how.rates, name, how.warn),
-        asked={name: gathered.asked[name] for name in names if name in gathered.asked} or None,
+        request_settings={name: settings for name, settings in gathered.request_settings.items() if name in names}
+        or None,
         compare=None if code is None else gathered.compare,
         reference=reference,
         failed=failed,

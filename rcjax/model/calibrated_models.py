@@ -53,13 +53,13 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
     Present if the log has them:
 
-    - `asked`, each model's signal and options;
+    - `request_settings`, each model's signal and options;
     - `same_as`, the reference model whose answers count as right (`Reference.to_json`);
     - `scores`, the scale of scores (`Scores.to_json`).
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
     optional = {
-        "asked": log.asked,
+        "request_settings": log.request_settings,
         SAME_AS: log.reference and log.reference.to_json(),
         SCORES: log.scores and log.scores.to_json(),
     }

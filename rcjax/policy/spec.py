@@ -509,8 +509,8 @@ Prices = Mapping[str, Annotated[Mapping[str, Amount], _check_prices]]
 
 
 @dataclasses.dataclass(frozen=True)
-class _AskingRecord(Record):
-    """The record of how a model was asked, as far as rcjax reads it."""
+class _RequestSettings(Record):
+    """The request settings of a model, as far as rcjax reads them."""
 
     signal: str
     options: Object = dataclasses.field(default_factory=dict)
@@ -580,13 +580,13 @@ def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
 
 
 def recorded_request_settings(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
-    """Read how each model was asked for the log that a policy was tuned on.
+    """Read the settings with which each model was asked for the log that a policy was tuned on.
 
     Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the
     log did not record them. Raises ValueError for entries that rcjax does not write.
     """
-    records = policy.provenance.get("asked", {})
-    read(Mapping[str, _AskingRecord], records, "provenance.asked")
+    records = policy.provenance.get("request_settings", {})
+    read(Mapping[str, _RequestSettings], records, "provenance.request_settings")
     return written(records)
 
 

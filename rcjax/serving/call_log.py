@@ -34,7 +34,7 @@ from rcjax.policy.policy import AnyPolicy
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "asked")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
 _APART = ("text", "confidence", "added", "billed", "error_kind")
@@ -101,7 +101,7 @@ class Call:
     """The reason why there is no answer, or no confidence in it."""
     unread: bool = False
     """Whether there is an answer in which the signal found no confidence."""
-    asked: str | None = None
+    request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
     cached_tokens: int = 0
     """Tokens of the input that came from a cache."""

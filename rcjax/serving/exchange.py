@@ -170,8 +170,8 @@ class Exchange:
             question = signal.follow_up(messages, reply)
         if question is not None:
             with _failures():
-                asked, options = list(question[0]), {**question[1], **endpoint.routing}
-            second = read_reply(await send(endpoint, asked, options, self.usage))
+                conversation, options = list(question[0]), {**question[1], **endpoint.routing}
+            second = read_reply(await send(endpoint, conversation, options, self.usage))
         with _failures():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
@@ -189,12 +189,12 @@ class Exchange:
             self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
             self.error_kind = f"the check {problem.kind}" if self.checking else problem.kind
 
-    def end(self, policy: Policy | None = None, asked: str | None = None) -> Call:
+    def end(self, policy: Policy | None = None, request_settings: str | None = None) -> Call:
         """Complete the exchange and return its call.
 
         Args:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
-            asked: the model's options, signal and price, as JSON.
+            request_settings: the model's options, signal and price, as JSON.
         """
         question, read, usage = self.question, self.reading, self.usage
         logprob = None if read is None else read.logprob
@@ -224,7 +224,7 @@ class Exchange:
             error=self.error or question.unjudged,
             error_kind=self.error_kind,
             unread=self.unread is not None,
-            asked=asked,
+            request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,
             billed=question.billed,

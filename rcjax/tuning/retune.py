@@ -193,7 +193,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
-    chosen = _with_asked(log.select(tuning.models), policy)
+    chosen = _with_request_settings(log.select(tuning.models), policy)
     held_out = None
     if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
@@ -222,10 +222,10 @@ def _restrict(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, lis
     return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 
-def _with_asked(log: Log, policy: AnyPolicy) -> Log:
+def _with_request_settings(log: Log, policy: AnyPolicy) -> Log:
     """Add the request options that a policy records for its models, where the log has none for them."""
     recorded = {model: how for model, how in recorded_request_settings(policy).items() if model in log.models}
-    return dataclasses.replace(log, asked={**recorded, **(log.asked or {})} or None)
+    return dataclasses.replace(log, request_settings={**recorded, **(log.request_settings or {})} or None)
 
 
 def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0, tuned: Tuned | None = None) -> RetuningGain | None:

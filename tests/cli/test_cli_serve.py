@@ -48,7 +48,7 @@ def _never(monkeypatch):
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_policy().save("policy.json")
-    make_policy(provenance={"asked": {"small": {"signal": "stated"}}}).save("stated.json")
+    make_policy(provenance={"request_settings": {"small": {"signal": "stated"}}}).save("stated.json")
     make_policy(provenance={"tuning": {"cascade": 5}}).save("tampered.json")
     write_models(tmp_path / "models.toml", "small", "middle", "large")
     write_models(tmp_path / "fewer.toml", "small", "large")

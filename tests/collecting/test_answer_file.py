@@ -96,7 +96,7 @@ def row(call, **more):
         "logprob": -0.5,
         "correct": None,
         "reference": ["4"],
-        "asked": '{"signal": "stated"}',
+        "request_settings": '{"signal": "stated"}',
     }
     money = {"cost": 0.25, "at_most": 0.25}
     about = {"call_log": 1, "call": call, "query": call, "model": "m", "error": None}

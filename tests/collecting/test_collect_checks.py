@@ -53,7 +53,7 @@ def test_verdicts_are_confidences_and_failures_are_reported():
         else:
             assert row["error"] is None, word
             assert math.exp(float(row["logprob"])) == pytest.approx(outcome)
-            assert json.loads(row["asked"])["signal"] == "python:of_a_test:by_word"
+            assert json.loads(row["request_settings"])["signal"] == "python:of_a_test:by_word"
     assert rows["costs"]["cost"] == pytest.approx(0.125 + rows["passes"]["cost"])
     assert rows["hangs"]["seconds"] > 6
     failing = sum(isinstance(outcome, str) for outcome in table.values())

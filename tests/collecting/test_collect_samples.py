@@ -103,5 +103,5 @@ def test_samples_need_no_confidence_of_their_own(place, signal):
     assert {row["answer"] for row in answers(place)} == {"A", "B"}
     with pytest.warns(LeftOutWarning, match="of tiny 3"):
         log = rcjax.read_log(place / "answers.jsonl", task="choice")
-    assert log.asked["tiny"]["samples"] == 3
+    assert log.request_settings["tiny"]["samples"] == 3
     assert {round(3 * math.exp(share)) for share in log.logprob.ravel().tolist()} == {2, 3}

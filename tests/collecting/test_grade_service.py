@@ -86,7 +86,7 @@ def test_what_cannot_be_judged_is_counted(place):
     """No prompt, no text, no answer of the reference, a failed call, a query for one model."""
     log = place / "calls.jsonl"
     asked = [{"role": "user", "content": "B or C?"}]
-    told = {"asked": ASKED}
+    told = {"request_settings": ASKED}
     with CallLog(log, prompts=True) as calls:
         for query in ("1", "2"):
             for one in both(query, **told):
@@ -135,8 +135,12 @@ def _by_large(models):
     ],
 )
 def test_a_log_without_gradable_answers_is_reported(files, words, place):
-    one = call("1", asked=ASKED)
-    logs = {"calls": both("1", asked=ASKED), "alone": [one], "deferred": [call("1", shadow=False, asked=ASKED)]}
+    one = call("1", request_settings=ASKED)
+    logs = {
+        "calls": both("1", request_settings=ASKED),
+        "alone": [one],
+        "deferred": [call("1", shadow=False, request_settings=ASKED)],
+    }
     for name, calls in logs.items():
         with CallLog(place / f"{name}.jsonl") as file:
             for answer in calls:
@@ -158,7 +162,7 @@ def _write_week(path, seed, n, worse=False):
             query = f"s{seed}-{i}"
             for j, name in enumerate(NAMES.values()):
                 answer = f"Well, number {said[i, j]} it is"
-                facts = {"cost": COSTS[name], "logprob": float(logprob[i, j]), "asked": ASKED}
+                facts = {"cost": COSTS[name], "logprob": float(logprob[i, j]), "request_settings": ASKED}
                 asked = [{"role": "user", "content": f"What about {query}?"}]
                 calls.write(call(query, name, answer=answer, **facts), asked)
     return path

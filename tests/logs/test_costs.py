@@ -93,7 +93,9 @@ def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
     asked = [ways[row["model"] == "large" and row["query"] == 1] for row in frame.iter_rows(named=True)]
     dear = (pl.col("model") == "large") & (pl.col("query") == 1)
     told = {"call_log": 1, "shadow": True, "error": pl.lit(None, pl.String)}
-    frame = frame.with_columns(pl.when(dear).then(5.0).otherwise("cost").alias("cost"), asked=pl.Series(asked), **told)
+    frame = frame.with_columns(
+        pl.when(dear).then(5.0).otherwise("cost").alias("cost"), request_settings=pl.Series(asked), **told
+    )
     for table in (frame, frame.with_columns(sample=pl.lit(1))):
         with pytest.warns(LeftOutWarning, match="20 of 59 answers of large"):
             log = rcjax.read_log(table)

@@ -23,7 +23,7 @@ def calls(ways, samples=None):
         for model, asked in (("small", way), ("large", COLD)):
             row = {"call_log": 1, "query": query, "model": model, "shadow": True, "error": None, "cost": 1.0}
             row |= {"confidence": 0.5 + 0.01 * (query % 7), "correct": query % 2, "answer": "A"}
-            rows.append(row | {"asked": None if asked is None else json.dumps(asked)})
+            rows.append(row | {"request_settings": None if asked is None else json.dumps(asked)})
     frame = pl.DataFrame(rows, infer_schema_length=None)
     return frame if samples is None else frame.with_columns(sample=pl.lit(samples))
 
@@ -39,7 +39,7 @@ def read(frame):
 @pytest.mark.parametrize("samples", [None, "1"])
 def test_one_call_in_many_that_was_asked_otherwise_is_left_out_and_counted(samples):
     log, said = read(calls([*[COLD] * 20, HOT, *[COLD] * 19], samples))
-    assert log.asked["small"]["options"] == COLD["options"]
+    assert log.request_settings["small"]["options"] == COLD["options"]
     assert "1 of 80 rows are left out: asked otherwise than most: small (1)" in said
     assert np.flatnonzero(~np.asarray(log.answered)[:, log.models.index("small")]).tolist() == [20]
     assert np.asarray(log.answered)[:, log.models.index("large")].all()
@@ -60,7 +60,7 @@ def test_what_a_log_keeps_of_how_models_were_asked():
     misses = []
     for place, (ways, kept, words) in enumerate(CASES):
         log, said = read(calls(ways))
-        record = log.asked["small"]
+        record = log.request_settings["small"]
         right = all(record.get(name) == value for name, value in kept.items())
         if not (right and (words in said if words else not said)):
             misses.append((place, record, said))
@@ -70,7 +70,9 @@ def test_what_a_log_keeps_of_how_models_were_asked():
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"signal": ' * 100_000, "{", "", "[]"])
 def test_an_invalid_record_of_asking_is_ignored(text):
     frame = calls([COLD] * 6)
-    damaged = frame.with_columns(asked=pl.when(pl.col("query") == 3).then(pl.lit(text)).otherwise("asked"))
+    damaged = frame.with_columns(
+        request_settings=pl.when(pl.col("query") == 3).then(pl.lit(text)).otherwise("request_settings")
+    )
     log, said = read(damaged)
     assert not said
-    assert log.asked["small"] == read(frame)[0].asked["small"]
+    assert log.request_settings["small"] == read(frame)[0].request_settings["small"]

@@ -23,7 +23,7 @@ MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.
 
 def votes(compare="text", **more):
     """How a log with three answers to a query says that small was asked."""
-    return {"asked": {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": compare, **more}}}
+    return {"request_settings": {"small": {"signal": "votes", "samples": 3, "apart": True, "compare": compare, **more}}}
 
 
 def voting_policy(threshold=0.5, **changes) -> Policy:
@@ -118,7 +118,7 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
         ask("a", "a", "b", log=log)
     (row,) = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert row["model"] == "small"
-    record = json.loads(row["asked"])
+    record = json.loads(row["request_settings"])
     assert {name: record[name] for name in ("signal", "samples", "apart", "compare")} == {
         "signal": "votes", "samples": 3, "apart": True, "compare": "text",
     }  # fmt: skip
@@ -126,7 +126,7 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     assert again.normalise == AsInLog("text")
     assert contradiction(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
-    asked = {"asked": {"small": record, "large": {"signal": "mean"}}}
+    asked = {"request_settings": {"small": record, "large": {"signal": "mean"}}}
     result, _ = ask("a", "a", "b", policy=voting_policy(provenance=asked), signal=None)
     assert result.answer == "a"
 

@@ -105,7 +105,7 @@ def test_service_log_and_learning_bill_cached_input_by_the_prices_of_the_policy(
     rows = {row["model"]: row for row in map(json.loads, (tmp_path / "calls.jsonl").read_text().splitlines())}
     assert (rows["small"]["cost"], rows["small"]["cached_tokens"]) == (pytest.approx(cost), 900)
     assert rows["middle"]["cost"] == pytest.approx((1000 * 5 + 10 * 5) / 1e6)
-    assert json.loads(rows["small"]["asked"])["prices"] == prices["small"]
+    assert json.loads(rows["small"]["request_settings"])["prices"] == prices["small"]
 
 
 def test_a_table_with_cached_tokens_says_their_share_once(tmp_path):

@@ -85,8 +85,10 @@ def test_every_option_comes_back(logs, spec_of, tmp_path):
 @pytest.mark.thorough
 def test_the_way_of_asking_is_kept_if_the_fresh_log_lacks_it(logs):
     asked = {name: {"signal": "choice", "choices": ["A", "B"], "options": {"temperature": 0}} for name in MODELS}
-    policy = rcjax.tune(dataclasses.replace(logs[0], asked=asked), lam=300.0, intervals=False).policy
+    policy = rcjax.tune(dataclasses.replace(logs[0], request_settings=asked), lam=300.0, intervals=False).policy
     hot = {**asked[MODELS[0]], "options": {"temperature": 1}}
-    told = rcjax.retune(policy, dataclasses.replace(logs[1], asked={MODELS[0]: hot})).policy.provenance["asked"]
+    told = rcjax.retune(policy, dataclasses.replace(logs[1], request_settings={MODELS[0]: hot})).policy.provenance[
+        "request_settings"
+    ]
     assert told[MODELS[0]]["options"] == {"temperature": 1}
     assert {name: told[name]["options"] for name in MODELS[1:]} == {name: {"temperature": 0} for name in MODELS[1:]}

@@ -21,7 +21,7 @@ PRICE = "input = 1\noutput = 2\n"
 INSPECT = Path(__file__).parents[2] / "logs" / "importing" / "files" / "inspect"
 ANSWER = {"call_log": 1, "call": "a", "query": "q", "model": "m", "text": "4", "reference": [], "correct": None} | {
     "cost": 0.0,
-    "asked": '{"signal": "stated"}',
+    "request_settings": '{"signal": "stated"}',
 }
 
 

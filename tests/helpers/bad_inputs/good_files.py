@@ -50,7 +50,7 @@ def write_good_files(folder: Path) -> dict[str, Path]:
     price = "input = 1\noutput = 2\n"
     (folder / FILES["models"]).write_text(f'[small]\nbase_url = "http://localhost:9/v1"\n{price}')
     answer = {"call_log": 1, "call": "a", "query": "q1", "model": "small", "text": "4", "reference": ["4"]}
-    asked = {"asked": '{"signal": "stated"}'}
+    asked = {"request_settings": '{"signal": "stated"}'}
     verdict = {"correct": True, "graded_by": "number", "logprob": -0.1, "cost": 0.0, "error": None} | asked
     (folder / FILES["answers"]).write_text(json.dumps(answer | verdict) + "\n")
     (folder / FILES["rubric"]).write_text("{question} {reference} {answer}: Y or N?")

@@ -38,7 +38,7 @@ def test_contradictions():
 
 
 def cascade(asked, **arguments):
-    policy = make_policy(provenance={"asked": asked})
+    policy = make_policy(provenance={"request_settings": asked})
     return Cascade(policy, AsyncOpenAI(api_key="x"), **arguments)
 
 
@@ -65,7 +65,7 @@ def test_a_cascade_takes_prices_from_its_policy():
     assert {str(endpoints[model].price[0]) for model in models if model not in own} <= {"0.5"}
     given = cascade(asked, models={models[0]: ServedModel(models[0], models[0], Price(9, 9))})._caller.endpoints
     assert str(given[models[0]].price[0]) == "9"
-    with pytest.raises(ValueError, match=r"provenance\.asked.*prices"):
+    with pytest.raises(ValueError, match=r"provenance\.request_settings.*prices"):
         cascade(recorded(*models, prices={"input": -1}))
 
 
@@ -75,5 +75,5 @@ def test_a_cascade_refuses_another_signal():
         cascade(recorded(*models), signal=signals.Stated())
     with pytest.raises(ValueError, match=f"signal of {models[1]}.*: the policy does not say"):
         cascade(recorded(*models[:1], *models[2:]))
-    with pytest.raises(ValueError, match=r"provenance\.asked.*signal"):
+    with pytest.raises(ValueError, match=r"provenance\.request_settings.*signal"):
         cascade({models[0]: {"signal": 3}})

@@ -39,7 +39,7 @@ def test_no_field_of_a_request_is_content_in_the_log(service, model):
         text = json.dumps(rows)
         assert "s3cret" not in text
         assert len(text) < 2_000
-        asked = [json.loads(row["asked"]) for row in rows if "asked" in row]
+        asked = [json.loads(row["request_settings"]) for row in rows if "request_settings" in row]
         assert [one["options"]["temperature"] for one in asked] == [0.5] * (model == "policy")
 
 

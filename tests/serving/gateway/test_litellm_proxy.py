@@ -76,7 +76,7 @@ def write_policy(path):
     rules = {"small": policy.rules["middle"], "large": policy.rules["large"]}
     parts = {name: {model: getattr(policy, name)[model] for model in MODELS} for name in ("calibrations", "cost")}
     asked = {model: {**record_signal(Choice()), "options": {}} for model in MODELS}
-    make_policy(models=tuple(MODELS), rules=rules, **parts, provenance={"asked": asked}).save(path)
+    make_policy(models=tuple(MODELS), rules=rules, **parts, provenance={"request_settings": asked}).save(path)
 
 
 @pytest.fixture(scope="module")

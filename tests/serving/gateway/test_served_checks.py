@@ -35,7 +35,9 @@ def behave(request, headers):
 
 
 def recorded(check):
-    return make_policy(provenance={"asked": {model: record_signal(check) | {"options": {}} for model in MODELS}})
+    return make_policy(
+        provenance={"request_settings": {model: record_signal(check) | {"options": {}} for model in MODELS}}
+    )
 
 
 def errors_by_kind(page):

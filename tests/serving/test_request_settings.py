@@ -69,7 +69,7 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
 
 def test_a_policy_is_not_served_by_another_signal_than_that_of_its_log():
     record = json.loads(record_request_settings(signals.Choice(("A", "B")), {}, PRICE))
-    policy = dataclasses.replace(POLICY, provenance={**POLICY.provenance, "asked": {"small": record}})
+    policy = dataclasses.replace(POLICY, provenance={**POLICY.provenance, "request_settings": {"small": record}})
     with pytest.raises(ValueError, match=r"signal of small: .* signal is 'stated', not 'choice'"):
         Cascade(policy, AsyncOpenAI(api_key="k"), signal=signals.Stated())
 
@@ -110,7 +110,7 @@ def test_the_loop_keeps_how_models_are_asked(tmp_path):
     assert result.exit_code == 0, result.stderr
     policy = rcjax.load_policy(out)
     for model in policy.models:
-        record = policy.provenance["asked"][model]
+        record = policy.provenance["request_settings"][model]
         options = {"max_tokens": 1} | ({"temperature": 0.25} if model == "small" else {})
         assert record["options"] == options
         assert record["prices"] == PRICES[model]
@@ -129,13 +129,13 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
     with CallLog(path) as log:
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            asked = json.loads(row["asked"]) | {"options": {"max_tokens": 2}}
-            log.write(again(row, asked=json.dumps(asked)))
+            asked = json.loads(row["request_settings"]) | {"options": {"max_tokens": 2}}
+            log.write(again(row, request_settings=json.dumps(asked)))
     with pytest.warns(rcjax.logs.LeftOutWarning):
-        told = rcjax.read_log(path, labels=labels, task="choice").asked
+        told = rcjax.read_log(path, labels=labels, task="choice").request_settings
     assert all(record["options"] == {"max_tokens": 1} and record["signal"] == "choice" for record in told.values())
     with CallLog(path) as log:
-        log.write(again(row, query="another", asked=json.dumps({"signal": "mean"})))
+        log.write(again(row, query="another", request_settings=json.dumps({"signal": "mean"})))
     with pytest.raises(rcjax.LogError, match="was asked for its confidence in several ways, choice, mean"):
         rcjax.read_log(path, labels=labels, task="choice")
 
@@ -154,7 +154,7 @@ def test_a_call_that_failed_tells_it_too(tmp_path):
 
     asyncio.run(main())
     rows = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    assert [json.loads(row["asked"])["signal"] for row in rows] == ["Own"] * 3
+    assert [json.loads(row["request_settings"])["signal"] for row in rows] == ["Own"] * 3
 
 
 #: Where a client, or a file of models, may put what was asked, or a key.
