@@ -116,7 +116,7 @@ def require_call(row: Mapping[str, Any], where: str) -> None:
         raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
     checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
-    if wrong and not (wrong == ["logprob"] and row.get("unread")):
+    if wrong and not (wrong == ["logprob"] and row.get("has_no_confidence")):
         content = repr(row.get(wrong[0]))[:40]
         raise LogError(f"{where}: {wrong[0]} is {content}, which rcjax collect does not write: put back what was there")
 

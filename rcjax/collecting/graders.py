@@ -301,7 +301,7 @@ class Judge:
 
     def __init__(self, ask: Ask, template: str | None = None, most: float | None = None) -> None:
         self.ask, self.template, self.most = ask, template, most
-        self.unread = 0
+        self.without_verdict = 0
         """Number of answers with two unreadable replies."""
 
     @property
@@ -318,7 +318,7 @@ class Judge:
             reminder = _RETRY if self.most is None else _RETRY_SCORE.format(most=self.most)
             turns = {"role": "assistant", "content": reply or "…"}, {"role": "user", "content": reminder}
             grade = self._read(await self.ask([*messages, *turns]))
-        self.unread += grade is None
+        self.without_verdict += grade is None
         return grade
 
     def _read(self, reply: str) -> float | None:

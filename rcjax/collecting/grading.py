@@ -122,17 +122,17 @@ class Graders:
 
     def remarks(self) -> list[str]:
         """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
-        unread = [
-            f"{name}: asked twice, no verdict on {count(one.unread, 'answer')}: "
+        without = [
+            f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
             f"it must reply with {one.form} alone on its last line"
             for name, one in self.by_name.items()
-            if isinstance(one, Judge) and one.unread
+            if isinstance(one, Judge) and one.without_verdict
         ]
         failures = [
             f"no verdict on {count(len(lines), 'answer')}, as {name} failed; the first one is {lines[0]}"
             for name, lines in self._failures.items()
         ]
-        return unread + failures
+        return without + failures
 
     async def close(self) -> None:
         """End the graders' processes."""

@@ -478,8 +478,8 @@ async def call(
         send = partial(respondent.send, expense=expense)
         try:
             await exchange.run(partial(send, after=second), send, asked.checks)
-            if exchange.reading is not None or exchange.unread is not None:
-                respondent.count_reading(exchange.unread)
+            if exchange.reading is not None or exchange.no_confidence is not None:
+                respondent.count_reading(exchange.no_confidence)
         except StoppedError as problem:
             exchange.error = str(problem)
         except NotCoveredError:

@@ -25,7 +25,7 @@ from rcjax.collecting.plan import Setup, estimate, judging_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.oddities import describe_unread, summarise
+from rcjax.logs.oddities import describe_missing_confidences, summarise
 from rcjax.serving.call_log import has_failed
 
 
@@ -445,7 +445,7 @@ def _is_cancelled() -> bool:
 
 _ASK_ANEW = (
     "answers without a confidence are not asked for again; to do so, take their lines out: "
-    """grep -v '"unread": true' LOG > NEW.jsonl, and go on with --out NEW.jsonl"""
+    """grep -v '"has_no_confidence": true' LOG > NEW.jsonl, and go on with --out NEW.jsonl"""
 )
 
 
@@ -468,7 +468,9 @@ def collected(run: Run) -> dict[str, Any]:
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
     ]
     without = [row for row in rows if row["logprob"] is None]
-    unread = [f"{describe_unread(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
+    unsure = (
+        [f"{describe_missing_confidences(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
+    )
     money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
     return {
         "models": models,
@@ -482,7 +484,7 @@ def collected(run: Run) -> dict[str, Any]:
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
         "grading": run.grading,
-        "notes": [*score_remarks(rows), *twisted, *unread, *money],
+        "notes": [*score_remarks(rows), *twisted, *unsure, *money],
         "out": str(run.file.path),
     } | ({"scored": True} if score_remarks(rows) else {})
 

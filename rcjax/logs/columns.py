@@ -78,16 +78,18 @@ MISSING = ("na", "n/a", "nan", "none", "null")
 
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
+#: Columns of call logs.
 CALL_COLUMNS = [
     "call_log",
     "shadow",
     "error",
-    "unread",
+    "has_no_confidence",
+    "unjudged",
     "request_settings",
     "prompt_digest",
     "estimated",
     "time",
-]  # of call logs
+]
 
 ANSWERS = ["answer_key", "answer"]  # the first one present is compared between models
 

@@ -219,12 +219,15 @@ class _Reader:
             self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
+        if "unjudged" in columns:
+            rows = self._drop(rows, pl.col("unjudged").is_not_null(), "that no policy judges")
         if "error" in columns:
             rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # errors that belong to no query
-            rows = self._drop(rows, error.str.contains("^(?:not judged|passed on)"), "that no policy judges")
-            unread = pl.col("unread").eq_missing("true") if "unread" in columns else pl.lit(False)
-            self._note_failed(rows.frame.filter(error.is_not_null() & ~unread))
-            rows = self._drop(rows, error.is_not_null() & ~unread, "failed")
+            is_answer = (
+                pl.col("has_no_confidence").eq_missing("true") if "has_no_confidence" in columns else pl.lit(False)
+            )
+            self._note_failed(rows.frame.filter(error.is_not_null() & ~is_answer))
+            rows = self._drop(rows, error.is_not_null() & ~is_answer, "failed")
         if "shadow" in columns:
             rows = self._drop(rows, pl.col("shadow").ne_missing("true"), "of queries that did not go to all models")
         return rows

@@ -278,8 +278,8 @@ class Log(Cells):
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
-        unread = self.without_confidence() if confidences else None
-        text += f" {unread[:1].upper()}{unread[1:]}." if unread else ""
+        remark = self.without_confidence() if confidences else None
+        text += f" {remark[:1].upper()}{remark[1:]}." if remark else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
         if self.hand is None:
@@ -291,11 +291,11 @@ class Log(Cells):
 
     def without_confidence(self) -> str | None:
         """Name the models that gave answers without a confidence, and count the right ones; None if there are none."""
-        unread = np.asarray(self.logprob) == NO_CONFIDENCE
-        labelled = unread & self.labelled
+        unsure = np.asarray(self.logprob) == NO_CONFIDENCE
+        labelled = unsure & self.labelled
         right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)
         return no_confidence(
-            zip(self.models, unread.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
+            zip(self.models, unsure.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
         )
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Log:

@@ -221,7 +221,7 @@ def _mean_cost(costs: pl.Series) -> float:
     return float(counted.sum()) / len(counted)
 
 
-def describe_unread(rows: Iterable[Mapping[str, Any]]) -> str | None:
+def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
 
     Args:

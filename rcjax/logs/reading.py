@@ -193,8 +193,8 @@ def _select_models(answers: Answers, how: ReadOptions, name: str, *, labelled: b
 
 def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
     """Warn if answers lack a confidence, or queries an answer."""
-    if (unread := log.without_confidence()) is not None:
-        warn(NoConfidenceWarning, f"{name}: {unread}")
+    if (remark := log.without_confidence()) is not None:
+        warn(NoConfidenceWarning, f"{name}: {remark}")
     if not log.complete.all():
         warn(IncompleteLogWarning, log.describe(confidences=False))
 

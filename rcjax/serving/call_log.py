@@ -34,7 +34,7 @@ from rcjax.policy.policy import AnyPolicy
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "unread", "request_settings")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "unjudged", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
 _APART = ("text", "confidence", "added", "billed", "error_kind")
@@ -99,8 +99,10 @@ class Call:
     """Whether all models are asked the query, whatever they answer."""
     error: str | None
     """The reason why there is no answer, or no confidence in it."""
-    unread: bool = False
-    """Whether there is an answer in which the signal found no confidence."""
+    has_no_confidence: bool = False
+    """Whether there is an answer, and `error` is the reason why the signal found no confidence in it."""
+    unjudged: str | None = None
+    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
     cached_tokens: int = 0
@@ -118,7 +120,7 @@ class Call:
     billed: Billed | None = None
     """The bill that the call is charged to; None without one, as for added calls under a budget per query."""
     error_kind: str | None = None
-    """The kind of the error, from a short list; None without one, and if an answer is not judged."""
+    """The kind of the error, from a short list; None without one."""
 
 
 class CallLog:
@@ -219,12 +221,12 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log is a failed call. A reply whose confidence cannot be read is no failure.
+    """Return whether a line of a log is a failed call. An answer without a confidence, or unjudged, is no failure.
 
-    >>> has_failed({"error": "HTTP 500"}), has_failed({"error": "no letter", "unread": True}), has_failed({})
-    (True, False, False)
+    >>> [has_failed(row) for row in ({"error": "HTTP 500"}, {"error": "no letter", "has_no_confidence": True}, {})]
+    [True, False, False]
     """
-    return row.get("error") is not None and not row.get("unread")
+    return row.get("error") is not None and not row.get("has_no_confidence")
 
 
 _DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
@@ -265,12 +267,9 @@ def _query_times(file: Path, policy: str | None) -> Iterator[float]:
         for line in lines:
             row = object_in(line)
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                if row["step"] == 1 and (policy is None or (row["policy"] == policy and _is_judged(row))):
+                is_counted = policy is None or (row["policy"] == policy and not row.get("unjudged"))
+                if row["step"] == 1 and is_counted:
                     yield datetime.fromisoformat(row["time"]).timestamp()
-
-
-def _is_judged(row: Mapping[str, Any]) -> bool:
-    return not str(row.get("error")).startswith("not judged")
 
 
 _DAY = 86_400.0  # seconds

@@ -106,7 +106,7 @@ class Exchange:
     """The kind of the error, for metrics."""
     failure: Failure | None = None
     """The failure of the first request."""
-    unread: str | None = None
+    no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
     checking: bool = False
     """Whether a check of the answer has begun."""
@@ -137,7 +137,7 @@ class Exchange:
         except CallError as problem:
             self.fail(problem)
         except SignalError as problem:
-            self.error = self.unread = str(problem)
+            self.error = self.no_confidence = str(problem)
             self.error_kind = f"the check {problem.kind}" if isinstance(problem, CheckError) else "signal"
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
@@ -221,9 +221,10 @@ class Exchange:
             shadow=question.shadow,
             segment=question.segment,
             client=question.client,
-            error=self.error or question.unjudged,
+            error=self.error,
             error_kind=self.error_kind,
-            unread=self.unread is not None,
+            has_no_confidence=self.no_confidence is not None,
+            unjudged=question.unjudged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
             added=question.shadow and policy is None,
@@ -244,7 +245,7 @@ def _failures() -> Iterator[None]:
 
 
 def _first_text(completion: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer that is passed on unread. Raises CallError for malformed choices."""
+    """Return the text of an answer that is passed on as it is. Raises CallError for malformed choices."""
     choices = completion["choices"]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise malformed_error("no choices")
@@ -410,8 +411,8 @@ class Caller:
         finally:
             self._end(exchange, policy)
             exchanges.append(exchange)
-        if exchange.unread is not None:
-            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.unread}")
+        if exchange.no_confidence is not None:
+            self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
             exchange.begun = delivery.begun
             if delivery.problem is not None:

@@ -63,7 +63,9 @@ def test_verdicts_are_confidences_and_failures_are_reported():
     assert "timed out (1)" in remark
     assert "gave nonsense (2)" in remark
     assert (document["models"][0]["failed"], document["models"][0]["answers"]) == (0, len(table))
-    assert [rows[word].get("unread", False) for word in table] == [isinstance(one, str) for one in table.values()]
+    assert [rows[word].get("has_no_confidence", False) for word in table] == [
+        isinstance(one, str) for one in table.values()
+    ]
     assert document["spent"] > 0.125
     assert SECRET not in result.stdout + result.stderr + Path("answers.jsonl").read_text()
 

@@ -205,7 +205,7 @@ def judged(*replies):
 
     judge = Judge(ask)
     row = attempt("Paris", "Paris", messages=({"role": "user", "content": "Capital?"},))
-    return asyncio.run(judge.grade(row)), asked, judge.unread
+    return asyncio.run(judge.grade(row)), asked, judge.without_verdict
 
 
 def test_what_a_judge_says_and_that_it_is_asked_once_more():

@@ -29,7 +29,7 @@ from rcjax.logs.importing.lines import (
     lines_of,
     require_sound,
     tokens_of,
-    unread,
+    without_confidence,
 )
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import SignalError, Token, mean_logprob
@@ -52,12 +52,12 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
     >>> of_content([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
     >>> of_content([{"token": "Paris", "logprob": 0.5}], "Paris")
-    {'error': 'a log-probability is missing, NaN or above 0', 'unread': True}
+    {'error': 'a log-probability is missing, NaN or above 0', 'has_no_confidence': True}
     """
     try:
         tokens = read_tokens(content, text)
     except TokensError as problem:
-        return unread(problem.why)
+        return without_confidence(problem.why)
     except SignalError:
         return {}
     return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
@@ -75,13 +75,13 @@ def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | Non
 def of_numbers(logprobs: Sequence[Any]) -> Line:
     """Return the mean of log-probabilities without tokens; {} if there is none.
 
-    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["unread"]
+    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["has_no_confidence"]
     ({'logprob': -0.5, 'signal': 'mean'}, {}, True)
     """
     numbers = [logprob_of(logprob) for logprob in logprobs]
     tokens = [Token("", number) for number in numbers if number is not None]
     if len(tokens) < len(numbers):
-        return unread(NO_LOGPROB)
+        return without_confidence(NO_LOGPROB)
     return _mean(tokens) if tokens else {}
 
 

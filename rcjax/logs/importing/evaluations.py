@@ -34,9 +34,9 @@ from rcjax.logs.importing.lines import (
     Line,
     require,
     require_sound,
-    unread,
+    without_confidence,
 )
-from rcjax.logs.oddities import describe_unread
+from rcjax.logs.oddities import describe_missing_confidences
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
@@ -329,7 +329,7 @@ def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
-            line |= unread(f"it is {SIGNALS[line['signal']]}")
+            line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
         texts = {name: _one_line(line.get(name) or "") for name in ANSWERS}
         given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
         lacks = next((text for name, text in texts.items() if text and not given[name]), None)
@@ -348,9 +348,9 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
         Counter(row["model"] for row in rows if kept(row))
         for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
     )
-    unread = [row for row in rows if row["logprob"] is None]
-    why = Counter(row["error"] if row.get("unread") else "the files have none" for row in unread)
-    remarks = [f"{describe_unread(unread)} ({_reasons(why)})"] if unread else []
+    unsure = [row for row in rows if row["logprob"] is None]
+    why = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unsure)
+    remarks = [f"{describe_missing_confidences(unsure)} ({_reasons(why)})"] if unsure else []
     remarks += [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
     remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():

@@ -49,7 +49,7 @@ from rcjax.logs.importing.lines import (
     require,
     require_sound,
     tokens_of,
-    unread,
+    without_confidence,
 )
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import SignalError
@@ -218,7 +218,7 @@ def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str |
     try:
         tokens = read_tokens(content, reply)
     except TokensError as problem:
-        return unread(problem.why)
+        return without_confidence(problem.why)
     except SignalError:
         return {}
     for token in reversed(tokens):
@@ -535,7 +535,7 @@ def choice_made(
         mutual: whether the second half of the replies is without the question.
 
     Returns:
-        The values `answer`, `logprob` and `signal` of a line, or `error` and `unread`.
+        The values `answer`, `logprob` and `signal` of a line, or `error` and `has_no_confidence`.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
     >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
@@ -545,12 +545,12 @@ def choice_made(
     likelihoods = [logprob for logprob in numbers if logprob is not None]
     number = len(numbers) // 2 if mutual else len(numbers)
     if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
-        return unread(NO_LOGPROB)
+        return without_confidence(NO_LOGPROB)
     if number < 2:
-        return unread("of a likelihood alone, beside no other choice")
+        return without_confidence("of a likelihood alone, beside no other choice")
     values = _values(likelihoods, number, continuations, metric)
     if values is None:
-        return unread(f"{metric} goes by the lengths of the choices, which the file does not tell")
+        return without_confidence(f"{metric} goes by the lengths of the choices, which the file does not tell")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out

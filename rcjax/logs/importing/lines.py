@@ -8,7 +8,7 @@ The values of a line are JSON values by name:
   extracted from a longer reply, which a service would have to extract too.
 - `logprob`, `signal`: raw confidence and its source (`evaluations.SIGNALS`); absent if unknown.
 - `correct`, `scorer`: score, as the file has it, and name of the scorer. Without `correct`, labels come later.
-- `error`: reason for a missing answer or, with `unread`, for a missing confidence.
+- `error`: reason for a missing answer or, with `has_no_confidence`, for a missing confidence.
 - `input_tokens`, `output_tokens`: tokens of all calls; `estimated`: the tokens are estimated from the texts.
 - `cached_tokens`, `cache_write_tokens`: input tokens read from a cache, and written to one.
 - `cost`, `seconds`, `finish`: money, latency, and finish reason in the words of the API.
@@ -103,9 +103,9 @@ def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
     return recognises
 
 
-def unread(why: str) -> Line:
+def without_confidence(why: str) -> Line:
     """Return the values of a line whose confidence cannot be read."""
-    return {"error": why, "unread": True}
+    return {"error": why, "has_no_confidence": True}
 
 
 def checked(line: Line) -> Line:
@@ -123,8 +123,8 @@ def checked(line: Line) -> Line:
             raise WrongValueError(f"{name} is {value!r:.40}, no text")
         if value is not None:
             line[name] = value.encode(errors="replace").decode()
-    if ends_badly(line.get("finish")) and (line.get("error") is None or line.get("unread")):
-        line |= {"error": f"with a failure in place of an answer ({line['finish']:.40})", "unread": False}
+    if ends_badly(line.get("finish")) and (line.get("error") is None or line.get("has_no_confidence")):
+        line |= {"error": f"with a failure in place of an answer ({line['finish']:.40})", "has_no_confidence": False}
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:

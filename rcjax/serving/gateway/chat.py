@@ -253,7 +253,7 @@ class RequestHandler:
             segment=self.context.segment,
             client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
-            unjudged="passed on" if served is None else f"not judged: {fields}",
+            unjudged="passed on" if served is None else fields,
             billed=None if served is None else served.cascade.billing.billed,
         )
         exchanges, caller = list[Exchange](), self.catalog.caller

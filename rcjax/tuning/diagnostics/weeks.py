@@ -135,8 +135,8 @@ def in_order(log: Log) -> Log:
     return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
 
 
-_COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "unread", "time")
-_OTHERS = ("prompt_digest", "step")
+_COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
+_OTHERS = ("has_no_confidence", "unjudged", "prompt_digest", "step")
 
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
@@ -235,11 +235,12 @@ def _calls(source: Any) -> pl.DataFrame:
     texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
     numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
-    calls = calls.filter(~pl.col("error").str.contains("^(?:not judged|passed on)").fill_null(False)).sort("time")
+    calls = calls.filter(pl.col("unjudged").is_null()).sort("time")
     asked_first = pl.col("query").first().over("prompt_digest")
     repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
-    shadow, unread = (pl.col(name).str.to_lowercase().eq_missing("true") for name in ("shadow", "unread"))
-    calls = calls.filter(~repeated).with_columns(failed=pl.col("error").is_not_null() & ~unread)
+    flags = ("shadow", "has_no_confidence")
+    shadow, is_answer = (pl.col(name).str.to_lowercase().eq_missing("true") for name in flags)
+    calls = calls.filter(~repeated).with_columns(failed=pl.col("error").is_not_null() & ~is_answer)
     return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
 
 

@@ -135,7 +135,7 @@ def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
             assert (reply["models"], reply["not_judged"]) == (["large"], [reason])
-            assert service.log_rows()[-1]["error"] == f"not judged: {reason}"
+            assert service.log_rows()[-1]["unjudged"] == reason
         service.ask(tools=[TOOL])
         figures = service.get("/metrics").body.decode()
         for _, reason in REASONS:
