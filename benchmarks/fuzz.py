@@ -34,7 +34,7 @@ from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
 from rcjax.serving.failures import ApiError, CallError
-from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encoded, whole_completion
+from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encode_json, whole_completion
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
 from rcjax.serving.models_file import recorded_options
@@ -112,7 +112,7 @@ def response(body: bytes) -> None:
 
 def _read_response_request(body: bytes) -> ChatRequest:
     read, repeated = read_response_request(body)
-    _strict(encoded(repeated))
+    _strict(encode_json(repeated))
     return read
 
 
@@ -162,7 +162,7 @@ def events(content: bytes) -> None:
                 whole.add(chunk)
                 for asked in _ASKED:
                     choices = [client_choice(asked, choice) for choice in chunk["choices"]]
-                    _strict(encoded({**chunk, "choices": choices}))
+                    _strict(encode_json({**chunk, "choices": choices}))
         except CallError as problem:
             _expect(str(problem).isprintable())
             return
@@ -195,13 +195,13 @@ def _sent(completion: Any, usage: CallUsage) -> None:
             choices = client_choices(asked, "no", result, judged=judged)
             whole = whole_completion({"query": "q", "model": "large"}, result, choices)
             try:
-                _strict(encoded(whole))
+                _strict(encode_json(whole))
                 translated = ResponseAssembly({})
                 for chunk in chunks_of(whole, includes_usage=True):
                     for document in (chunk, *translated.add(chunk)):
-                        _strict(encoded(document))
+                        _strict(encode_json(document))
                 for event in translated.end():
-                    _strict(encoded(event))
+                    _strict(encode_json(event))
             except ApiError as problem:
                 _expect(problem.status == 502)
 

@@ -30,7 +30,7 @@ from rcjax.cli.console import (
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
-from rcjax.policy.comparison import what_to_do
+from rcjax.policy.comparison import recommend
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
@@ -482,7 +482,7 @@ def demo(
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
     document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
-    advice = capitalised(what_to_do(tuned.policy, comparison, tuned.money, margin=MARGIN))
+    advice = capitalised(recommend(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 

@@ -26,7 +26,7 @@ from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, 
 from rcjax.serving.call_log import ShadowRate
 
 if TYPE_CHECKING:
-    from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
+    from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
     from rcjax.serving.gateway.chat_request import RequestLimits
 
 Size = Annotated[int, typer.Option(parser=size, metavar="SIZE")]
@@ -348,25 +348,27 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
     from rcjax.policy.counted import recorded_reference
     from rcjax.serving.models_file import describe_listed, read_models
 
-    for name, served in catalog.policies.items():
-        reference = recorded_reference(served.policy.provenance)
+    for name, deployment in catalog.policies.items():
+        reference = recorded_reference(deployment.policy.provenance)
         if settings.shadow and reference is not None and reference.model not in catalog.models:
             problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
-    if settings.stops_at_budget and all(served.cascade.billing.left is None for served in catalog.policies.values()):
+    if settings.stops_at_budget and all(
+        deployment.cascade.billing.left is None for deployment in catalog.policies.values()
+    ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(read_models(settings.models).values()):
         warn(line, "note")
     if as_json:
         policies = {
             name: {
-                "models": list(served.policy.models),
-                "policy_hash": served.digest,
-                "passing": served.is_untuned,
-                "shadow": list(served.shadowed),
-                **({} if served.shadow_cost is None else served.shadow_cost.to_json(settings.shadow)),
+                "models": list(deployment.policy.models),
+                "policy_hash": deployment.digest,
+                "passing": deployment.is_untuned,
+                "shadow": list(deployment.shadowed),
+                **({} if deployment.shadow_cost is None else deployment.shadow_cost.to_json(settings.shadow)),
             }
-            for name, served in catalog.policies.items()
+            for name, deployment in catalog.policies.items()
         }
         print_json({"url": url, "policies": policies, "models": list(catalog.models)})
     else:
@@ -377,13 +379,13 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
 
 
 @shown
-def _print_policies(url: str, policies: Mapping[str, ServedPolicy], shadow: float | ShadowRate) -> None:
+def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
-    for name, served in policies.items():
-        digest = "no policy yet" if served.is_untuned else served.digest
-        typer.echo(f"  {name} ({digest}): {' → '.join(served.policy.models)}", err=True)
-        if served.shadowed:
+    for name, deployment in policies.items():
+        digest = "no policy yet" if deployment.is_untuned else deployment.digest
+        typer.echo(f"  {name} ({digest}): {' → '.join(deployment.policy.models)}", err=True)
+        if deployment.shadowed:
             share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
-            cost = "" if served.shadow_cost is None else f": {served.shadow_cost.describe(shadow)}"
-            typer.echo(f"    shadow: {share} also to {', '.join(served.shadowed)}{cost}", err=True)
+            cost = "" if deployment.shadow_cost is None else f": {deployment.shadow_cost.describe(shadow)}"
+            typer.echo(f"    shadow: {share} also to {', '.join(deployment.shadowed)}{cost}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -23,7 +23,7 @@ from rcjax.serving.call_log import Call
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
 
 #: Names of the log's own columns, which columns of questions must not have.
-TAKEN = {one.name for one in fields(Call)} - {"segment", "added", "billed"} | {
+TAKEN = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
     "call_log",
     "latency_ms",
     "calibrated",

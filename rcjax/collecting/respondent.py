@@ -22,7 +22,7 @@ from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
-from rcjax.serving.exchange import Exchange, ServedQuery
+from rcjax.serving.exchange import Exchange, Query
 from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, direct_client
@@ -471,7 +471,7 @@ async def call(
     """
     respondent, name = asked.respondent, uuid.uuid4().hex[:16]
     _, second = max_costs(asked, question)
-    prompt = ServedQuery(question.query, question.messages, question.options, shadow=True, form=question.form)
+    prompt = Query(question.query, question.messages, question.options, shadow=True, form=question.form)
     exchange = Exchange(prompt, asked.name, asked.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, asked.name), reserved) as expense:
         expense.note(reserved)

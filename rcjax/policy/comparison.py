@@ -142,11 +142,11 @@ class Comparison(Record):
         """Whether the policy is the one in use today."""
         return self.today is not None and self.today.se == 0
 
-    def breaks(self, margin: float) -> bool:
-        """Return whether the policy errs significantly more than today's plus a margin (one-sided, 2.5 %).
+    def exceeds(self, margin: float) -> bool:
+        """Return whether the policy's error exceeds today's by significantly more than a margin (one-sided, 2.5 %).
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.04, se=0.01)
-        >>> Comparison(0.16, 5e-5, 300, True, (today,)).breaks(0.01)
+        >>> Comparison(0.16, 5e-5, 300, True, (today,)).exceeds(0.01)
         True
         """
         return self.today is not None and self.today.more - 1.96 * self.today.se > margin
@@ -251,7 +251,7 @@ def describe_rungs(policy: AnyPolicy) -> str:
     return f"{these}; for the others {second}" if " and " in second else f"{these} and {second} for the others"
 
 
-def what_to_do(
+def recommend(
     policy: AnyPolicy,
     comparison: Comparison,
     money: Money,
@@ -269,7 +269,7 @@ def what_to_do(
         counted: words for the counted quantity.
         margin: tolerated error above today's that the policy was tuned for; None for another target.
     """
-    broken = comparison.fresh and margin is not None and comparison.breaks(margin)
+    broken = comparison.fresh and margin is not None and comparison.exceeds(margin)
     verb = "keep" if comparison.keeps_today else "do not use" if comparison.dominated or broken else "use"
     where = f"on {comparison.queries:,} fresh queries it" if comparison.fresh else "it"
     return f"{verb} {describe_rungs(policy)}: {where} {comparison.headline(money, counted)}"

@@ -29,7 +29,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import plain
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.policy.comparison import LEAST_SHARE, Comparison, what_to_do
+from rcjax.policy.comparison import LEAST_SHARE, Comparison, recommend
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
@@ -134,7 +134,7 @@ class Report:
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
-        advice = what_to_do(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        advice = recommend(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
@@ -428,7 +428,7 @@ def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
-    advice = what_to_do(policy, comparison, money, report.log.counted, margin)
+    advice = recommend(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
         advice += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"

@@ -20,7 +20,7 @@ from rcjax._base.codec import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
-from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
+from rcjax.serving.call_log import Call, CallLog, CascadeWarning, Charge
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
 
@@ -28,7 +28,7 @@ _SECONDS_BETWEEN_WARNINGS = 60.0  # between two warnings of expensive answers
 
 Option = TypeVar("Option")
 
-_SHADOW_STEP = 1_000_000  # the step of calls that shadow queries add, none of which begins a query
+_SHADOW_STEP = 1_000_000  # step of shadow calls, so that none of them counts as the first call of a query
 
 
 class BudgetSpentError(RuntimeError):
@@ -74,7 +74,7 @@ class Billing:
 
     def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: AnyBill | None = new_bill(policy, time.time())
-        self.billed = Billed(name)
+        self.charge = Charge(name)
         self._fixed = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()
         self._totals = self._open_totals(None if log is None else log.path, ledger)
@@ -95,7 +95,7 @@ class Billing:
         path = f"{log}.totals"
         if not _has_content(path) and _has_content(log):
             state = f"{path} is empty" if os.path.exists(path) else f"there is no {path}"
-            news = f"policy {self.billed.policy}: {state}: what was spent before is not known"
+            news = f"policy {self.charge.policy}: {state}: what was spent before is not known"
             warnings.warn(visible(news), CascadeWarning, stacklevel=4)
         return FileTotals(path)
 
@@ -207,18 +207,18 @@ class Billing:
             self._warned_expensive = time.monotonic()
             problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
-            warnings.warn(f"policy {self.billed.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
+            warnings.warn(f"policy {self.charge.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
 
     @property
-    def shadow_billed(self) -> Billed | None:
-        """The bill of calls that shadow queries add: the period's, as its money must cover all calls.
+    def shadow_charge(self) -> Charge | None:
+        """The charge of shadow calls: money for a period pays them, as it must cover all calls.
 
-        A budget per query limits the cost of an answer, as the tuning promised: there, added calls are on no bill.
+        A budget per query limits the cost of an answer, as the tuning promised: no bill pays shadow calls there.
         """
-        return replace(self.billed, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
+        return replace(self.charge, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
 
     def pay_shadow(self, calls: Sequence[Call]) -> None:
-        """Add the cost of calls that a shadow query adds, if the bill is for a period."""
+        """Add the cost of shadow calls, if the bill is for a period."""
         if isinstance(self.bill, PeriodBill) and calls:
             cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.spend(cost, time.time(), queries=0)
@@ -242,7 +242,7 @@ class Billing:
     @property
     def _account(self) -> str:
         """The policy's name in the totals, which no client has."""
-        return f"policy {self.billed.policy}"
+        return f"policy {self.charge.policy}"
 
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the totals, if the bill is shared."""
@@ -282,7 +282,7 @@ class Billing:
         bill = self.bill
         if isinstance(bill, PeriodBill) and bill.spent >= bill.period.money and self._warned_spent != bill.start:
             self._warned_spent = bill.start
-            news = f"policy {self.billed.policy}: the money of this {bill.period.every} is spent ({bill.period})"
+            news = f"policy {self.charge.policy}: the money of this {bill.period.every} is spent ({bill.period})"
             then = "requests are refused" if self.stops_at_budget else "the cheapest rung answers"
             warnings.warn(f"{news}: {then} until it ends", CascadeWarning, stacklevel=2)
 

@@ -37,7 +37,7 @@ CACHED = ("cached_tokens", "cache_write_tokens")
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "unjudged", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
-_APART = ("text", "confidence", "added", "billed", "error_kind")
+_APART = ("text", "confidence", "is_shadow_call", "charge", "error_kind")
 
 VERSION = 1  # version of the lines of a call log
 
@@ -54,11 +54,11 @@ class CascadeWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Billed:
-    """The bill that a call is charged to."""
+class Charge:
+    """The charge of a call to a policy's bill."""
 
     policy: str
-    """The name of the policy that follows the bill."""
+    """The name of the policy whose bill pays."""
     step: int = 1
     """The number of the call within its query, from 1 on."""
 
@@ -96,7 +96,7 @@ class Call:
     time: str
     """The end of the call, in UTC (ISO 8601)."""
     shadow: bool
-    """Whether all models are asked the query, whatever they answer."""
+    """Whether the query is a shadow query, which goes to all models."""
     error: str | None
     """The reason why there is no answer, or no confidence in it."""
     has_no_confidence: bool = False
@@ -111,14 +111,14 @@ class Call:
     """Tokens of the input that were put into a cache."""
     likeliest: str | None = None
     """An answer that the model held likelier than the one it gave, or None."""
-    added: bool = False
-    """Whether a shadow query added the call, which the policy would not have made."""
+    is_shadow_call: bool = False
+    """Whether the policy would not have made the call, which only the shadow query needs."""
     segment: str | None = None
     """The query's segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
-    billed: Billed | None = None
-    """The bill that the call is charged to; None without one, as for added calls under a budget per query."""
+    charge: Charge | None = None
+    """The charge to a policy's bill; None for a call that no bill pays, as a shadow call under a budget per query."""
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
@@ -216,7 +216,7 @@ def call_row(call: Call) -> dict[str, Any]:
     }
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
-    row |= {} if call.billed is None else asdict(call.billed)
+    row |= {} if call.charge is None else asdict(call.charge)
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 

@@ -28,7 +28,7 @@ from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, ServedQuery
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -262,7 +262,7 @@ class Cascade:
             check_question(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, question: ServedQuery) -> float:
+    def expect(self, question: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
         return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
@@ -288,7 +288,7 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, question: ServedQuery, end: float | None = None) -> tuple[Result, Any]:
+    async def _answer(self, question: Query, end: float | None = None) -> tuple[Result, Any]:
         """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
         self.billing.catch_up()
         drawn, position = 0, None
@@ -309,27 +309,27 @@ class Cascade:
         others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
         return result, self._ask_others(others, question) if question.shadow and others else None
 
-    def _expect_rung(self, question: ServedQuery, index: int) -> float:
+    def _expect_rung(self, question: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
         models = self.policy.rungs[index].of_segment(question.segment).models
         return math.fsum(self._caller.expect(question, model) for model in models)
 
     def _question(
         self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
-    ) -> ServedQuery:
+    ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self._share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return ServedQuery(name, conversation, options, shadow=shadow, form=form_of(conversation, options))
+        return Query(name, conversation, options, shadow=shadow, form=form_of(conversation, options))
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    async def _ask_others(self, models: Sequence[str], question: ServedQuery) -> None:
-        question = replace(question, billed=self.billing.shadow_billed)
+    async def _ask_others(self, models: Sequence[str], question: Query) -> None:
+        question = replace(question, charge=self.billing.shadow_charge)
         cost = math.fsum(self._caller.expect(question, model) for model in models)
         with self.billing.reserve_shadow(cost) as is_covered:
             if is_covered:
@@ -340,9 +340,7 @@ class Cascade:
                 finally:  # a service that stops still pays for the calls made
                     self.billing.pay_shadow([exchange.call for exchange in exchanges])
 
-    async def _follow(
-        self, policy: Policy, question: ServedQuery, end: float | None, exchanges: list[Exchange]
-    ) -> Result:
+    async def _follow(self, policy: Policy, question: Query, end: float | None, exchanges: list[Exchange]) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -354,7 +352,7 @@ class Cascade:
                 break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, billed=replace(self.billing.billed, step=len(exchanges) + 1))
+            question = replace(question, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, question, seconds, exchanges)
@@ -362,7 +360,7 @@ class Cascade:
             if exchange is None:
                 exchange = await self._caller.call(question, model, policy, seconds, exchanges, kept=always)
             visited.append(exchange)
-            if exchange.begun or (exchange.call.text is not None and always):
+            if exchange.is_delivered or (exchange.call.text is not None and always):
                 status = "answered" if exchange.call.text else "failed"
                 return make_result(question, status, exchange, exchanges, at_once)
             if exchange.call.text is None:
@@ -382,13 +380,13 @@ class Cascade:
         return make_result(question, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
-        self, policy: Policy, question: ServedQuery, seconds: float | None, exchanges: list[Exchange]
+        self, policy: Policy, question: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.parallel_model)], ([], [])
         calls = [
             self._caller.call(
-                replace(question, billed=replace(self.billing.billed, step=step)), name, policy, seconds, listed
+                replace(question, charge=replace(self.billing.charge, step=step)), name, policy, seconds, listed
             )
             for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
@@ -419,7 +417,7 @@ def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) 
 
 
 def make_result(
-    question: ServedQuery, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
+    question: Query, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 

@@ -25,7 +25,7 @@ from rcjax.serving.failures import (
     finish_reason_of,
     is_withheld,
     raw_finish_reason,
-    unusable,
+    unusable_error,
 )
 from rcjax.serving.usage import CallUsage, usage_of
 
@@ -43,7 +43,7 @@ def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Ma
     choices = fields.get("choices")
     usage.add(usage_of(fields), sent, sum(written_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
-        raise unusable(data)
+        raise unusable_error(data)
     problems = [choice_failure(choice) for choice in choices]
     failures = [problem for problem in problems if problem is not None]
     if len(failures) == len(choices):
@@ -114,11 +114,11 @@ def text_or_calls(choice: Any) -> str:
     return choice_text(choice) or (written_calls(calls) if calls else "")
 
 
-def joined(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def join_choices(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Join several completions of one question into one with the first choice of each.
 
     >>> one, other = ({"id": name, "choices": [{"index": 0, "message": {"content": name}}]} for name in "ab")
-    >>> [(choice["index"], choice_text(choice)) for choice in joined([one, other])["choices"]]
+    >>> [(choice["index"], choice_text(choice)) for choice in join_choices([one, other])["choices"]]
     [(0, 'a'), (1, 'b')]
     """
     choices = [completion["choices"][0] for completion in completions]
@@ -183,7 +183,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
         choices = (data.get("choices") or []) if isinstance(data, Mapping) and body_failure(data) is None else None
         choices = [choice for choice in choices if choice is not None] if isinstance(choices, list) else None
         if choices is None or not all(isinstance(choice, Mapping) for choice in choices):
-            raise unusable(data)
+            raise unusable_error(data)
         choices = [{**choice, "finish_reason": raw_finish_reason(choice)} for choice in numbered_choices(choices)]
         finished = finished or any(choice["finish_reason"] is not None for choice in choices)
         yield {**data, "choices": [calls[choice["index"]].of_choice(choice) for choice in choices]}

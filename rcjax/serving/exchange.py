@@ -20,8 +20,8 @@ from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
-from rcjax.serving.call_log import Billed, Call, CallLog, CascadeWarning
-from rcjax.serving.completions import choice_text, joined, read_reply
+from rcjax.serving.call_log import Call, CallLog, CascadeWarning, Charge
+from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, in_short, malformed_error
 from rcjax.serving.models_file import record_request_settings
@@ -51,8 +51,8 @@ Deliver = Callable[[Piece], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class ServedQuery:
-    """A query for the models: its conversation, its options, and its place in the service."""
+class Query:
+    """A query to the models: its conversation, its options, and how the service handles it."""
 
     query: str
     """The query's id."""
@@ -65,15 +65,15 @@ class ServedQuery:
     client: str | None = None
     """The client's name; None if clients have no names."""
     shadow: bool = False
-    """Whether all models are asked, whatever they answer."""
+    """Whether it is a shadow query, which goes to all models."""
     deliver: Deliver | None = None
     """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
     unjudged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
-    billed: Billed | None = None
-    """The bill that its calls are charged to; None if they are on no policy's."""
+    charge: Charge | None = None
+    """The charge of its calls to a policy's bill; None if no bill pays them."""
     position: float | None = None
     """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
@@ -88,7 +88,7 @@ Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallU
 class Exchange:
     """A question to a model and its outcome so far; `end` completes it."""
 
-    question: ServedQuery
+    question: Query
     model: str
     """The model's name in policies and logs."""
     endpoint: Endpoint
@@ -112,8 +112,8 @@ class Exchange:
     """Whether a check of the answer has begun."""
     check_cost: float = 0.0
     """Money that the check reports as its cost."""
-    begun: bool = False
-    """Whether a piece of the answer was delivered while it came."""
+    is_delivered: bool = False
+    """Whether a piece of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
     """The pace of the model's answers, for the cost of an answer that is cut off; None estimates it by bytes alone."""
     call: Call = field(init=False, repr=False)
@@ -156,7 +156,7 @@ class Exchange:
         problems = [reply for reply in replies if isinstance(reply, CallError)]
         if len(problems) == len(replies):
             raise problems[0]
-        return joined([reply for reply in replies if not isinstance(reply, CallError)])
+        return join_choices([reply for reply in replies if not isinstance(reply, CallError)])
 
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.question.messages
@@ -227,8 +227,8 @@ class Exchange:
             unjudged=question.unjudged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
-            added=question.shadow and policy is None,
-            billed=question.billed,
+            is_shadow_call=question.shadow and policy is None,
+            charge=question.charge,
         )
         return self.call
 
@@ -294,7 +294,7 @@ class Delivery:
     deliver: Deliver
     piece: Piece
     """The fields that all pieces share."""
-    begun: bool = False
+    has_begun: bool = False
     problem: str | None = None
     """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
@@ -306,21 +306,21 @@ class Delivery:
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
-        if self.begun or has_content or len(self._waiting) < _MOST_WAITING:
+        if self.has_begun or has_content or len(self._waiting) < _MOST_WAITING:
             self._waiting.append(chunk)
-        if self.begun or has_content:
+        if self.has_begun or has_content:
             await self.flush()
 
     async def end(self) -> None:
         """Tell the receiver that the answer is complete, if any of it was delivered."""
-        if self.begun:
+        if self.has_begun:
             await self._deliver(None)
 
     async def flush(self) -> None:
         """Deliver the chunks that wait."""
         waiting, self._waiting = self._waiting, []
         for chunk in waiting:
-            self.begun = True
+            self.has_begun = True
             await self._deliver(chunk)
 
     async def _deliver(self, chunk: Mapping[str, Any] | None) -> None:
@@ -369,13 +369,13 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, question: ServedQuery, model: str) -> float:
+    def expect(self, question: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
         return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
 
     async def call(
         self,
-        question: ServedQuery,
+        question: Query,
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
@@ -414,7 +414,7 @@ class Caller:
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
-            exchange.begun = delivery.begun
+            exchange.is_delivered = delivery.has_begun
             if delivery.problem is not None:
                 self._warn_once("deliver", f"deliver= failed: {delivery.problem}: the answer is in the result")
         return exchange
@@ -466,7 +466,7 @@ class Caller:
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _record_of(self, model: str, question: ServedQuery) -> str | None:
+    def _record_of(self, model: str, question: Query) -> str | None:
         """Return `record_endpoint` of a model, cached for questions of the same form and options."""
         unseen = NEUTRAL.union(FORMING)
         relevant = {name: value for name, value in question.options.items() if name not in unseen}

@@ -203,7 +203,7 @@ def is_transient(status: int) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-def unusable(data: Any) -> CallError:
+def unusable_error(data: Any) -> CallError:
     """Return the error for data that is no completion or chunk: the server's own, or that of a malformed answer."""
     return body_failure(data) or malformed_error("no choices" if isinstance(data, Mapping) else "not a JSON object")
 

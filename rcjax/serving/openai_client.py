@@ -226,16 +226,16 @@ class FairQueue:
 
 #: (tasks at a time, turns of the event loop between) by the kind of work: a piece of a stream takes half a millisecond,
 #: a new request one or two.
-TURNS = {"pieces": (1, 3), "requests": (4, 1)}
+QUEUES = {"pieces": (1, 3), "requests": (4, 1)}
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
+_QUEUES_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
 
 
-def turns_of(kind: str) -> FairQueue:
+def fair_queue(kind: str) -> FairQueue:
     """Return the queue of a kind of work on the running event loop."""
     loop = asyncio.get_running_loop()
-    if (kinds := _TURNS.get(loop)) is None:
-        kinds = _TURNS[loop] = {name: FairQueue(*settings) for name, settings in TURNS.items()}
+    if (kinds := _QUEUES_BY_LOOP.get(loop)) is None:
+        kinds = _QUEUES_BY_LOOP[loop] = {name: FairQueue(*settings) for name, settings in QUEUES.items()}
     return kinds[kind]
 
 
@@ -267,7 +267,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                     return
                 yield part
                 continue
-            turns = turns_of("pieces")
+            turns = fair_queue("pieces")
             for start in range(0, len(part), _PIECE):
                 await turns.take()
                 yield part[start : start + _PIECE]

@@ -21,7 +21,7 @@ from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, describe_rungs, what_to_do
+from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, describe_rungs, recommend
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, with_spec
@@ -158,7 +158,7 @@ class Tuned:
         """Sentence that says what to do; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
-        return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
+        return recommend(self.policy, self.comparison, self.money, self.log.counted)
 
     def policy_for(self, target: Target) -> AnyPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.

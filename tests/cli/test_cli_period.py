@@ -17,7 +17,7 @@ from rcjax.policy import load_policy
 from rcjax.policy.following import new_bill
 from rcjax.policy.ladder import Period, with_following
 from rcjax.policy.spec import Spec
-from rcjax.serving.call_log import Billed, queries_per_day
+from rcjax.serving.call_log import Charge, queries_per_day
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -35,8 +35,8 @@ def calls(folder):
     """The log of a service: 300 queries a day, of which two in three were asked of two models."""
     path = folder / "calls.jsonl"
     times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=i / 300) for i in range(601)]
-    calls = [call(i, "small", time=time.isoformat(), billed=Billed("policy")) for i, time in enumerate(times)]
-    write(path, *calls, *(replace(one, billed=Billed("policy", 2)) for i, one in enumerate(calls) if i % 3))
+    calls = [call(i, "small", time=time.isoformat(), charge=Charge("policy")) for i, time in enumerate(times)]
+    write(path, *calls, *(replace(one, charge=Charge("policy", 2)) for i, one in enumerate(calls) if i % 3))
     return path
 
 

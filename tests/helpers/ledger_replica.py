@@ -66,9 +66,9 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         rung = LADDER.choose(f"{name}{query}", billing.position)
         cost = rung.expected["cost"] * (0.5 + query % 2) * (2.0 if clock.true() > START + DAY / 2 else 1.0)
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
-        mark = replace(billing.billed, step=1)
+        mark = replace(billing.charge, step=1)
         call = Call(
-            str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.0, ended, True, None, billed=mark
+            str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.0, ended, True, None, charge=mark
         )
         log.write(call)
         billing.pay([call], rung.expected["cost"])

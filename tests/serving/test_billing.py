@@ -55,7 +55,7 @@ class Worker:
         rung = LADDER.choose(str(query), self.billing.position)
         cost = self.dearer * rung.cost[rung.first] * (0.5 + query % 2)
         ended = datetime.fromtimestamp(self.clock.now, UTC).isoformat(timespec="milliseconds")
-        steps = [replace(self.billing.billed, step=step) for step in (1, 2)]
+        steps = [replace(self.billing.charge, step=step) for step in (1, 2)]
         calls = [call(query, cost / 2, ended, step) for step in steps]
         for one in (*calls, call(query, 5.0, ended, None)):  # as a shadow query adds one
             self.log.write(one)
@@ -63,8 +63,8 @@ class Worker:
         return cost
 
 
-def call(query, cost, time, billed):
-    return Call(str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, time, True, None, billed=billed)
+def call(query, cost, time, charge):
+    return Call(str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, time, True, None, charge=charge)
 
 
 def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path, clock):

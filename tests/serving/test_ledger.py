@@ -62,7 +62,7 @@ def name(request):
 
 def paying(cost, billing):
     """A query that costs so much."""
-    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, billed=billing.billed)
+    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, charge=billing.charge)
     billing.pay([call], 0.1)
 
 

@@ -260,7 +260,7 @@ def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     calls = []
     ask(lambda request, headers: good("A", SURE), shadow=1.0, observe=calls.append)
     assert all(call.shadow for call in calls)
-    assert {call.model: call.added for call in calls} == {"small": False, "middle": True, "large": True}
+    assert {call.model: call.is_shadow_call for call in calls} == {"small": False, "middle": True, "large": True}
 
 
 def test_whoever_takes_the_pieces_fails(tmp_path):

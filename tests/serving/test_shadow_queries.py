@@ -10,7 +10,7 @@ from helpers.gateway_samples import make_call
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Billed, CallLog, ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare
 from rcjax.serving.cascade import _shadow_share
 
 _DAY = 86_400.0
@@ -56,8 +56,8 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
     with CallLog(path) as log:
         for policy, day in days:
             time = datetime.fromtimestamp(1e9 + day * 86_400, UTC).isoformat()
-            log.write(make_call(time=time, billed=Billed(policy)))
-            log.write(make_call(time=time, billed=Billed(policy), unjudged="tools"))  # never a shadow query
+            log.write(make_call(time=time, charge=Charge(policy)))
+            log.write(make_call(time=time, charge=Charge(policy), unjudged="tools"))  # never a shadow query
         shares = {
             name: _shadow_share(ShadowRate(200, "week"), log, name).of_next(1e9 + 100 * 86_400)
             for name in ("busy", "quiet", "new")
@@ -85,6 +85,6 @@ def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
         billing = Billing(policy, "policy", None)
         before = billing.bill
         billing.pay_shadow([call])
-        assert (billing.shadow_billed is not None, billing.bill != before) == (on_it, on_it)
+        assert (billing.shadow_charge is not None, billing.bill != before) == (on_it, on_it)
     assert billing.left == pytest.approx(497.0)
     assert billing.bill.queries == pytest.approx(before.queries)  # it is no query that came

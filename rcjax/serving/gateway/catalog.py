@@ -180,8 +180,8 @@ class EndpointClients:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedPolicy:
-    """A policy in service, ready to answer."""
+class Deployment:
+    """A policy in service, with the cascade that answers by it."""
 
     name: str
     """The policy's name for clients."""
@@ -223,7 +223,7 @@ class ServedPolicy:
 class Catalog:
     """The policies and models that clients can call."""
 
-    policies: Mapping[str, ServedPolicy]
+    policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
     caller: Caller
     """The caller that asks any model without judging its answer."""
@@ -232,23 +232,23 @@ class Catalog:
 
     def take_over(self, before: Catalog) -> None:
         """Continue the bills of the last catalog's policies."""
-        for name, served in self.policies.items():
-            served.cascade.billing.take_over(before.policies[name].cascade.billing)
+        for name, deployment in self.policies.items():
+            deployment.cascade.billing.take_over(before.policies[name].cascade.billing)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
         return [
             name
-            for name, served in self.policies.items()
-            if before is None or before.policies[name].digest != served.digest
+            for name, deployment in self.policies.items()
+            if before is None or before.policies[name].digest != deployment.digest
         ]
 
     def describe_changes(self, before: Catalog, models: str) -> Iterator[str]:
         """Yield a line for each change since the last catalog; `models` is the name of the models' file."""
         changed = self.changed_policies(before)
         for name in changed:
-            served = self.policies[name]
-            yield f"policy {name} is {served.digest} from now on: {' → '.join(served.policy.models)}"
+            deployment = self.policies[name]
+            yield f"policy {name} is {deployment.digest} from now on: {' → '.join(deployment.policy.models)}"
         if self.models != before.models:
             yield f"{models} is taken up: {', '.join(self.models)}"
         if self.ring.named != before.ring.named:
@@ -294,7 +294,8 @@ class CatalogMaker:
             before: the last catalog: a policy whose file existed must still have one.
         """
         settings = self.settings
-        tuned = set() if before is None else {name for name, served in before.policies.items() if not served.is_untuned}
+        earlier = {} if before is None else before.policies
+        tuned = {name for name, deployment in earlier.items() if not deployment.is_untuned}
         policies: dict[str, AnyPolicy] = {}
         for name, path in settings.policies.items():
             if path is not None and (settings.pass_model is None or name in tuned or path.exists()):
@@ -303,8 +304,8 @@ class CatalogMaker:
                 model, rules = settings.pass_model, (Rule(1.0, "answer"),)
                 policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
         catalog = self.make(policies, read_models(settings.models))
-        for name, served in catalog.policies.items():
-            bill = served.cascade.billing.bill
+        for name, deployment in catalog.policies.items():
+            bill = deployment.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
                 reason = f"its budget is for each {bill.period.every}, and what was spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
@@ -312,7 +313,7 @@ class CatalogMaker:
 
     def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ModelSettings]) -> Catalog:
         """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
-        settings, served = self.settings, {}
+        settings, deployments = self.settings, dict[str, Deployment]()
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
             missing = ", ".join(name for name in names if name is not None and name not in models)
             if missing:
@@ -327,13 +328,13 @@ class CatalogMaker:
             if name in models:
                 raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
             try:
-                served[name] = self._make_served(name, policy, models)
+                deployments[name] = self._deploy(name, policy, models)
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
-        return Catalog(served, models, caller, settings.ring(served, models))
+        return Catalog(deployments, models, caller, settings.ring(deployments, models))
 
-    def _make_served(self, name: str, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> ServedPolicy:
+    def _deploy(self, name: str, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> Deployment:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
@@ -345,16 +346,16 @@ class CatalogMaker:
         recorded = {model: records.get(model, {}).get("options", {}) for model in called}
         called = {
             model: replace(
-                served,
-                options=self._with_token_limit(served, {**recorded[model], **served.options}),
+                entry,
+                options=self._with_token_limit(entry, {**recorded[model], **entry.options}),
                 fixed=FIXED_OPTIONS,
             )
-            for model, served in called.items()
+            for model, entry in called.items()
         }
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
-            {model: self.endpoint_client(served) for model, served in called.items()},
-            signal={model: _signal(served, records.get(model, {})) for model, served in called.items()},
+            {model: self.endpoint_client(entry) for model, entry in called.items()},
+            signal={model: _signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
             name=name,
@@ -371,7 +372,7 @@ class CatalogMaker:
         judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
-        return ServedPolicy(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), request_forms)
+        return Deployment(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), request_forms)
 
     def _share_of(self, period: Period | None) -> Period | None:
         """Return this replica's share of the money for a period."""

@@ -24,9 +24,9 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Exchange, Piece, ServedQuery
+from rcjax.serving.exchange import Exchange, Piece, Query
 from rcjax.serving.failures import ApiError, upstream_error
-from rcjax.serving.gateway.catalog import Catalog, ServedPolicy, Settings
+from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
@@ -38,12 +38,12 @@ STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "
 class Responder:
     """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    `begun` says whether a part of the answer was sent, `complete` whether all of it was.
+    `has_begun` says whether a part of the answer has been sent, `is_complete` whether all of it has.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.begun = self.complete = False
+        self.has_begun = self.is_complete = False
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
         self._writing: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class Responder:
 
     async def send_document(self, document: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> None:
         """Send an answer as one document."""
-        body = encoded(document)
+        body = encode_json(document)
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
             for start in range(0, len(body), _MAX_WAITING):
@@ -65,32 +65,32 @@ class Responder:
 
     async def send_event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Send an event, the first one after the headers."""
-        if not self.begun:
+        if not self.has_begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(event_of(document), more=True)
 
     async def end_stream(self) -> None:
         """End a stream."""
-        if not self.complete:
+        if not self.is_complete:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer or of its rest."""
-        if self.complete:
+        if self.is_complete:
             return
-        if self.begun:
+        if self.has_begun:
             await self._body(event_of(problem.to_json()), more=False)
         else:
             await self.send_document(problem.to_json(), {**problem.headers, **headers}, problem.status)
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        self.begun = True
+        self.has_begun = True
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         """Send a part of the body: parts of one turn of the event loop go out in one write."""
-        self.complete = not more
+        self.is_complete = not more
         self._waiting.append(body)
         self._size += len(body)
         if self._writing is not None and self._writing.done():
@@ -116,7 +116,7 @@ def _part_of(body: bytes, *, more: bool = True) -> dict[str, Any]:
 _MAX_WAITING = 64_000  # bytes that wait for a reader: beyond it, the model waits, too
 
 
-def encoded(document: Mapping[str, Any]) -> bytes:
+def encode_json(document: Mapping[str, Any]) -> bytes:
     """Encode a document as JSON in ASCII: texts may have lone surrogates, and line separators that confuse clients.
 
     Infinite numbers and NaN become null. Raises ApiError for an answer that is nested too deep.
@@ -133,7 +133,7 @@ def encoded(document: Mapping[str, Any]) -> bytes:
 
 def event_of(document: Mapping[str, Any]) -> bytes:
     """Encode a document as an event of a stream."""
-    return b"data: " + encoded(document) + b"\n\n"
+    return b"data: " + encode_json(document) + b"\n\n"
 
 
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -168,7 +168,7 @@ class RequestHandler:
     context: RequestContext
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
-    _served: ServedPolicy | None = field(init=False)
+    _deployment: Deployment | None = field(init=False)
     _unjudged_reasons: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
@@ -180,26 +180,28 @@ class RequestHandler:
     """The exception that stopped a piece of a stream."""
 
     def __post_init__(self) -> None:
-        self._served = served = self.catalog.policies.get(self.request.model)
-        self._unjudged_reasons = () if served is None else served.why_unjudged(self.request)
-        self._judged = served is not None and not self._unjudged_reasons
-        if served is None and self.request.model not in self.catalog.models:
+        self._deployment = deployment = self.catalog.policies.get(self.request.model)
+        self._unjudged_reasons = () if deployment is None else deployment.why_unjudged(self.request)
+        self._judged = deployment is not None and not self._unjudged_reasons
+        if deployment is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
 
     async def answer(self) -> None:
         """Answer the request. Raises ApiError if no model does."""
-        name, served = self.request.model, self._served
+        name, deployment = self.request.model, self._deployment
         try:
             with self.context.reserve(self._expected_cost):
-                answering = self._ask_model(served) if served is None or not self._judged else self._ask_policy(served)
-                result = await answering
+                if deployment is None or not self._judged:
+                    result = await self._ask_model(deployment)
+                else:
+                    result = await self._ask_policy(deployment)
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._unjudged_reasons), None)
-        billing = None if served is None else served.cascade.billing
+        billing = None if deployment is None else deployment.cascade.billing
         self.metrics.count_request(name, result, seconds, billing, judged=self._judged, reason=reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
@@ -216,24 +218,25 @@ class RequestHandler:
     @property
     def _status(self) -> Literal["answered", "passed on", "not judged"]:
         """The status of a complete answer."""
-        return "answered" if self._judged else "passed on" if self._served is None else "not judged"
+        return "answered" if self._judged else "passed on" if self._deployment is None else "not judged"
 
     def _expected_cost(self) -> float:
         """Estimate the money that the request may cost."""
-        context, served = self.context, self._served
-        if served is not None and self._judged:
-            options = self.request.options(judged=True, checked=served.checked)
-            question = ServedQuery(context.query, self.request.messages, options, context.segment, context.client.name)
-            return served.cascade.expect(question)
-        question = ServedQuery(context.query, self.request.messages, self.request.options(judged=False))
-        return self.catalog.caller.expect(question, self.request.model if served is None else served.policy.models[-1])
+        context, deployment = self.context, self._deployment
+        if deployment is not None and self._judged:
+            options = self.request.options(judged=True, checked=deployment.checked)
+            question = Query(context.query, self.request.messages, options, context.segment, context.client.name)
+            return deployment.cascade.expect(question)
+        question = Query(context.query, self.request.messages, self.request.options(judged=False))
+        model = self.request.model if deployment is None else deployment.policy.models[-1]
+        return self.catalog.caller.expect(question, model)
 
-    async def _ask_policy(self, served: ServedPolicy) -> Result:
+    async def _ask_policy(self, deployment: Deployment) -> Result:
         try:
-            return await served.cascade.ask(
+            return await deployment.cascade.ask(
                 self.request.messages,
                 self.context.query,
-                options=self.request.options(judged=True, checked=served.checked),
+                options=self.request.options(judged=True, checked=deployment.checked),
                 deadline=self._seconds_left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=self.context.segment,
@@ -244,41 +247,41 @@ class RequestHandler:
         # A complete answer without a text counts as an answer.
         return result if result.completion is None else replace(result, status="answered")
 
-    async def _ask_model(self, served: ServedPolicy | None) -> Result:
+    async def _ask_model(self, deployment: Deployment | None) -> Result:
         fields = ", ".join(self._unjudged_reasons)
-        question = ServedQuery(
+        question = Query(
             self.context.query,
             self.request.messages,
             self.request.options(judged=False),
             segment=self.context.segment,
             client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
-            unjudged="passed on" if served is None else fields,
-            billed=None if served is None else served.cascade.billing.billed,
+            unjudged="passed on" if deployment is None else fields,
+            charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = list[Exchange](), self.catalog.caller
-        with self._reserve_model(served, partial(caller.expect, question)) as model:
+        with self._reserve_model(deployment, partial(caller.expect, question)) as model:
             try:
                 exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
                 calls = [exchange.call for exchange in exchanges]
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls))
-                if served is not None:
-                    served.cascade.billing.pay(calls, client=self.context.client.name)
+                if deployment is not None:
+                    deployment.cascade.billing.pay(calls, client=self.context.client.name)
         return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
-    def _reserve_model(self, served: ServedPolicy | None, expect: Callable[[str], float]) -> Iterator[str]:
+    def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an unjudged answer, and put its cost aside until the request ends.
 
         It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
         """
-        if served is None:
+        if deployment is None:
             yield self.request.model
             return
-        largest, cheapest = served.policy.models[-1], served.policy.rungs[0].models[-1]
-        served.cascade.billing.catch_up()
-        with served.cascade.billing.reserve((largest, cheapest), expect, self.context.client.name) as model:
+        largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
+        deployment.cascade.billing.catch_up()
+        with deployment.cascade.billing.reserve((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
@@ -293,11 +296,11 @@ class RequestHandler:
             raise
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
-        if not self.responder.begun:
+        if not self.responder.has_begun:
             self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _head(self._first_report, chunk, _CHUNK) | usage
-        headers = {} if self.responder.begun else _headers(self._first_report)
+        headers = {} if self.responder.has_begun else _headers(self._first_report)
         await self.responder.send_event(self._client_chunk(chunk), headers)
 
     def _client_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,7 +315,7 @@ class RequestHandler:
     async def _send_rest(self, result: Result) -> None:
         """Send a complete answer, or the end of a stream."""
         report = self._report(result, result.status)
-        if self.responder.begun:
+        if self.responder.has_begun:
             if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
                 await self.responder.send_event(last, {})
@@ -330,15 +333,15 @@ class RequestHandler:
 
     def _report(self, known: Piece | Result, status: str) -> dict[str, Any]:
         """Return the report of the cascade so far: the field `rcjax` of the answer."""
-        served = self._served
+        deployment = self._deployment
         models = [call.model for call in known.calls]
         return {
             "query": self.context.query,
             "status": status,
             "model": known.model,
             "models": models if known.model is None or known.model in models else [*models, known.model],
-            "policy": None if served is None else served.name,
-            "policy_hash": None if served is None else served.digest,
+            "policy": None if deployment is None else deployment.name,
+            "policy_hash": None if deployment is None else deployment.digest,
             "confidence": known.confidence if isinstance(known, Result) else None,
             "position": known.position,
             "rung": known.rung,

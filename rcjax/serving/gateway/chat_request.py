@@ -340,7 +340,7 @@ class RequestLimits:
     retries: int = 2
     """Number of retries of an attempt."""
     concurrency: int = 256
-    """Number of requests in progress at one worker; more are refused with 429."""
+    """Number of requests that one worker answers at a time; more are refused with 429."""
     body_bytes: int = 4_000_000
     """Bytes of the body of a request."""
     held_bytes: int = 32_000_000

@@ -74,7 +74,7 @@ class Client(Record):
     requests: _Count | None = None
     """Limit on requests in a minute of the clock; None without one."""
     at_once: _Count | None = None
-    """Limit on requests in progress, per worker; None without one."""
+    """Limit on requests admitted at the same time, per worker; None without one."""
     money: Annotated[Period, Reads(_read_period)] | None = None
     """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
     policies: tuple[str, ...] | None = None
@@ -218,9 +218,10 @@ _DEFAULT_PERIOD = Period(1.0, "month")  # period for the money of a client witho
 class _ClientState:
     """The requests of a client at this worker."""
 
-    in_progress: int = 0
+    admitted: int = 0
+    """Number of requests that have been admitted and have not ended."""
     reserved: dict[object, float] = field(default_factory=dict)
-    """Money put aside for each request in progress."""
+    """Money put aside for each of these requests."""
     minute: float = 0.0
     """End of the minute of the last request, in seconds since 1970."""
     requests: int = 0
@@ -236,22 +237,22 @@ class ClientLimits:
 
     @contextmanager
     def admitted(self, client: Client) -> Iterator[None]:
-        """Count a request of a client while it is in progress. Raises ApiError 429 beyond the client's limits."""
+        """Admit a request of a client, and count it until it ends. Raises ApiError 429 beyond the client's limits."""
         if client.name is None:
             yield
             return
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
-        if client.at_once is not None and state.in_progress >= client.at_once:
+        if client.at_once is not None and state.admitted >= client.at_once:
             problem = f"{client.name} may have {client.at_once} requests at once: try again"
             raise ApiError(429, problem, "too_many_requests", wait=1.0, counted_as="client_limit")
         if client.requests is not None:
             self._count_request(client.name, client.requests, state, now)
-        state.in_progress += 1
+        state.admitted += 1
         try:
             yield
         finally:
-            state.in_progress -= 1
+            state.admitted -= 1
 
     @contextmanager
     def reserve(self, client: Client, cost: float) -> Iterator[None]:

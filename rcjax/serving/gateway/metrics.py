@@ -57,7 +57,7 @@ _HISTOGRAMS = {
 
 #: (text, labels, mode) of each gauge; the mode combines the figures of several workers.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
-    "requests_in_flight": ("Requests that are worked on", (), "livesum"),
+    "requests_in_flight": ("Requests that have come and are not yet answered", (), "livesum"),
     "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
@@ -109,8 +109,8 @@ class Metrics:
         for outcome in LOGGED if logging else ():
             self._figure("log_lines", outcome).inc(0)
 
-    def in_flight(self) -> AbstractContextManager[None]:
-        """Count a request as in progress, within a `with` block."""
+    def track_request(self) -> AbstractContextManager[None]:
+        """Count a request in flight, from its first line to the end of its answer, within a `with` block."""
         return self._figures["requests_in_flight"].track_inprogress()
 
     def count_line(self, outcome: str) -> None:
@@ -191,12 +191,12 @@ class Metrics:
             policy: name of the policy that made the call.
         """
         model = call.model
-        if policy is not None and not call.added:
+        if policy is not None and not call.is_shadow_call:
             self.count_cost(policy, call.cost)
-        if call.client is not None and not call.added:
+        if call.client is not None and not call.is_shadow_call:
             self._figure("client_cost", call.client).inc(call.cost)
         self._figure("call_seconds", model).observe(call.seconds)
-        self._figure("call_cost", model, "true" if call.added else "false").inc(call.cost)
+        self._figure("call_cost", model, "true" if call.is_shadow_call else "false").inc(call.cost)
         self._figure("call_attempts", model).inc(call.attempts)
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:

@@ -18,7 +18,7 @@ from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import ApiError, invalid_field, is_withheld, raw_finish_reason
-from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encoded
+from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encode_json
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 
 _Fields = Mapping[str, Any]
@@ -506,12 +506,12 @@ class ResponsesResponder(Responder):
 
     async def end_stream(self) -> None:
         """End a stream with the complete response."""
-        if not self.complete:
+        if not self.is_complete:
             await self._send_events(self._assembly.end())
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
         """Send an error in place of an answer, or at the end of a stream."""
-        if not self.begun or self.complete:
+        if not self.has_begun or self.is_complete:
             await super().send_error(problem, headers)
             return
         error, *rest = self._assembly.fail(problem)
@@ -524,10 +524,10 @@ class ResponsesResponder(Responder):
         """Send events, after the headers if these are the first; events without headers are the last."""
         parts = []
         for number, event in enumerate(events, self._events):
-            data = encoded({**event, "sequence_number": number})
+            data = encode_json({**event, "sequence_number": number})
             parts.append(b"event: " + event["type"].encode() + b"\ndata: " + data + b"\n\n")
         self._events += len(parts)
-        if headers is not None and not self.begun:
+        if headers is not None and not self.has_begun:
             await self._start(200, {**STREAM, **headers})
         if parts or headers is None:
             await self._body(b"".join(parts), more=headers is not None)

@@ -53,7 +53,7 @@ from rcjax.serving.gateway.chat_request import (
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
 from rcjax.serving.gateway.responses import ResponsesResponder
-from rcjax.serving.openai_client import turns_of
+from rcjax.serving.openai_client import fair_queue
 
 
 async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
@@ -64,7 +64,7 @@ async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive
     async def watch() -> bool:
         while (await receive())["type"] != "http.disconnect":
             pass
-        return not responder.complete and task.cancel()
+        return not responder.is_complete and task.cancel()
 
     watching = asyncio.create_task(watch())
     try:
@@ -139,8 +139,8 @@ class Gateway:
         self.metrics = Metrics(shares_balance=self.ledger is not None)
         self.endpoint_clients = EndpointClients(settings.limits.timeout)
         self.intake = Intake(settings.limits)
-        self.busy = 0
-        """Number of requests in progress."""
+        self.answering = 0
+        """Number of requests that have been read and not yet answered."""
         self._totals = settings.totals() if self.ledger is None else self.ledger
         self.client_limits = ClientLimits(self._totals)
         self.log = settings.open_log()
@@ -161,7 +161,7 @@ class Gateway:
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
         self.metrics.count_call(call, policy)
-        client = None if call.added else self.catalog.ring.by_name(call.client)
+        client = None if call.is_shadow_call else self.catalog.ring.by_name(call.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
 
@@ -172,9 +172,9 @@ class Gateway:
 
     def _catch_up(self) -> None:
         """Update the bills and their figures with the spending of others, even if this worker is idle."""
-        for name, served in self.catalog.policies.items():
-            served.cascade.billing.catch_up()
-            self.metrics.set_bill(name, served.cascade.billing)
+        for name, deployment in self.catalog.policies.items():
+            deployment.cascade.billing.catch_up()
+            self.metrics.set_bill(name, deployment.cascade.billing)
         if self.ledger is not None:
             self.metrics.set_ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
@@ -239,7 +239,7 @@ class Gateway:
         if before is not None:
             catalog.take_over(before)
         self.catalog = catalog
-        self.cascades.update(served.cascade for served in catalog.policies.values())
+        self.cascades.update(deployment.cascade for deployment in catalog.policies.values())
         for name in catalog.changed_policies(before):
             self.metrics.count_reload(name, None if before is None else "taken up")
 
@@ -254,8 +254,8 @@ class Gateway:
             start = time.perf_counter()
             with self.client_limits.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
-                await turns_of("requests").take()
-                with self._working():
+                await fair_queue("requests").take()
+                with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
                     context = RequestContext(client, query, segment_of(headers), self.client_limits)
@@ -276,19 +276,19 @@ class Gateway:
             await responder.send_error(fault_within(problem), ids)
 
     def _require_place(self) -> None:
-        """Refuse a request beyond the limit on requests in progress: ApiError 429."""
-        if self.busy >= self.settings.limits.concurrency:
+        """Refuse a request if as many as the limit allows are being answered: ApiError 429."""
+        if self.answering >= self.settings.limits.concurrency:
             raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
-        """Count a request in progress until its answer has been sent."""
+    def _answering(self) -> Iterator[None]:
+        """Count a request among those being answered until its answer has been sent."""
         self._require_place()
-        self.busy += 1
+        self.answering += 1
         try:
             yield
         finally:
-            self.busy -= 1
+            self.answering -= 1
 
     def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
         self.metrics.count_refusal(reason, status)
@@ -332,7 +332,7 @@ class _Endpoint:
         self._gateway, self._responder = gateway, responder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._gateway.metrics.in_flight():
+        with self._gateway.metrics.track_request():
             await self._gateway.answer(scope, receive, self._responder(send))
 
 
@@ -380,9 +380,9 @@ async def _models(gateway: Gateway, request: Request) -> Response:
     """List the policies, then the models, that the client may call; or describe one of them."""
     client = gateway.catalog.ring.client_of(request.headers)
     data = list[dict[str, Any]]()
-    for name, served in gateway.catalog.policies.items():
-        policy = served.policy
-        about = {"models": list(policy.models), "policy_hash": served.digest, "expected": dict(policy.expected)}
+    for name, deployment in gateway.catalog.policies.items():
+        policy = deployment.policy
+        about = {"models": list(policy.models), "policy_hash": deployment.digest, "expected": dict(policy.expected)}
         data.append({"id": name, "object": "model", "created": 0, "owned_by": "rcjax", "rcjax": about})
     data += [{"id": name, "object": "model", "created": 0, "owned_by": "upstream"} for name in gateway.catalog.models]
     data = [model for model in data if client.may_call(model["id"], gateway.catalog.policies)]

@@ -173,7 +173,7 @@ def test_a_request_may_be_too_large_or_too_slow():
         slow = HEAD.format(500) + "\r\n\r\n"
         with raw_request(service, QUESTION, slow) as connection:
             assert b"408" in connection.recv(1000)
-        assert service.app.state.gateway.busy == 0
+        assert service.app.state.gateway.answering == 0
         assert service.server.requests == []
 
 
@@ -194,7 +194,7 @@ def test_more_requests_than_configured_get_a_retry_after():
 
     with gateway(behave=behave, limits={"concurrency": 4}) as service:
         connections = [raw_request(service, QUESTION) for _ in range(4)]
-        until(lambda: service.app.state.gateway.busy == 4)
+        until(lambda: service.app.state.gateway.answering == 4)
         reply = service.ask()
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
         gate.set()

@@ -74,7 +74,7 @@ def test_money_for_a_period_is_shared_by_the_file_of_totals():
         assert 0 < figure(service, "ladder_position") <= 2  # by how much of the month is over
         log = CallLog(service.folder / "calls.jsonl")
         other = Billing(policy, "policy", log)  # of another process
-        other.pay([make_call("small", cost=float(cost.sum()), billed=replace(other.billed, step=1))])
+        other.pay([make_call("small", cost=float(cost.sum()), charge=replace(other.charge, step=1))])
         log.close()
         end = time.monotonic() + 30  # a replica that is asked nothing knows what the others spend
         while figure(service, "period_left") > money - 1.99 * cost.sum():

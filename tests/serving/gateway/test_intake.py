@@ -46,7 +46,7 @@ def test_bodies_that_stop_keep_nobody_out():
     with gateway(behave=behave, limits={"concurrency": 8}) as service, contextlib.ExitStack() as stack:
         connections = [*held(service, stack, 8)]
         until(lambda: len(service.app.state.gateway.intake._arriving) == 8)
-        assert service.app.state.gateway.busy == 0
+        assert service.app.state.gateway.answering == 0
         for _ in range(3):
             assert service.ask().status == 200
         assert b" 429 " in connections[0].recv(100)  # the oldest
@@ -109,10 +109,10 @@ def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_clo
         body = json.dumps({"model": "large", "messages": [{"role": "user", "content": "x"}]}).encode()
         with socket.create_connection(("127.0.0.1", port), 20) as connection:
             connection.sendall(HEAD.format(len(body)).encode() + b"\r\n" + body)
-            until(lambda: service.app.state.gateway.busy == 1)
+            until(lambda: service.app.state.gateway.answering == 1)
             time.sleep(1.0)
             assert service.ask().status == 429  # it has its place still
-            until(lambda: service.app.state.gateway.busy == 0)
+            until(lambda: service.app.state.gateway.answering == 0)
         reply = service.ask(model="large")
         assert (reply.status, len(reply.json["choices"][0]["message"]["content"])) == (200, len(long))
 

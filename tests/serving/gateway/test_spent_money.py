@@ -13,7 +13,7 @@ from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period
 from rcjax.serving.call_log import CascadeWarning
-from rcjax.serving.exchange import ServedQuery
+from rcjax.serving.exchange import Query
 
 MONEY = 0.01
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -151,8 +151,8 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
     with gateway(month(1.0), wordy) as service:
         caller = service.app.state.gateway.catalog.caller
         prompt = json.loads('{"query": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
-        assert caller.expect(ServedQuery(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
+        assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
         for _ in range(30):
             service.ask(n=2)
-        assert caller.expect(ServedQuery(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
-        assert caller.expect(ServedQuery(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
+        assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
+        assert caller.expect(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)

@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.gateway.streams import measure
 from rcjax.serving.gateway.chat import _MAX_WAITING, Responder
-from rcjax.serving.openai_client import TURNS, FairQueue
+from rcjax.serving.openai_client import QUEUES, FairQueue
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
     """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
-    (at_once, every), taken = TURNS["pieces"], []
+    (at_once, every), taken = QUEUES["pieces"], []
     turns = FairQueue(at_once, every)
 
     async def stream(name, pieces):
@@ -97,7 +97,7 @@ def test_a_model_waits_for_a_reader_that_is_slow():
     async def main():
         reader = Reader(patient=False)
         responder = Responder(reader.send)
-        responder.begun = True
+        responder.has_begun = True
 
         async def stream():
             for _ in range(20):

@@ -10,7 +10,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.sources import join_parts
-from rcjax.serving.call_log import Billed, Call, call_row
+from rcjax.serving.call_log import Call, Charge, call_row
 from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,7 +38,7 @@ def calls_of(policy, week, n=400, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             call = Call(
                 query, model, model, None if fails else "A", "A", None if fails else float(raw), 0.5, 1e-4 * longer,
                 int(100 * longer * rng.uniform(0.8, 1.2)), 1, False, 1, 0.1, when.isoformat(), shadowed,
-                "timed out" if fails else None, billed=Billed("policy", step),
+                "timed out" if fails else None, charge=Charge("policy", step),
             )  # fmt: skip
             lines.append(call_row(call))
             decision = policy.step(model, logprob=-50.0 if fails else float(raw))
@@ -46,7 +46,7 @@ def calls_of(policy, week, n=400, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             model, step = getattr(decision, "next_model", None), step + 1
         for name in asked:
             raw = float(log.logprob[number, log.models.index(name)])
-            lines.append(call_row(dataclasses.replace(call, model=name, logprob=raw, error=None, billed=None)))
+            lines.append(call_row(dataclasses.replace(call, model=name, logprob=raw, error=None, charge=None)))
     return lines
 
 
