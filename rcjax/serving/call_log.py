@@ -275,7 +275,7 @@ def _is_judged(row: Mapping[str, Any]) -> bool:
 
 _DAY = 86_400.0  # seconds
 
-_MEMORY = 28 * _DAY
+_FADING = 28 * _DAY  # time in which the weight of earlier traffic falls to 1/e
 
 _FIRST = 3_600.0  # seconds: until then, the queries so far count as the traffic of an hour
 
@@ -344,7 +344,7 @@ class ShadowShare:
         if not isinstance(self.shadow, ShadowRate):
             return self.shadow
         gap = 0.0 if self._time is None else max(time - self._time, 0.0)
-        fade, self._time = math.exp(-gap / _MEMORY), time
+        fade, self._time = math.exp(-gap / _FADING), time
         self._count, self._seconds = self._count * fade + 1.0, (self._seconds + gap) * fade
         return min(1.0, self.shadow.per_second * max(self._seconds, _FIRST) / self._count)
 

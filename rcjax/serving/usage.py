@@ -328,7 +328,7 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-_MEMORY = 50  # answers in the running means of a pace
+_AVERAGED = 50  # answers in the running means of a pace
 
 
 @dataclass
@@ -359,7 +359,7 @@ class Pace:
 
     def add(self, written: int, seconds: float) -> None:
         """Count an answer whose tokens are known."""
-        self._answers = min(self._answers + 1, _MEMORY)
+        self._answers = min(self._answers + 1, _AVERAGED)
         share = 1 / self._answers
         self.written += share * (written - self.written)
         self.seconds += share * (max(seconds, 1e-3) - self.seconds)

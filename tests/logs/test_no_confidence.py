@@ -116,7 +116,7 @@ def test_the_model_of_the_paper_has_them_as_its_least_value(log, tmp_path):
     model = rcjax.fit(log)
     assert float(model.marginals.mass_lowest[0]) == pytest.approx(unread(log).mean(), rel=1e-5)
     model.save(tmp_path / "model.json")
-    assert json.loads((tmp_path / "model.json").read_text())["calibrators"][0]["unread"] == pytest.approx(
+    assert json.loads((tmp_path / "model.json").read_text())["calibrators"][0]["no_confidence"] == pytest.approx(
         float(model.calibrators.stated.confidence[0, 0])
     )
     frontier = rcjax.solve_frontier(rcjax.model.load_model(tmp_path / "model.json"))
