@@ -89,7 +89,7 @@ class Answers:
         return HandLabels(*jax.device_put([labelled, judged]), judges=tuple(judges), samples=names)
 
 
-def numbered(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def number_entries(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Replace the texts of a column by numbers, in order of first appearance; return the frame and the texts."""
     runs = frame[column].rle_id()  # rows of a query mostly stand together: look up one row of each run
     first = frame.select(column).filter(runs.diff().ne_missing(0))

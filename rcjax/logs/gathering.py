@@ -25,7 +25,7 @@ from rcjax.logs.answers import (
     comparison,
     hash_answers,
     keep_common_settings,
-    numbered,
+    number_entries,
     require_verdicts,
     verdict_columns,
     vote,
@@ -135,37 +135,39 @@ class Gathered:
     """Whether labels from a second table replace a full column of labels in the log."""
 
 
-def gather(source: Any, how: ReadOptions) -> Gathered:
+def gather(source: Any, options: ReadOptions) -> Gathered:
     """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
-    labels = None if how.labels is None else read_labels(how.labels, source, how.scoring)
-    name, reader = name_of(source), _Reader(how, labels)
+    labels = None if options.labels is None else read_labels(options.labels, source, options.scoring)
+    name, reader = name_of(source), _Reader(options, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
-    for chosen in (how.models, how.reference_model and (how.reference_model.model,)):
+    for chosen in (options.models, options.reference_model and (options.reference_model.model,)):
         if chosen is not None:
             require_models(chosen, models, name)
     if not frame.height:
-        raise LogError(f"{name}, model {brief((how.models or models)[0])}: no row can be used: {UNUSABLE}")
+        raise LogError(f"{name}, model {brief((options.models or models)[0])}: no row can be used: {UNUSABLE}")
     if labels is not None:
         frame = put_labels(frame, labels, name, models)
-    if how.answers is not None:
-        frame, compare = put_answers(frame, how.answers, name, how.task)
-    answers, settings, votes = _settled(_numbered(frame, reader), reader, name)
+    if options.answers is not None:
+        frame, compare = put_answers(frame, options.answers, name, options.task)
+    answers, settings, votes = _reduce_to_one_each(_number_answers(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # they complete a partly filled column: of two labels, these count
         instead = pl.lit(full) | pl.col("label").is_not_nan()
         right = pl.when(instead).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
     settings |= asked_to_vote(votes, compare, settings)
-    return Gathered(answers, compare, settings, _failed(reader, frame, answers), labels is not None and full)
+    return Gathered(
+        answers, compare, settings, _count_failed_calls(reader, frame, answers), labels is not None and full
+    )
 
 
 class _Reader:
     """Turns the usable rows of a log into numbers, batch by batch, and counts the rows left out."""
 
-    def __init__(self, how: ReadOptions, labels: Labels | None) -> None:
-        self.how, self.labels = how, labels
-        self.compare: AnswerForm = comparison("answer", how.task)
+    def __init__(self, options: ReadOptions, labels: Labels | None) -> None:
+        self.options, self.labels = options, labels
+        self.compare: AnswerForm = comparison("answer", options.task)
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()  # keys complete the sentence "n rows are left out: …"
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
@@ -174,15 +176,15 @@ class _Reader:
 
     def read(self, source: Any) -> pl.DataFrame:
         """Return the cells of all usable rows, queries and models as texts. Raises `LogError` for the first bad row."""
-        how, texts, scoring = self.how, list[str](), self.how.scoring
-        needed = "answer" if self.labels is not None and self.labels.kind == "answer" else how.needed
+        options, texts, scoring = self.options, list[str](), self.options.scoring
+        needed = "answer" if self.labels is not None and self.labels.kind == "answer" else options.needed
 
         def choose(name: str, columns: list[str]) -> list[str]:
             nonlocal texts, scoring
-            texts = [] if how.reference_model is None else verdict_columns(how.reference_model, name, columns)
+            texts = [] if options.reference_model is None else verdict_columns(options.reference_model, name, columns)
             scoring = scoring.of_table(columns)
             ours = ["correct" if column == scoring.column else column for column in columns]
-            ours = needed_columns(name, ours, how.rates is not None, needed)
+            ours = needed_columns(name, ours, options.rates is not None, needed)
             return [scoring.column if column == "correct" else column for column in ours] + texts
 
         table, read, parts = load(source, choose), 0, list[pl.DataFrame]()
@@ -199,7 +201,7 @@ class _Reader:
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if tells_no_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"
-            how.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
         self._tell_left_out(table, read, {*frame["model"].unique()})
         return frame
 
@@ -209,7 +211,7 @@ class _Reader:
         Failed calls, requests that `rcjax serve` passed on unjudged and, if the log has a column shadow, queries that
         did not go to all models are dropped and counted.
         """
-        columns, wanted, error = rows.frame.columns, self.how.wanted, pl.col("error")
+        columns, wanted, error = rows.frame.columns, self.options.wanted, pl.col("error")
         self.models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
         if wanted is not None:
             rows = rows.keep(pl.col("model").is_in([*wanted]) | pl.col("model").is_null())
@@ -253,11 +255,11 @@ class _Reader:
         cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(columns)}
         unlabelled = np.full(frame.height, np.nan)
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
-        cells |= cost_cells(rows, self.how.rates)
+        cells |= cost_cells(rows, self.options.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
         cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
-        if self.how.reference_model is not None:
-            require_verdicts(self.how.reference_model, rows)
+        if self.options.reference_model is not None:
+            require_verdicts(self.options.reference_model, rows)
         if "request_settings" in columns:
             texts = frame["request_settings"].unique(maintain_order=True)
             numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
@@ -266,11 +268,11 @@ class _Reader:
             cells["words"] = normalised(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:
-            self.compare = comparison(answer, self.how.task)
+            self.compare = comparison(answer, self.options.task)
             cells["answer"] = hash_answers(frame[answer], self.compare)
         if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
-            if answer is None and self.how.answers is None:
+            if answer is None and self.options.answers is None:
                 what = "column sample, but no column answer (or answer_key) to tell which samples agree"
                 raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
             cells[SAMPLE] = frame[SAMPLE]
@@ -302,21 +304,23 @@ class _Reader:
         left_out = {"cut off": table.cut, **self.left_out}
         if any(left_out.values()):
             reasons = "; ".join(f"{number:,} {why}" for why, number in left_out.items() if number)
-            lost = [model for model in self.how.wanted or self.models if model in self.models and model not in usable]
+            lost = [
+                model for model in self.options.wanted or self.models if model in self.models and model not in usable
+            ]
             models = f"; that is all of {listed(lost)}" if lost else ""
             what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
-            self.how.warn(LeftOutWarning, f"{table.name}: {what}")
+            self.options.warn(LeftOutWarning, f"{table.name}: {what}")
 
 
 def _key(frame: pl.DataFrame) -> list[str]:
     return [name for name in ("query", "model", SAMPLE) if name in frame.columns]
 
 
-def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
+def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     """Number the queries, models and samples of a frame; LogError for a second answer of a model (or sample)."""
     names = dict[str, tuple[str, ...]]()
     for name in _key(frame):
-        frame, names[name] = numbered(frame, name)
+        frame, names[name] = number_entries(frame, name)
     answers = Answers(frame, names["query"], names["model"], names.get(SAMPLE, ()))
     place = pl.lit(0, pl.Int64)
     for name, texts in names.items():
@@ -335,29 +339,31 @@ def _numbered(frame: pl.DataFrame, reader: _Reader) -> Answers:
     raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[one['model']])}: {what}")
 
 
-def _settled(answers: Answers, reader: _Reader, name: str) -> tuple[Answers, dict[str, dict[str, Any]], dict[str, int]]:
+def _reduce_to_one_each(
+    answers: Answers, reader: _Reader, name: str
+) -> tuple[Answers, dict[str, dict[str, Any]], dict[str, int]]:
     """Reduce the answers to one per query and model; return (answers, request settings by model, votes by model).
 
     Calls with other settings than most of their model's are dropped; lost costs become the model's mean cost.
     """
-    how, frame, settings, votes = reader.how, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
-    caches = None if how.rates is None else describe_caches(frame, answers.models, how.rates)
+    options, frame, settings, votes = reader.options, answers.frame, dict[str, dict[str, Any]](), dict[str, int]()
+    caches = None if options.rates is None else describe_caches(frame, answers.models, options.rates)
     for sentence in filter(None, (caches, describe_estimates(frame, answers.models))):
-        how.warn(PricesWarning, f"{name}: {sentence}")
+        options.warn(PricesWarning, f"{name}: {sentence}")
     if reader.settings:
-        frame, settings = keep_common_settings(answers, [*reader.settings], name, how.warn)
+        frame, settings = keep_common_settings(answers, [*reader.settings], name, options.warn)
     # Dropped calls must not enter the mean cost.
-    frame = mend_costs(frame, answers.models, how.rates, name, how.warn)
+    frame = mend_costs(frame, answers.models, options.rates, name, options.warn)
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
         what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
-        how.warn(LeftOutWarning, f"{name}: {what}")
+        options.warn(LeftOutWarning, f"{name}: {what}")
     return answers, settings, votes
 
 
-def _failed(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
+def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
     """Count the queries that lack an answer because a call failed, by the models asked and failed.
 
     Queries with the same prompt count once. For a log without records of calls, see `_lost_answers`.

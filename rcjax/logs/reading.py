@@ -122,28 +122,28 @@ def read_log(
     remarks: list[tuple[type[Warning], str]] = []
     rates = None if prices is None else read_prices(prices)
     named = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    how = ReadOptions(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
+    options = ReadOptions(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
     try:
-        return _read(source, how)
+        return _read(source, options)
     finally:
         for kind, words in remarks:
             warnings.warn(words, kind, stacklevel=2)
 
 
-def _read(source: Any, how: ReadOptions) -> Log:
-    gathered = gather(source, how)
+def _read(source: Any, options: ReadOptions) -> Log:
+    gathered = gather(source, options)
     name = name_of(source)
     answers = gathered.answers
     reference = None
     failed = gathered.failed
-    if how.reference_model is not None:
-        answers, reference, silent = compare_with_reference(how.reference_model, answers, name, how.warn)
+    if options.reference_model is not None:
+        answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
         failed += silent
     differences = reference is not None and reference.counts == "differences"
-    needed = not how.unlabelled and not differences
-    compared = _select_models(answers, how, name, labelled=needed)
+    needed = not options.unlabelled and not differences
+    compared = _select_models(answers, options, name, labelled=needed)
     names = compared.models
-    scores = Scores(how.scoring.most)
+    scores = Scores(options.scoring.most)
     answers = count_differences(compared) if differences else compared
     code = equal_answers(compared.matrix("answer", NO_HASH)) if "answer" in compared.frame.columns else None
     log = Log(
@@ -151,44 +151,44 @@ def _read(source: Any, how: ReadOptions) -> Log:
         **_labels(answers, scores),
         models=names,
         queries=query_ids(answers.queries),
-        task=how.task,
+        task=options.task,
         source=str(source) if isinstance(source, str | os.PathLike) else name,
-        prices=None if how.rates is None else prices_of(names, how.rates, name, how.warn),
+        prices=None if options.rates is None else prices_of(names, options.rates, name, options.warn),
         request_settings={name: settings for name, settings in gathered.request_settings.items() if name in names}
         or None,
         compare=None if code is None else gathered.compare,
         reference=reference,
         failed=failed,
     )
-    if reference is not None and differences and tells_errors(compared, name, how.warn):
+    if reference is not None and differences and tells_errors(compared, name, options.warn):
         judging = dataclasses.replace(reference, counts="errors")
         labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
         log = dataclasses.replace(log, labelled_log=labelled)
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
-    how.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    _warn_of_gaps(log, name, how.warn)
+    options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
+    _warn_of_gaps(log, name, options.warn)
     if needed:
-        _warn_of_missing_labels(log, how.warn, gathered.replaced)
+        _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
 
 
-def _select_models(answers: Answers, how: ReadOptions, name: str, *, labelled: bool) -> Answers:
+def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
     """Select the models of a log that can be used; by rising cost, if none are named.
 
     Args:
         answers: the answers of all models.
-        how: options of reading.
+        options: options of reading.
         name: name of the log, for messages.
         labelled: leave out models without labels.
 
     Raises LogError if a named model cannot be used, or if too few models are left.
     """
-    answers = answers.select(_usable_models(answers, how.models, name))
+    answers = answers.select(_usable_models(answers, options.models, name))
     _require_answers(answers, name)
     if labelled:
-        answers = answers.select(_labelled_models(answers, how.models is not None, name, how.warn))
-    return answers if how.models is not None else answers.select(_by_cost(answers))
+        answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
+    return answers if options.models is not None else answers.select(_by_cost(answers))
 
 
 def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:

@@ -141,10 +141,10 @@ class Calibrator:
     def deployed(self) -> Calibration:
         """Convert the calibrator of one model, not a batch, to plain Python, as a policy holds it."""
         intercept, slope = (float(c) for c in self.coefficients)
-        stated, without = None, None
+        stated, lowest = None, None
         if self.stated is not None:
-            stated, without = self.stated.raw_and_calibrated() or None, self.stated.without_confidence()
-        return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, without)
+            stated, lowest = self.stated.raw_and_calibrated() or None, self.stated.no_confidence()
+        return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, lowest)
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
@@ -154,10 +154,10 @@ class Calibrator:
         """
         line = np.array([(c.intercept, c.slope) for c in calibrations], dtype)
         low, high = (np.array([getattr(c, end) for c in calibrations], dtype) for end in ("smallest", "largest"))
-        values, without = [c.stated or () for c in calibrations], [c.without_confidence for c in calibrations]
+        values, lowest = [c.stated or () for c in calibrations], [c.no_confidence for c in calibrations]
         unknown: Any = np.full_like(low, np.nan)
         status: Any = np.zeros(len(low), int)
-        stated = stated_of_pairs(values, dtype, without)
+        stated = stated_of_pairs(values, dtype, lowest)
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:

@@ -100,7 +100,7 @@ class StatedValues:
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
 
-    def without_confidence(self) -> float | None:
+    def no_confidence(self) -> float | None:
         """Calibrated confidence of one model's answers without a raw one; None if there are none."""
         values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
         return float(values[0]) if len(values) else None
@@ -137,21 +137,21 @@ def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> 
 
 
 def stated_of_pairs(
-    rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, without_confidence: Sequence[float | None] = ()
+    rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, no_confidence: Sequence[float | None] = ()
 ) -> StatedValues | None:
     """Build the stated values of k models from pairs of raw and calibrated confidence: (k, V); None: no model has any.
 
     Args:
         rows: pairs of each model.
         dtype: type of the arrays.
-        without_confidence: each model's calibrated confidence of answers without a raw one; None: the model has none.
+        no_confidence: each model's calibrated confidence of answers without a raw one; None: the model has none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     with np.errstate(divide="ignore"):
         values = [[(float(np.log(raw)), value) for raw, value in row] for row in rows]
-    for row, value in zip(values, without_confidence, strict=False):
+    for row, value in zip(values, no_confidence, strict=False):
         row += [] if value is None else [(NO_CONFIDENCE, value)]
     if not any(values):
         return None
@@ -161,10 +161,10 @@ def stated_of_pairs(
 
 def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     """Find the values that one model states, of its log-probabilities (m,); the most frequent ones if too many."""
-    without_confidence, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
+    no_confidence, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
     values, count = np.unique(logprob, return_counts=True)
     if count.max(initial=0) < min(_LIGHT[0], _HEAVY[0]):  # typical of computed confidences
-        return without_confidence
+        return no_confidence
     raw = np.exp(values)
     through = np.concatenate([[0], np.cumsum(count)])
     shared = np.zeros(len(values), bool)
@@ -178,10 +178,10 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     if others > _MOST_OTHERS or rounded:
         shared &= ~certain
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
-        return without_confidence
+        return no_confidence
     stated = np.flatnonzero(shared)
-    heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1] - len(without_confidence)]]
-    return np.sort(np.concatenate([without_confidence, values[heaviest]]))
+    heaviest = stated[np.argsort(-count[stated], kind="stable")[: SIZES[-1] - len(no_confidence)]]
+    return np.sort(np.concatenate([no_confidence, values[heaviest]]))
 
 
 def estimate_stated(
@@ -212,16 +212,16 @@ def estimate_stated(
     monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
     estimates = jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan)
     others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve[0](logprob))
-    without_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
-    level = _pooled(without_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
+    no_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
+    level = _pooled(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
     return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(ABOVE * level, 1.0))))
 
 
-def _pooled(without_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
+def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
     """Accuracy of answers without a confidence, pooled with other answers whose calibrated confidence is lower.
 
     Args:
-        without_confidence: number of answers without a confidence, and number of right ones among them.
+        no_confidence: number of answers without a confidence, and number of right ones among them.
         others: (n,) calibrated confidence of the other answers.
         weight: (n,) weight of the other answers.
 
@@ -229,7 +229,7 @@ def _pooled(without_confidence: tuple[jax.Array, jax.Array], others: jax.Array, 
     >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer is added to one more
     0.32
     """
-    count, right = without_confidence
+    count, right = no_confidence
     count, right = jnp.where(count > 0, count + 1, 0.0), jnp.where(count > 0, right + 0.5, 0.0)
 
     def pool(_: int, level: jax.Array) -> jax.Array:

@@ -56,10 +56,10 @@ class Calibration:
 
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
 
-    Values that a model states often may have separate estimates: `stated` holds pairs (p, Φ), p rising.
-    A probability within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to theirs.
-    `without_confidence` is the Φ of an answer without a confidence (`NO_CONFIDENCE`), and every other Φ is larger; by
-    default the Φ of p = 0.
+    Values that a model states often may have separate estimates: `stated` holds pairs (p, Φ), p rising. A probability
+    within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to theirs. `no_confidence` is the Φ
+    of an answer without a confidence (`NO_CONFIDENCE`), and every other Φ is larger; None: the Φ of p = 0.
+
     Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or unordered stated
     values.
 
@@ -78,7 +78,7 @@ class Calibration:
     smallest: float
     largest: float
     stated: Annotated[tuple[tuple[Share, Share], ...], filled, _in_order] | None = None
-    without_confidence: Share | None = None
+    no_confidence: Share | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stated", self.stated or None)
@@ -90,12 +90,12 @@ class Calibration:
         if not logprob <= 0:  # NaN is not
             raise ValueError(f"logprob must be at most 0, not {logprob}; clip rounding: min(logprob, 0.0)")
         if logprob == NO_CONFIDENCE:
-            if self.without_confidence is not None:
-                return self.without_confidence
+            if self.no_confidence is not None:
+                return self.no_confidence
             logprob = -math.inf
         curve = self._curve(float(logprob))
         amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
-        return amended if self.without_confidence is None else max(amended, min(ABOVE * self.without_confidence, 1.0))
+        return amended if self.no_confidence is None else max(amended, min(ABOVE * self.no_confidence, 1.0))
 
     def _curve(self, logprob: float) -> float:
         xi = _transformed(self.transform, logprob)

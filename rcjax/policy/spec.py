@@ -187,7 +187,7 @@ class SpecError(ValueError):
 _MARGIN = 0.01  # the default target: error above today's
 
 #: The entries of provenance that are dropped from today's policy in a record.
-_MEMORY = ("reference", COMPARISON, "tuning")
+_DROPPED = ("reference", COMPARISON, "tuning")
 
 #: The metavar in `--help`, and the function of `rcjax.cli.inputs` that parses the value.
 _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
@@ -266,7 +266,7 @@ def _without_memory(policy: AnyPolicy) -> AnyPolicy:
 
     def kept(rung: Policy) -> Policy:
         tuning = {name: value for name, value in rung.tuning.items() if name != "today"}
-        provenance = {name: value for name, value in rung.provenance.items() if name not in _MEMORY}
+        provenance = {name: value for name, value in rung.provenance.items() if name not in _DROPPED}
         return replace(rung, provenance=provenance | ({"tuning": tuning} if tuning else {}))
 
     return map_rungs(kept, policy)

@@ -49,7 +49,7 @@ Loss = Callable[[Array], Array]
 
 _TRIALS = 120  # greatest number of evaluations of a loss
 
-_MEMORY = 5  # pairs of steps and slopes in L-BFGS; there are few ranks
+_HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
 
 _LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
@@ -122,7 +122,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
 
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
     """
-    lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_MEMORY)
+    lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_HISTORY)
     both = jax.value_and_grad(loss)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 

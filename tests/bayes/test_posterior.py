@@ -46,8 +46,12 @@ def drawn(log):
 
 
 @pytest.fixture(scope="module")
-def evidence(log, drawn):
-    reference = drawn.reference
+def reference(log):
+    return rcjax.fit(log)
+
+
+@pytest.fixture(scope="module")
+def evidence(log, reference):
     found = jax.jit(gather)(reference, log.logprob, log.correct, log.answered, log.answered)
     return found, starting_point(reference, found)
 
@@ -68,8 +72,7 @@ def test_the_truth_is_where_the_posterior_is(drawn):
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
 
 
-@pytest.mark.thorough
-def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
+def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
     found, start = evidence
     ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(found, start)
     s = {name: np.asarray(value) for name, value in start.items()}
@@ -95,8 +98,8 @@ def test_the_density_is_the_one_that_is_written_down(log, drawn, evidence):
     mixtures = np.log(density)[np.asarray(found.mass) == SMOOTH]
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.triu_indices(3, 1)
-    confidence = drawn.reference.calibrate(log.logprob)
-    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(drawn.reference.marginals, confidence)
+    confidence = reference.calibrate(log.logprob)
+    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(reference.marginals, confidence)
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (left, right))
     terms = jax.jit(jax.vmap(log_likelihood))(copulas, first, second)
     expected = sum(float(np.sum(term)) for term in (*priors, answers, mixtures, terms))
@@ -164,6 +167,7 @@ def test_odd_logs_leave_finite_draws(name):
         assert float(drawn.sites["tau"][..., 0].mean()) > 0.9
 
 
+@pytest.mark.thorough
 def test_values_of_missing_answers_do_not_change_the_posterior():
     log = bent("holes")
     other = dataclasses.replace(
@@ -215,6 +219,7 @@ def test_a_missing_library_is_named_with_its_extra(log, drawn, monkeypatch, modu
         sample_posterior(log) if module == "numpyro" else drawn.to_arviz()
 
 
+@pytest.mark.thorough
 def test_numpyro_is_imported_when_it_is_needed():
     code = "import sys, rcjax.bayes as b; b.sample_posterior; b.credible_bands; sys.exit('numpyro' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

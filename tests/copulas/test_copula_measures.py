@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.integrate
 import scipy.stats
 from tiers import slow_to_compile, thorough
 
@@ -39,6 +38,8 @@ FAMILIES = [
     *(BB1(0.5, 1.5), BB1(2.0, 1.0), BB1(0.0, 2.0), BB7(1.5, 0.5), BB7(3.0, 0.0), BB7(1.0, 2.0), Tawn(3.0, 0.5, 0.9)),
     *(FGM(-0.7), AMH(0.6), AMH(-1.0), Plackett(4.0), Plackett(0.2), NegativeClayton(2.0), NegativeGumbel(1.5)),
 ]
+#: Those whose ρ is the base class's quadrature as Gumbel's is: it is their cdf that differs, which other tests hold.
+ALIKE = (SurvivalJoe, SurvivalClayton, NegativeGumbel, Clayton, Frank, Joe, BB1, BB7, Tawn, AMH, Plackett)
 
 
 class Plain(Copula):
@@ -50,7 +51,9 @@ class Plain(Copula):
         return (u**-self.theta + v**-self.theta - 1) ** (-1 / self.theta)
 
 
-@pytest.mark.parametrize("copula", thorough(FAMILIES, slow_to_compile), ids=str)
+@pytest.mark.parametrize(
+    "copula", thorough(FAMILIES, lambda copula: slow_to_compile(copula) or type(copula) in ALIKE), ids=str
+)
 def test_spearmans_rho_is_twelve_times_the_integral_of_the_cdf_less_three(copula):
     nodes, weights = np.polynomial.legendre.leggauss(200)
     x, w = (nodes + 1) / 2, weights / 2
@@ -84,9 +87,10 @@ def test_a_cdf_alone_has_the_measures_of_its_closed_form():
 
 
 def test_the_density_is_one_in_all_and_nothing_outside():
-    total, _ = scipy.integrate.dblquad(lambda v, u: float(Frank(3.0).pdf(u, v)), 0.1, 0.9, 0.2, 0.8, epsabs=1e-6)
-    c = Frank(3.0).cdf
-    np.testing.assert_allclose(total, c(0.9, 0.8) - c(0.1, 0.8) - c(0.9, 0.2) + c(0.1, 0.2), atol=1e-6)
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    density = jax.jit(Frank.pdf)(Frank(3.0), 0.5 + 0.4 * nodes[:, None], 0.5 + 0.3 * nodes)
+    c = jax.jit(Frank.cdf)(Frank(3.0), np.array([0.1, 0.9])[:, None], np.array([0.2, 0.8]))
+    np.testing.assert_allclose(0.12 * weights @ density @ weights, c[1, 1] - c[0, 1] - c[1, 0] + c[0, 0], atol=1e-12)
     assert float(Frank(3.0).pdf(1.2, 0.5)) == 0
 
 
@@ -119,27 +123,39 @@ def test_two_and_three_parameters_end_in_families_of_one(copula, simple):
     np.testing.assert_allclose(copula.tail_dependence(), simple.tail_dependence(), atol=1e-12)
 
 
-@pytest.mark.parametrize("family", thorough([BB1, BB7, Tawn], lambda family: family is BB7))
+@pytest.mark.parametrize("family", thorough([BB1, BB7, Tawn], lambda family: family is not BB1))
 def test_from_tau_of_several_parameters_has_it(family):
     taus = jnp.array([-0.3, 0.0, 0.2, 0.7, 0.98])
     np.testing.assert_allclose(family.from_tau(taus).tau(), np.maximum(taus, 0), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("copula", "name", "parameters"),
-    [
+@pytest.fixture(
+    params=[
         (BB1(0.5, 1.5), "bb1", [0.5, 1.5]),
         (BB7(1.5, 0.5), "bb7", [1.5, 0.5]),
         (Tawn(3.0, 0.5, 0.9), "tawn", [0.5, 0.9, 3.0]),
     ],
+    ids=lambda param: param[1],
 )
-def test_these_families_are_those_of_pyvinecopulib(copula, name, parameters):
+def peers(request):
+    """(our copula, that of pyvinecopulib)."""
     pv = pytest.importorskip("pyvinecopulib")
-    peer = pv.Bicop(getattr(pv.BicopFamily, name), 0, np.array(parameters)[:, None])
-    uv = np.random.default_rng(0).uniform(size=(200, 2))
-    for ours, theirs in (
-        *(("cdf", peer.cdf), ("conditional", peer.hfunc1), ("conditional_on_v", peer.hfunc2), ("pdf", peer.pdf)),
-        ("inverse_conditional", peer.hinv1),
-    ):
-        np.testing.assert_allclose(getattr(copula, ours)(*uv.T), theirs(uv), rtol=1e-8, atol=1e-9)
+    copula, name, parameters = request.param
+    return copula, pv.Bicop(getattr(pv.BicopFamily, name), 0, np.array(parameters)[:, None])
+
+
+UV = np.random.default_rng(0).uniform(size=(200, 2))
+
+
+def test_these_families_are_those_of_pyvinecopulib(peers):
+    copula, peer = peers
+    methods = {"cdf": peer.cdf, "conditional": peer.hfunc1, "conditional_on_v": peer.hfunc2, "pdf": peer.pdf}
+    for method, theirs in methods.items():
+        np.testing.assert_allclose(getattr(copula, method)(*UV.T), theirs(UV), rtol=1e-8, atol=1e-9)
     assert abs(float(copula.tau()) - peer.tau) < 1e-6
+
+
+@pytest.mark.thorough
+def test_their_inverses_are_those_of_pyvinecopulib(peers):
+    copula, peer = peers
+    np.testing.assert_allclose(copula.inverse_conditional(*UV.T), peer.hinv1(UV), rtol=1e-8, atol=1e-9)

@@ -48,6 +48,7 @@ def test_uninformative_confidences_are_not_called_inverted():
     assert [*oddities(ties)] == []
 
 
+@pytest.mark.filterwarnings("error::rcjax.logs.OddLogWarning")
 def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_refused():
     assert [*doubts(LOG)] == []
     few = LOG.take(slice(36))
@@ -61,7 +62,7 @@ def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_ref
     three = rcjax.sample_log(100, seed=1).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     (told,) = doubts(dataclasses.replace(three, logprob=three.logprob.at[:].set(-0.7)))
     assert told.startswith("the confidence of llama3.2-1b, llama3.1-8b is 0.497 in all 100 answers of each: ")
-    with pytest.warns(OddLogWarning, match="no threshold parts the right ones"):
+    with pytest.raises(OddLogWarning, match="no threshold parts the right ones"):  # as an error: before any search
         rcjax.tune(constant, budget=1e-4, intervals=False)
 
 

@@ -132,7 +132,8 @@ def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
     np.testing.assert_allclose(marginals.a, model.marginals.a, rtol=1e-2)
 
 
-@pytest.mark.parametrize("values", [pytest.param(1, marks=pytest.mark.thorough), 2])
+@pytest.mark.thorough
+@pytest.mark.parametrize("values", [1, 2])
 def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
     """Some draws of a small log hold one confidence only, or two."""
     log, model = small

@@ -67,16 +67,16 @@ def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
 
 
 def test_only_labels_that_count_are_learnt_from():
-    log = judged_log(200, 80)
-    half = np.arange(200) < 100
-    both = LabelRegression.of(log, np.stack([np.ones(200, bool), half]))
+    log = judged_log(120, 60)
+    half = np.arange(120) < 60
+    both = LabelRegression.of(log, np.stack([np.ones(120, bool), half]))
     cut = partly(log, log.labelled & half[:, None], np.asarray(log.hand.judged))
     assert both.predict(log)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=1e-9)
     assert both.predict(log)[1] == pytest.approx(LabelRegression.of(cut).predict(cut)[0], abs=1e-6)
 
 
 def test_another_log_is_measured_by_the_scale_of_the_first():
-    log = judged_log(300, 100)
+    log = judged_log(120, 60)
     regression = LabelRegression.of(log)
     rows = np.array([5, 17, 40])
     assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)

@@ -159,9 +159,13 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def file(float64):
-    """What the file of a model holds that states votes."""
-    return rcjax.fit(stated_log("votes")).to_json()
+def file():
+    """What the file of a model holds whose models state two values."""
+    file = rcjax.demo_model().to_json()
+    stated = [calibrator | {"stated": [[0.4, 0.5], [0.8, 0.6]]} for calibrator in file["calibrators"]]
+    file |= {"calibrators": stated, "marginals": [own | {"atoms": [[0.6, 0.1]]} for own in file["marginals"]]}
+    assert rcjax.model.cascade_model.model_from_json(file).to_json() == file
+    return file
 
 
 @pytest.mark.parametrize(

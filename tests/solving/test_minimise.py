@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.submodels import of_models
 from tiers import thorough
 
 import rcjax
@@ -155,9 +156,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_bad_input_gets_one_line(model, what):
+def test_bad_input_gets_one_line(demo, what):
     objective, options, message = WRONG[what]
-    arguments = {"model": model, "cascades": "full", "lam": [100.0]} | options
+    arguments = {"model": of_models(demo, np.array([0, 4])), "cascades": "full", "lam": [100.0]} | options
     with pytest.raises((TypeError, ValueError), match=message) as caught:
         minimise(objective, **arguments)
     assert len(str(caught.value).splitlines()) == 1

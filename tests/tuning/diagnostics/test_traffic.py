@@ -24,7 +24,7 @@ def policy(float64):
     return rcjax.tune(log, lam=2000.0, intervals=False).policy
 
 
-def calls_of(policy, week, n=400, surer=0.0, failing=0.0, longer=1.0, shadow=0.05):
+def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.05):
     """The lines of a service's log in one week, of queries that its policy answers, some of them by all models."""
     log, rng = rcjax.sample_log(n, seed=100 + week).select(MODELS), np.random.default_rng(week)
     lines = []
@@ -79,7 +79,7 @@ def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change
     path = weeks_of(**change)
     assert is_call_log(path)
     found = check_traffic(policy, path)
-    assert (found.queries, found.before, found.looks, found.changed) == (400, 1200, 52, bool(seen))
+    assert (found.queries, found.before, found.looks, found.changed) == (200, 600, 52, bool(seen))
     changed = {check.name for check in found.checks if check.verdict == "bad"}
     assert seen <= changed <= seen | {"asked", "bill"}
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["changed"] == found.changed
@@ -91,7 +91,7 @@ def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
     )
     assert (usual.before, usual.changed, surer.changed) == (0, False, True)
     assert {check.name for check in usual.checks} == {"confidences"}
-    assert usual.describe() == "400 queries of the last week beside those that the policy carries"
+    assert usual.describe() == "200 queries of the last week beside those that the policy carries"
 
 
 def test_calls_that_cost_a_hundred_times_their_models_mean_are_reported(policy, weeks_of, tmp_path):

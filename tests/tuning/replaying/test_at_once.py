@@ -57,6 +57,7 @@ def test_a_replay_counts_the_slower_of_both():
     assert float(one_by_one.seconds.mean) == pytest.approx(2.5 + 0.25 * 2.0, rel=1e-5)  # all are as sure: .88
 
 
+@pytest.mark.thorough
 def test_a_limit_on_the_seconds_knows_it():
     whole = log(200)
     budget = {"budget": 8.0, "intervals": False}

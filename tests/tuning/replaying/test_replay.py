@@ -170,6 +170,7 @@ def test_one_query_has_no_standard_error():
     assert math.isnan(seen.cost_se)
 
 
+@pytest.mark.thorough
 def test_small_costs_add_up_in_float32():
     with jax.enable_x64(False):
         log = make_log(20_000, seed=8)
