@@ -39,11 +39,11 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.decision import judge_replacement
+from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.diagnostics.policy_check import check_policy
+from rcjax.tuning.diagnostics.replacement import held_out_gain, judge_replacement
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
-from rcjax.tuning.retune import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -136,12 +136,11 @@ def true_error(policy: AnyPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
     rungs, share = LadderReplay.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
-    order = np.argsort(cost)
-    return float(np.interp(policy.budget or np.inf, cost[order], wrong[order]))
+    return float(shares_at_bill(cost, np.array([policy.budget or np.inf]))[0] @ wrong)
 
 
 def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
-    """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
+    """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.replacement` replaces the old."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
         tuned = rcjax.retune(known, week, bands=False)
@@ -149,10 +148,10 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
         return policy
     new = tuned.policy
     assert new is not None  # as there is a budget
-    judged = judge_replacement(known, week, tuned)
+    judged = judge_replacement(known, new, week, tuned.log)
     if remembers:
         return new if judged.replaces_sound or (drifted and judged.replaces_broken) else policy
-    gain = held_out_gain(known, week, tuned=tuned)
+    gain = held_out_gain(known, week)
     return new if gain is not None and not judged.against and gain.gain.mean > 1.645 * gain.gain.se else policy
 
 

@@ -37,7 +37,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
-    from rcjax.tuning.diagnostics.decision import Replacement
+    from rcjax.tuning.diagnostics.replacement import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
 

@@ -39,7 +39,7 @@ from rcjax.policy.spec import Spec, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.solving.frontier.frontier import Frontier
-    from rcjax.tuning.diagnostics.decision import Replacement
+    from rcjax.tuning.diagnostics.replacement import Replacement
     from rcjax.tuning.tune import Tuned
 
 MARGIN = 0.01  # error that the demo's policy may have above today's
@@ -329,17 +329,18 @@ def _read_fresh(
     policy: AnyPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
 ) -> tuple[Log, Log]:
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
+    from rcjax.logs.kept_sample import carried_log
+    from rcjax.logs.prices import repriced
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.diagnostics.weeks import last_weeks
-    from rcjax.tuning.retune import carried_log
 
     if log:
         source = join_parts(log)
         every_week = with_times(read_for(policy, source, options), source)
         return every_week, last_weeks(every_week)
     require_plausible_prices(reading.prices, reading.really)
-    carried = carried_log(policy, reading.prices)
+    carried = repriced(carried_log(policy), recorded_tuning(policy).prices, reading.prices)
     return carried, carried
 
 
@@ -356,10 +357,11 @@ def _judge_retuning(
         the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
     """
     from rcjax.logs.sources import main_file
-    from rcjax.tuning.diagnostics.decision import judge_replacement
+    from rcjax.tuning.diagnostics.replacement import judge_replacement
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
-    replacement = judge_replacement(subject, fresh, retuned)
+    assert retuned.policy is not None  # as there is a target
+    replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
 

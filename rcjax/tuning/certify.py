@@ -323,8 +323,9 @@ class LadderTest:
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
-    positions = np.arange(_TESTED_PER_RUNG * (len(frontier.rungs) - 1), -1, -1) / _TESTED_PER_RUNG
-    bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
+    rungs = frontier.rungs
+    positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
+    bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
     return positions[bills < bill]
 
 

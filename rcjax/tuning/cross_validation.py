@@ -19,13 +19,14 @@ from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS, corrected_log, expected_log, expected_without, is_whole
+from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log, expected_without, is_whole
+from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, deal_folds, estimate_wrong, score_candidates
+from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
 
 N_LAM = 40
 BUDGETS = 24
@@ -119,9 +120,9 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
     rungs = table.rungs()
-    place = np.arange(len(rungs.cost), dtype=float)
-    at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
-    return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
+    by_budget = [position_at(rungs.cost.tolist(), budget) for budget in targets.budgets.tolist()]
+    positions = np.concatenate([rungs.loss(targets.lam).argmin(1), by_budget])
+    return ChosenPolicies(rungs, position_weights(positions, len(rungs.cost)))
 
 
 def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:

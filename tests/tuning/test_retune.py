@@ -7,9 +7,11 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.logs.kept_sample import remembered
+from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.retune import comparable_tuning, held_out_gain, remembered
+from rcjax.tuning.diagnostics.replacement import comparable_tuning, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -110,7 +112,7 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
     log = remembered(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
     found = held_out_gain(policy, logs[1])
-    fold, losses = np.arange(2 * N) % 5, []
+    fold, losses = deal_folds(log.complete), []
     for number in range(5):
         tuned = rcjax.tuning.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
         rest = log.take(fold == number)

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import choose_unit, percent
+from rcjax._base.figures import choose_unit, count, percent
+from rcjax.logs.log import Log
+from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
@@ -211,6 +213,73 @@ def judge_size(n: int) -> Iterator[CheckResult]:
     """Check whether there are enough queries."""
     rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
     yield _check("queries", "", float(n), rough)
+
+
+_CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
+
+
+def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
+    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
+
+    Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(100, seed=0)
+    >>> judge_answers(log, log.models).verdict
+    'fine'
+    """
+    reference = "" if log.reference is None else log.reference.model
+    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
+    failed = sum(one.queries for one in lost)
+    asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
+    kind, advice = KINDS["lacking answers"], ""
+    verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
+    if verdict == "bad":
+        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        most = max(by_model, key=lambda name: by_model[name])
+        advice = (
+            f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
+            f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
+            "look at why (the column error of a call log), and log more"
+        )
+    return kind.check("", failed / max(asked, 1), advice, verdict=verdict)
+
+
+def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
+    """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
+
+    There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
+    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
+
+    Args:
+        log: the log.
+        models: names of the models whose labels count, the cheapest first.
+    """
+    log = log.select(models)
+    log = log.take(log.complete) if log.complete.any() else log
+    sure = np.asarray(log.logprob, float)[:, 0]
+    doubted = unsure(sure)
+    sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
+    for name, labelled in sets.values():
+        if labelled.all() or not labelled.any() or not doubted.any():
+            continue
+        gap, p_value = uneven(sure, labelled)
+        low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
+        advice = (
+            f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
+            "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
+        )
+        yield KINDS["labels"].check(name, gap, advice, p_value=p_value)
+
+
+def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
+    """Check whether a log is a fair sample of the queries: few answers are missing, and labels are drawn at random.
+
+    Args:
+        log: the log.
+        models: names of the models whose answers count, the cheapest first.
+    """
+    return [judge_answers(log, models), *adjust_p_values(judge_labels(log, models), alarm=_CHANCE)]
 
 
 @dataclasses.dataclass(frozen=True)

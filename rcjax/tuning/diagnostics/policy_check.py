@@ -25,6 +25,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import Money, count, percent
 from rcjax._core.pytrees import plain
 from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
@@ -41,16 +42,11 @@ from rcjax.tuning.diagnostics.checks import (
     CheckVerdict,
     PrimaryFigure,
     adjust_p_values,
+    judge_sample,
     worst_verdict,
 )
-from rcjax.tuning.diagnostics.decision import (
-    PolicyDecision,
-    Replacement,
-    decide,
-    describe_followed,
-    judge_replacement,
-    judge_sample,
-)
+from rcjax.tuning.diagnostics.decision import PolicyDecision, decide, describe_followed
+from rcjax.tuning.diagnostics.replacement import Replacement, judge_replacement, why_untested
 from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
@@ -62,7 +58,7 @@ from rcjax.tuning.replaying.comparing import (
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence
-from rcjax.tuning.retune import carried_log, why_untested
+from rcjax.tuning.tune import retune
 
 _MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
 
@@ -266,7 +262,7 @@ def check_policy(
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjust_p_values((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)
-    replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else retuning or None
+    replacement = _judge_retuned(policy, recent, seed) if retuning is True else retuning or None
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
@@ -289,6 +285,16 @@ def check_policy(
         remarks=(*_remarks(policy, window, shared, replacement), *looked.remarks(money, log.counted)),
         **about,
     )
+
+
+def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
+    """Tune a policy again on a log, and judge whether the new policy replaces it."""
+    try:
+        tuned = retune(policy, log, bands=False)
+    except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
+        return Replacement(None, (f"it cannot be tuned again: {problem}",))
+    assert tuned.policy is not None  # as there is a target
+    return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
 def _beside_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:

@@ -19,6 +19,7 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.pytrees import plain
+from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
@@ -26,7 +27,6 @@ from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, m
 from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
-from rcjax.tuning.retune import carried_log
 
 #: Weeks in the window of a check.
 WINDOW = 8

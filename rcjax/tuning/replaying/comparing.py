@@ -26,7 +26,7 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.solving.frontier.hull import position_weights
+from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs
 from rcjax.tuning.replaying.walk import require_complete
 
@@ -56,33 +56,10 @@ class QueryLosses(NamedTuple):
         price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
-            weights = shares_at_bill(rungs.spent.mean(-1), subject.budget)
+            weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
             return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
         walked = replay_queries(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
-
-
-def shares_at_bill(bills: np.ndarray, money: float) -> np.ndarray:
-    """Return the shares of the queries for R rungs with which a service that follows its bill spends some money: (R,).
-
-    This is the last position on the ladder whose bill is within the money, or else the rung with the least bill. Two
-    rungs whose bills are in another order than their expected costs are not mixed across the rungs between them.
-
-    Args:
-        bills: (R,) bill of each rung, in dollars per query, in the order of the ladder.
-        money: dollars per query.
-
-    >>> shares_at_bill(np.array([1.0, 4.0]), 2.5).tolist(), shares_at_bill(np.array([1.0, 4.0, 2.0]), 9.0).tolist()
-    ([0.5, 0.5], [0.0, 0.0, 1.0])
-    >>> shares_at_bill(np.array([4.0, 3.0, 9.0]), 6.0).tolist(), shares_at_bill(np.array([4.0, 3.0]), 1.0).tolist()
-    ([0.0, 0.5, 0.5], [0.0, 1.0])
-    """
-    within = np.flatnonzero(bills <= money)
-    place = float(within[-1] if within.size else bills.argmin())
-    if within.size and place < len(bills) - 1:
-        low, high = bills[within[-1] :][:2]
-        place += (money - low) / (high - low)
-    return position_weights(np.array([place]), len(bills))[0]
 
 
 def single_model_errors(log: Log) -> np.ndarray:

@@ -10,10 +10,10 @@ from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjust_p_values, verdict_of
-from rcjax.tuning.diagnostics.decision import Replacement, decide
+from rcjax.tuning.diagnostics.decision import decide
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
+from rcjax.tuning.diagnostics.replacement import Replacement, RetuningGain
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
-from rcjax.tuning.retune import RetuningGain
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])

@@ -14,7 +14,7 @@ from rcjax.logs.log import FailedCalls
 from rcjax.policy.counted import Reference
 from rcjax.policy.ladder import with_provenance
 from rcjax.tuning.diagnostics import policy_check
-from rcjax.tuning.diagnostics.decision import Replacement
+from rcjax.tuning.diagnostics.replacement import Replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -213,7 +213,7 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
 def test_parts_of_a_log_in_any_order_are_judged_in_the_order_of_time(policy, logs, monkeypatch):
     """As `rcjax retune` judges them: folds are dealt by the order of the queries."""
     seen = []
-    monkeypatch.setattr(policy_check, "judge_replacement", lambda policy, log, seed: seen.append(log))
+    monkeypatch.setattr(policy_check, "judge_replacement", lambda policy, after, log, known, seed: seen.append(log))
     log = dataclasses.replace(logs[2], time=tuple((1.7e9 + 6000.0 * np.arange(logs[2].n_queries)).tolist()))
     check(policy, log.take(slice(None, None, -1)), retuning=True)
     (judged,) = seen

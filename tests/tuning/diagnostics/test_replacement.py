@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,9 +13,9 @@ from rcjax.logs.log import HandLabels
 from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
-from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.diagnostics import replacement
+from rcjax.tuning.diagnostics.checks import judge_answers, judge_sample
+from rcjax.tuning.diagnostics.replacement import Replacement, RetuningGain, judge_replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -63,9 +62,9 @@ def reasons(monkeypatch):
 
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
-        monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
-        tuned = None if after is None else SimpleNamespace(policy=after, log=log)
-        return list(judge_replacement(policy, log, tuned).against)
+        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        tuned = rcjax.retune(policy, log, bands=False)
+        return list(judge_replacement(policy, after or tuned.policy, log, tuned.log).against)
 
     return against
 
@@ -174,10 +173,10 @@ def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_err
     log = read(tmp_path / "improvement", asked)
     other = rcjax.tune(log, max_error=0.15, intervals=False).policy
     before, after = (rcjax.replay(one, log) for one in (policy, other))
-    lam = 100.0
+    lam = policy.expected["lam"]
     gained = float((before.error - after.error) + lam * (before.cost - after.cost))
-    assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
-    assert decision._improvement(policy, policy, log, lam) == 0.0
+    assert judge_replacement(policy, other, log, log).improvement == pytest.approx(gained, abs=1e-12)
+    assert judge_replacement(policy, policy, log, log).improvement == 0.0
     assert abs(gained) > 1e-3
 
 
@@ -188,8 +187,7 @@ def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
         rcjax.tune(log, budget=5e-5, intervals=False).policy, follows=True, period=Period(70.0, "month")
     )
     slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
-    tuned = SimpleNamespace(policy=ladder, log=log)
-    assert judge_replacement(slower, log, tuned).improvement == 0.0
+    assert judge_replacement(slower, ladder, log, log).improvement == 0.0
 
 
 def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_more(policy, asked, tmp_path):
@@ -203,7 +201,7 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     ]
     dear = dataclasses.replace(loose, rungs=rungs)
     broke = with_provenance(dear, tuning=tuning)
-    judged = judge_replacement(broke, log, SimpleNamespace(policy=policy, log=log))
+    judged = judge_replacement(broke, policy, log, log)
     assert judged.improvement < 0
     assert judged.against == ()
     assert (judged.replaces_sound, judged.replaces_broken) == (False, True)
@@ -215,12 +213,11 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
     """Its limit is the error of today's model on the same queries, and the margin."""
     log = read(tmp_path / "margin", asked)
     loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
-    tuned = SimpleNamespace(policy=policy, log=log)
     limits = {}
     for margin in (0.01, 0.5):
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-        limits[margin] = decision._exceeded_limit(broke, tuned.policy, tuned.log)
+        limits[margin] = judge_replacement(broke, policy, log, log).limit
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 
