@@ -40,8 +40,8 @@ from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.tuning.diagnostics.decision import held_out_gain, judge_replacement
 from rcjax.tuning.diagnostics.policy_check import check_policy
-from rcjax.tuning.diagnostics.replacement import held_out_gain, judge_replacement
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
 
@@ -140,7 +140,7 @@ def true_error(policy: AnyPolicy, world: World) -> float:
 
 
 def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
-    """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.replacement` replaces the old."""
+    """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
         tuned = rcjax.retune(known, week, bands=False)
@@ -150,7 +150,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     assert new is not None  # as there is a budget
     judged = judge_replacement(known, new, week, tuned.log)
     if remembers:
-        return new if judged.replaces_sound or (drifted and judged.replaces_broken) else policy
+        return new if judged.replaces(broken=drifted) else policy
     gain = held_out_gain(known, week)
     return new if gain is not None and not judged.against and gain.gain.mean > 1.645 * gain.gain.se else policy
 
@@ -198,7 +198,7 @@ def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace)
     start = in_week(plain, stock.deal(TUNED_ON), 0, 0)
     policy = rcjax.tune(start, budget=budget, intervals=False).policy
     assert policy is not None
-    first = max(zip(policy.weights, policy.policies, strict=True), key=lambda part: part[0])[1].first
+    first = max(zip(policy.weights, policy.adjacent_rungs, strict=True), key=lambda part: part[0])[1].first
     worlds = {drift: drifted(log, drift, first, np.random.default_rng([number, 8])) for drift in options.drifts}
     draws = [stock.deal(100) for _ in range(DRIFTS_AT)]
     for arm in options.arms:

@@ -1,4 +1,4 @@
-"""`rcjax check` and `rcjax diagnose`: a policy in service, and the promise of a tuning; the decision on screens."""
+"""`rcjax check`, `diagnose` and `report`: a policy in service, the promise of a tuning; the decision on screens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +18,28 @@ import typer
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, command, comparison_table, conclude, fold_names, make_table, shown, staged
-from rcjax.cli.inputs import at_traffic_of, cascade as read_cascade, load_tuned, models_to_read, read_for, read_pair
+from rcjax.cli.console import (
+    Screen,
+    attempt,
+    command,
+    comparison_table,
+    conclude,
+    fold_names,
+    make_table,
+    shown,
+    staged,
+)
+from rcjax.cli.inputs import (
+    at_traffic_of,
+    cascade as read_cascade,
+    load_tuned,
+    models_to_read,
+    read_for,
+    read_pair,
+    require_libraries,
+    require_outputs,
+    require_plausible_budget,
+)
 from rcjax.cli.options import (
     AsJson,
     BudgetOptions,
@@ -37,7 +59,7 @@ from rcjax.policy.spec import Spec, Target, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
-    from rcjax.tuning.diagnostics.replacement import Replacement
+    from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.replaying.comparing import Today
 
 
@@ -95,10 +117,10 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
     """Print the decision and, with `reasons`, the gain expected of tuning again, or the objections to it."""
-    decision, looked = facts["decision"], facts["looked"]
+    decision, window = facts["decision"], facts["window"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
-    if looked["since"]:
-        screen.print(f"The deviation is largest from the week of {looked['since']} on.")
+    if window["since"]:
+        screen.print(f"The deviation is largest from the week of {window['since']} on.")
     screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
@@ -301,7 +323,7 @@ def diagnose(
         diagnosis = rcjax.diagnose(model, examined, training=training, frontier=frontier)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
-        spec = spec.with_some_target(float(training.cost[-1]))
+        spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
             document["check"] = _check_of_tuning(training, spec, fresh)
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
@@ -368,12 +390,12 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         retune: command that tunes the policy again.
     """
     screen = Screen()
-    checks, looked = facts["checks"], facts["looked"]
-    used = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
+    checks, window = facts["checks"], facts["window"]
+    used = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {used}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
-    if looked["described"]:
-        screen.print(looked["described"])
+    if window["described"]:
+        screen.print(window["described"])
     screen.print()
     show_decision(screen, facts)
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
@@ -448,3 +470,67 @@ def _print_checks(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
+
+
+def report(
+    *,
+    within: BudgetOptions,
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
+    reading: LogOptions,
+    log: LogFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
+    test: File = None,
+    json_: AsJson = False,
+) -> None:
+    """Write one HTML page for your team: the policies to choose from, how far to trust them, how to deploy one.
+
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page opens at the
+    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; the default target is the least
+    money for at most a point more error than today's. The page needs no network and no other file.
+
+    Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
+
+    Args:
+        out: Write the page here.
+        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
+    """
+    spec = within.spread(spec, log)
+    target = Target.of(**spec.target) if spec.target else None
+    options = reading.options() | {"models": reading.models}
+    require_libraries("a report", "report", "matplotlib", "jinja2")
+    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
+    start_jax()
+    import rcjax
+
+    Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
+    steps = staged(3)
+    with steps("reading"):
+        training, fresh = read_pair(log, test, **options)
+    require_plausible_budget(target, training, reading.really)
+    with steps("tuning, drawing the log again, and checking"):
+        findings = rcjax.make_report(training, spec, test=fresh)
+    findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
+    check, retune = None if findings.check is None else findings.check.to_json(), ""
+    if test is not None:
+        retune = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=retune)
+    with steps("writing the page"):
+        problem = attempt(lambda: findings.save(out))
+    document = findings.to_json() | ({} if problem else {"written": str(out)})
+    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
+    conclude(document, show, as_json=json_, problem=problem)
+
+
+@shown
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
+    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
+    screen = Screen()
+    if check:
+        show_decision(screen, check)
+    screen.print(headline)
+    if written:
+        screen.print_path(f"Report written to {written}")
+        if check and check["decision"]["tune_again"]:
+            screen.next_step(*next_of(check, retune))
+        else:
+            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

@@ -44,7 +44,7 @@ INTERRUPTED = 130  # the usual exit status after Ctrl-C
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # by XLA, ld.so, Python
 
-_MEMORY = "there is not enough memory: give it more, or a part of the log"
+_TOO_LITTLE_MEMORY = "there is not enough memory: give it more, or a part of the log"
 
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
@@ -198,7 +198,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
     text = str(problem)
     memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
     if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
-        return f"{_MEMORY} ({text})" if text else _MEMORY, "memory"
+        return f"{_TOO_LITTLE_MEMORY} ({text})" if text else _TOO_LITTLE_MEMORY, "memory"
     if isinstance(problem, OSError):
         named = problem.filename is not None
         return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"

@@ -30,7 +30,7 @@ from rcjax.cli.console import (
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
-from rcjax.policy.comparison import what_to_do
+from rcjax.policy.comparison import advise
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
@@ -39,7 +39,7 @@ from rcjax.policy.spec import Spec, recorded_tuning
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.solving.frontier.frontier import Frontier
-    from rcjax.tuning.diagnostics.replacement import Replacement
+    from rcjax.tuning.diagnostics.decision import Replacement
     from rcjax.tuning.tune import Tuned
 
 MARGIN = 0.01  # error that the demo's policy may have above today's
@@ -357,7 +357,7 @@ def _judge_retuning(
         the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
     """
     from rcjax.logs.sources import main_file
-    from rcjax.tuning.diagnostics.replacement import judge_replacement
+    from rcjax.tuning.diagnostics.decision import judge_replacement
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
@@ -393,8 +393,8 @@ class _Grounds:
         `renewed` says that only prices are new, which bring no new chance.
         """
         if facts is None:
-            accepted = replacement.replaces_broken if renewed else replacement.replaces_sound
-            return cls(accepted, bool(replacement.against), replacement.in_words(log.counted, renewed=renewed))
+            accepted = replacement.replaces(broken=renewed)
+            return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
         decision = facts["decision"]
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])
@@ -484,7 +484,7 @@ def demo(
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
     document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
-    advice = capitalised(what_to_do(tuned.policy, comparison, tuned.money, margin=MARGIN))
+    advice = capitalised(advise(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 

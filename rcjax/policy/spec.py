@@ -187,7 +187,7 @@ class SpecError(ValueError):
 _MARGIN = 0.01  # the default target: error above today's
 
 #: The entries of provenance that are dropped from today's policy in a record.
-_MEMORY = ("reference", COMPARISON, "tuning")
+_DROPPED = ("reference", COMPARISON, "tuning")
 
 #: The metavar in `--help`, and the function of `rcjax.cli.inputs` that parses the value.
 _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
@@ -253,12 +253,12 @@ def read_today(value: Any, where: str) -> str | AnyPolicy:
     'large'
     """
     if isinstance(value, AnyPolicy):
-        return _without_memory(value)
+        return _without_records(value)
     require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
 
-def _without_memory(policy: AnyPolicy) -> AnyPolicy:
+def _without_records(policy: AnyPolicy) -> AnyPolicy:
     """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
 
     Files that hold the policy stay small.
@@ -266,7 +266,7 @@ def _without_memory(policy: AnyPolicy) -> AnyPolicy:
 
     def kept(rung: Policy) -> Policy:
         tuning = {name: value for name, value in rung.tuning.items() if name != "today"}
-        provenance = {name: value for name, value in rung.provenance.items() if name not in _MEMORY}
+        provenance = {name: value for name, value in rung.provenance.items() if name not in _DROPPED}
         return replace(rung, provenance=provenance | ({"tuning": tuning} if tuning else {}))
 
     return map_rungs(kept, policy)
@@ -358,13 +358,13 @@ class Spec:
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
         return Target.of(**given).to_json() if given else {}
 
-    def with_some_target(self, budget: float) -> Spec:
+    def with_default_target(self, budget: float) -> Spec:
         """Return the options with a default target: to match today's within a point, or a budget for `cascade`.
 
         Args:
             budget: default budget, in dollars per query.
 
-        >>> Spec().with_some_target(1e-3).target, Spec(cascade="full").with_some_target(1e-3).target
+        >>> Spec().with_default_target(1e-3).target, Spec(cascade="full").with_default_target(1e-3).target
         ({'match': 0.01}, {'budget': 0.001})
         """
         if self.target:

@@ -233,7 +233,7 @@ _SMALLEST_BATCH = 32
 
 _MANY_PAIRS = 32  # pairs from which laying tables out takes longer than compiling its program
 
-_MEMORY = 2**29  # greatest memory of a batch of λ, in bytes
+_MAX_BYTES = 2**29  # memory of a batch of λ
 
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
@@ -296,7 +296,7 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
 
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
-    size = max(1, min(_MEMORY // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(queries)[0]))))
+    size = max(1, min(_MAX_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(queries)[0]))))
     return in_pieces(solve, queries, size, alike=False)
 
 

@@ -38,7 +38,7 @@ _LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
 
 
-MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+MAX_QUERIES = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
 
 
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
@@ -63,9 +63,9 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 def sample_queries(log: Log, seed: int) -> Log:
     """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
-    if log.n_queries <= MOST_COMPARED:
+    if log.n_queries <= MAX_QUERIES:
         return log
-    chosen = np.random.default_rng(seed).choice(log.n_queries, MOST_COMPARED, replace=False)
+    chosen = np.random.default_rng(seed).choice(log.n_queries, MAX_QUERIES, replace=False)
     return log.take(np.sort(chosen))
 
 
@@ -251,7 +251,7 @@ class CrossValidation:
         return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
 
 
-class HeldOutLosses(NamedTuple):
+class CrossValidatedLosses(NamedTuple):
     """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
 
     F is 1 with full labels; else 2: expected outcomes, then corrected outcomes. The candidate sets are nested: single
@@ -318,7 +318,9 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0) -> HeldOutLosses:
+def cross_validate(
+    log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0
+) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
@@ -343,7 +345,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `HeldOutLosses`."""
+        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
@@ -361,7 +363,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return HeldOutLosses(targets, penalty, spent, estimated, in_sample, folds)
+    return CrossValidatedLosses(targets, penalty, spent, estimated, in_sample, folds)
 
 
 def _choose_without(

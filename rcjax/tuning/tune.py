@@ -25,7 +25,7 @@ from rcjax.logs.prices import repriced
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, describe_rungs, what_to_do
+from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
@@ -162,7 +162,7 @@ class Tuned:
         """Sentence that says what to do; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
-        return what_to_do(self.policy, self.comparison, self.money, self.log.counted)
+        return advise(self.policy, self.comparison, self.money, self.log.counted)
 
     def policy_for(self, target: Target) -> AnyPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
@@ -211,11 +211,11 @@ class Tuned:
         else:
             lam = target.value if target.name == "lam" else 1 / target.value
             best = int((errors + lam * costs).argmin())
-        if {name for rung in policy.policies for name in rung.models} == {log.models[best]}:
+        if {name for rung in policy.adjacent_rungs for name in rung.models} == {log.models[best]}:
             return None
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
         expected = float(errors[best] - error + lam * (costs[best] - cost))
-        compares = any(rung.agreements for rung in policy.policies)
+        compares = any(rung.agreements for rung in policy.adjacent_rungs)
         held_out, se = map(float, self.cross_validation.gain(compares, target, costs))
         shown = expected >= LEAST_GAIN and held_out >= -se
         return None if shown else UnshownGain(log.models[best], expected, held_out, se)

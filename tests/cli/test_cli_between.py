@@ -59,7 +59,7 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     assert (found["labelled"], found["verdict"] in ("better", "alike")) == (asked, True)
     whole = json.loads(run(*line[:2], folder / "fresh.csv", *line[5:], "--json").stdout)
     assert whole["labelled"] == whole["differing"] == found["differing"]
-    assert found["more"] == pytest.approx(whole["more"], abs=4 * found["more_se"])
+    assert found["error_difference"] == pytest.approx(whole["error_difference"], abs=4 * found["error_se"])
     assert found["cost"] == pytest.approx(whole["cost"])
     assert found["cost"] > 0
     shown = run(*line)
@@ -75,11 +75,11 @@ def test_the_difference_is_that_of_both_on_all_queries(folder):
         right = np.asarray(log.correct)
         assert found.where.sum() == (~right.all(1)).sum()  # "wrong small" is not "wrong large"
         difference = found.difference()
-        assert difference.more == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
+        assert difference.error_difference == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
         assert difference.beside(0.0) == "better"
         assert Differing.of("large", "small", log).difference().beside(0.0) == "worse"
         same = Differing.of("large", "large", log).difference()
-        assert (same.differing, same.more, same.more_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
+        assert (same.differing, same.error_difference, same.error_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
 
 
 def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):

@@ -9,9 +9,10 @@ from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
 
 from rcjax.model.label_outcomes import deal_folds
-from rcjax.tuning import candidates, scoring as module
+from rcjax.tuning import blending as module, candidates
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, draw_enough, recentre
-from rcjax.tuning.scoring import charges, estimate_blending
+from rcjax.tuning.scoring import charges
 
 pytestmark = pytest.mark.usefixtures("float64")
 

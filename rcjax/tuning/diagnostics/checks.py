@@ -439,16 +439,16 @@ _CHOSEN = 0.85
 class PrimaryFigure:
     """A primary figure: the mean over a log's queries, compared with a promise or a limit."""
 
-    seen: float
+    observed: float
     """Mean over the queries of the log."""
     expected: float
     """Promise, averaged with the queries of earlier weeks that joined it; or the limit."""
     se: float
-    """Standard error of `seen` − `expected`."""
+    """Standard error of `observed` − `expected`."""
     p_value: float
     """One-sided p-value of the rise, at one look."""
     n: int
-    """Number of queries behind `seen`."""
+    """Number of queries behind `observed`."""
     before: int
     """Number of queries behind `expected`; 0 for a limit."""
     interval: tuple[float, float] | None = None
@@ -458,13 +458,13 @@ class PrimaryFigure:
 
     @property
     def gap(self) -> float:
-        """Seen figure minus expected figure."""
-        return self.seen - self.expected
+        """Observed minus expected figure."""
+        return self.observed - self.expected
 
     @property
     def rise(self) -> float:
-        """Seen figure minus expected figure, as a share of the expected figure."""
-        return relative(self.seen, self.expected)
+        """Observed minus expected figure, as a share of the expected figure."""
+        return relative(self.observed, self.expected)
 
     @property
     def tuned_on_is_the_limit(self) -> bool:
@@ -479,13 +479,13 @@ class PrimaryFigure:
     def error_check(self, counted: Counted = ERRORS) -> CheckResult:
         """Return the check of an error; of a difference from a rival, the check of its margin."""
         if self.rival is not None:
-            finding = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
+            finding = f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}"
             advice = f"{finding}, where {100 * self.expected:.3g} were to be the most"
             return KINDS["difference"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
         promised = percent(self.expected)
         if self.interval is not None:
             promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-        advice = f"the policy {counted.does(percent(self.seen))}, where {promised} was expected"
+        advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
         return KINDS["error"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
 
     def money_check(self) -> CheckResult:
@@ -493,10 +493,11 @@ class PrimaryFigure:
         name, subject, than = "cost", "the policy", "expected"
         if not self.before:
             name, subject, than = "budget", "even the cheapest rung", "in the budget"
-        money = choose_unit([self.expected, self.seen])
+        money = choose_unit([self.expected, self.observed])
         advice = (
-            f"{subject} costs {money.full(self.seen)}, {percent(self.rise)} more than the ${money.show(self.expected)} "
-            f"{than}: look at prices, at the length of questions and answers, and at how often each model is asked"
+            f"{subject} costs {money.full(self.observed)}, {percent(self.rise)} more than the "
+            f"${money.show(self.expected)} {than}: look at prices, at the length of questions and answers, and at how "
+            "often each model is asked"
         )
         return KINDS[name].check("", self.rise, advice, p_value=self.p_value)
 

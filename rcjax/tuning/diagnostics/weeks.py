@@ -140,7 +140,8 @@ _OTHERS = ("prompt_digest", "step")
 
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
-_MOST = 20_000  # confidences of a model on each side: the changes that more would show do not matter
+#: Confidences of a model compared on each side: the changes that more would show do not matter.
+MAX_CONFIDENCES = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,7 +272,7 @@ def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame |
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     any_query, answered = pl.col("any_query"), ~pl.col("failed") & ~pl.col("logprob").is_null()
     chosen = calls.filter((pl.col("model") == model) & any_query & answered)
-    return chosen["logprob"].to_numpy().astype(np.float32)[-_MOST:]
+    return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]
 
 
 def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:

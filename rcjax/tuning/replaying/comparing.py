@@ -203,8 +203,8 @@ def _bill(policy: AnyPolicy, log: Log) -> float:
 
 def _alone(policy: AnyPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
-    names = {name for rung in policy.policies for name in rung.models}
-    rules = [rule for rung in policy.policies for of_model in rung.rules.values() for rule in of_model]
+    names = {name for rung in policy.adjacent_rungs for name in rung.models}
+    rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]
     refuses = any(rule.action == "abstain" for rule in rules)
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
@@ -301,8 +301,8 @@ class Differing(NamedTuple):
             queries=n,
             differing=int(self.where.sum()),
             labelled=m,
-            more=share * mean,
-            more_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
+            error_difference=share * mean,
+            error_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
             cost=float(money.mean()),
             cost_se=float(money.std() / math.sqrt(max(n - 1, 1))),
         )
@@ -317,10 +317,10 @@ class Difference(NamedTuple):
     """Number of queries with different answers."""
     labelled: int
     """Number of queries with different answers whose answers are labelled."""
-    more: float
+    error_difference: float
     """Error of the second minus error of the first."""
-    more_se: float
-    """Standard error of `more`."""
+    error_se: float
+    """Standard error of `error_difference`."""
     cost: float
     """Cost of the second minus cost of the first, in dollars per query."""
     cost_se: float
@@ -332,7 +332,7 @@ class Difference(NamedTuple):
         >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).beside(0.0)
         'better'
         """
-        loss, se = self.more + lam * self.cost, math.hypot(self.more_se, lam * self.cost_se)
+        loss, se = self.error_difference + lam * self.cost, math.hypot(self.error_se, lam * self.cost_se)
         return "better" if loss < -Z95 * se else "worse" if loss > Z95 * se else "alike"
 
     def describe(self, counted: Counted = ERRORS) -> str:
@@ -342,7 +342,8 @@ class Difference(NamedTuple):
         answers 40 of 100 queries otherwise (20 labelled): 1.2 ± 0.5 points less error at $10.0 per million queries more
         """
         labelled = "all labelled" if self.labelled == self.differing else f"{self.labelled:,} labelled"
-        points = f"{100 * abs(self.more):.1f} ± {100 * self.more_se:.1f} points {'more' if self.more > 0 else 'less'}"
+        points = f"{100 * abs(self.error_difference):.1f} ± {100 * self.error_se:.1f} points"
+        points += " more" if self.error_difference > 0 else " less"
         money = choose_unit([abs(self.cost)]).full(abs(self.cost))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
         return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost > 0 else 'less'}"

@@ -13,9 +13,9 @@ from rcjax.logs.log import HandLabels
 from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics import replacement
+from rcjax.tuning.diagnostics import decision
 from rcjax.tuning.diagnostics.checks import judge_answers, judge_sample
-from rcjax.tuning.diagnostics.replacement import Replacement, RetuningGain, judge_replacement
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, judge_replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -62,7 +62,7 @@ def reasons(monkeypatch):
 
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
-        monkeypatch.setattr(replacement, "held_out_gain", lambda *_: gain)
+        monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = rcjax.retune(policy, log, bands=False)
         return list(judge_replacement(policy, after or tuned.policy, log, tuned.log).against)
 
@@ -161,12 +161,12 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     improvement, mean, better
 ):
     judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
-    assert (judged.replaces_sound, judged.replaces_broken) == (better, improvement >= 0)
-    (said,) = judged.in_words(ERRORS)
+    assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
+    (said,) = judged.describe(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"
     known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
     assert said.startswith(f"{known} on all known queries, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
-    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces_sound
+    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
@@ -204,9 +204,9 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     judged = judge_replacement(broke, policy, log, log)
     assert judged.improvement < 0
     assert judged.against == ()
-    assert (judged.replaces_sound, judged.replaces_broken) == (False, True)
-    assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
-    assert not dataclasses.replace(judged, limit="").replaces_broken
+    assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (False, True)
+    assert judged.describe(ERRORS, broken=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
+    assert not dataclasses.replace(judged, limit="").replaces(broken=True)
 
 
 def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked, tmp_path):
@@ -223,7 +223,7 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
 
 @pytest.mark.parametrize(("improvement", "said"), [(-0.006, "but"), (0.0001, "and"), (-0.0001, "and"), (0.01, "and")])
 def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
-    (sentence,) = Replacement(improvement, limit="at most 5 % error").in_words(ERRORS, renewed=True)
+    (sentence,) = Replacement(improvement, limit="at most 5 % error").describe(ERRORS, broken=True)
     assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
     assert "0.0 points" not in sentence
     assert ("be as good on all known queries" in sentence) == (abs(improvement) < 0.0005)
