@@ -75,18 +75,11 @@ def judge_policy(
         return None, str(problem)
 
 
-#: Why two errors of a ladder that follows its bill stand on one screen.
-POSITIONS = (
-    "the comparison has the policy at the position that spends the budget on all of these queries; the other figures "
-    "follow its bill from one query to the next"
-)
-
-
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
-    Remarks give the reason if no comparison is possible, the two positions of a ladder that follows its bill, and
-    today's if it errs less than this policy where the tuning expected more.
+    Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
+    expected more.
 
     Args:
         today: today's model or policy; None for the one that the policy was tuned with.
@@ -102,7 +95,7 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
         return {"comparison": None, "promised": written(promised)}, [f"it is not compared with today's: {problem}"]
-    remarks = [POSITIONS] * policy.follows
+    remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
     return {"comparison": written(comparison), "promised": written(promised)}, remarks
@@ -183,7 +176,7 @@ def check(
     start_jax()
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
+    from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -198,7 +191,7 @@ def check(
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, remarks = _compare_with_both(subject, fresh, today)
+        comparison, remarks = _compare_with_both(subject, in_order(fresh), today)
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
@@ -470,6 +463,9 @@ def _print_checks(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
+    if label := next((check["label"] for check in checks if check["name"] == "separation"), ""):
+        meaning = "a confidence that tells nothing would do as well: small is good there"
+        screen.hang("p", f"the probability that chance explains the figure; of {label}, that {meaning}")
 
 
 def report(

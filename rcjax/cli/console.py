@@ -510,9 +510,16 @@ def brief_seconds(value: float | None) -> str:
 
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
-    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject)."""
+    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject).
+
+    A label that this subject lacks stands at its place in the first subject that has it.
+    """
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
-    labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
+    labels = [*max(rows, key=len)]
+    for row in rows:
+        for place, label in enumerate(row):
+            if label not in labels:
+                labels.insert(place, label)
     return labels, [[row.get(label, "") for label in labels] for row in rows]
 
 

@@ -37,6 +37,7 @@ from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plo
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
+from rcjax.tuning.diagnostics.checks import CheckVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, tune
@@ -168,6 +169,17 @@ class Report:
         )
 
     @property
+    def verdict(self) -> CheckVerdict:
+        """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
+
+        Of the diagnosis, checks of the log count, and of the models that the policy asks.
+        """
+        if self.check is not None:
+            return self.check.verdict
+        asked = {"", *(name for rung in self.policy.adjacent_rungs for name in rung.models)}
+        return worst_verdict(check for check in self.diagnosis.checks if check.subject in asked)
+
+    @property
     def judged_by(self) -> str:
         """Description of the queries that the checks judge by."""
         if self.diagnosis.held_out:
@@ -188,6 +200,7 @@ class Report:
             "target": self.spec.target if self.asked else {},
             "expected": plain(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
+            "verdict": self.verdict,
             "diagnosis": self.diagnosis.to_json(),
         }
 

@@ -100,18 +100,32 @@ def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
     assert "that differ is labelled" in result.stderr
 
 
-@pytest.mark.parametrize("line", ["evaluate", "check", "retune"])
-def test_two_errors_of_a_ladder_that_follows_its_bill_are_explained_on_every_screen(folder, line):
-    files = folder / "policy.json", folder / "fresh.csv"
-    result = run(line, *files, "--prices", folder / "prices.toml")
+@pytest.mark.parametrize("line", ["evaluate", "check"])
+def test_a_screen_has_one_error_of_a_ladder_that_follows_its_bill(folder, line):
+    """That of a service: the decision, the comparison with today's and the replay move from query to query."""
+    files = folder / "policy.json", folder / "fresh.csv", "--prices", folder / "prices.toml"
+    result = run(line, *files, "--json")
     assert result.exit_code in (0, 1), (result.stderr, result.exception)
-    assert " ".join(result.stdout.split()).count("the comparison has the policy at the position that spends") == 1
+    found = json.loads(result.stdout)
+    errors = [found.get("check", found)["error"]["observed"], found["comparison"]["error"]]
+    if line == "evaluate":
+        errors.append(found["followed"]["error"])
+        low, high = found["followed"]["error_interval"]
+        assert low < errors[0] < high
+        assert found["comparison"]["cost"] == pytest.approx(found["followed"]["bill"])
+        table = run(line, *files).stdout.partition("Replayed on")[2]
+        (row,) = [row for row in table.splitlines() if row.split()[:1] == ["error"]]
+        assert row.count("%") == 2  # predicted and observed, and none at the rung as tuned
+        assert table.index(" error ") < table.index("$ per million")
+    assert errors == pytest.approx([errors[0]] * len(errors))
 
 
 def test_new_prices_alone_need_no_log(folder, tmp_path):
     out = tmp_path / "new.json"
     result = run("retune", folder / "policy.json", "--prices", folder / "half.toml", "--out", out)
     assert result.exit_code == 0, (result.stderr, result.exception)
+    next_step = " ".join(result.stdout.split()).replace(" ", "").partition("Next:")[2]
+    assert next_step.startswith("deployit,inplaceof")  # a service does not watch the new file
     old, new = rcjax.load_policy(folder / "policy.json"), rcjax.load_policy(out)
     assert new.rungs[-1].cost["large"] == pytest.approx(old.rungs[-1].cost["large"] / 2, rel=1e-2)
     assert new.expected["error"] <= old.expected["error"] + 1e-9

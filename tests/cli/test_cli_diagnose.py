@@ -78,6 +78,9 @@ def test_what_is_shown_of_a_diagnosis(capsys):
     assert text.count("change of own error") == 3
     assert re.search(r"bad +better is surer .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
     assert "note a remark" in " ".join(text.split())
+    assert "of better is surer, that a confidence that tells nothing would do as well: small is good" in " ".join(
+        text.split()
+    )
 
 
 # -- check

@@ -32,6 +32,30 @@ def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error
     assert "your target" not in report.to_html()
 
 
+def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_trusted(report):
+    asked = {name for rung in report.policy.adjacent_rungs for name in rung.models}
+    fine = {
+        "accuracy_p": 1.0,
+        "calibration_error": 0.0,
+        "separation": 0.9,
+        "slope": 3.0,
+        "slope_p": 0.0,
+        "certain": 0.0,
+    }
+    small = dataclasses.replace(report.diagnosis.calibration[0], **fine)
+
+    def verdict(model, slope):
+        calibration = (dataclasses.replace(small, model=model, slope=slope),)
+        diagnosis = dataclasses.replace(report.diagnosis, n=300, calibration=calibration, promise=None)
+        return dataclasses.replace(report, diagnosis=diagnosis).verdict
+
+    assert [verdict("another model", slope) for slope in (3.0, -3.0)] == ["fine", "fine"]
+    assert [verdict(next(iter(asked)), slope) for slope in (3.0, -3.0)] == ["fine", "bad"]
+    badge = re.search(r'id="trust-title">.*<span class="badge (\w+)">', report.to_html())
+    assert badge is not None
+    assert badge[1] == report.verdict == report.to_json()["verdict"]
+
+
 @pytest.mark.thorough
 def test_figures_of_fresh_queries_stand_in_the_headline(logs):
     train, test = logs

@@ -496,6 +496,10 @@ def _too_few(doubted: PrimaryFigure, unlabelled: int, tuned_on: int) -> str:
     return f"that may be chance: the {doubted.n:,} {noun} of this log are too few to tell"
 
 
+#: Points of error by which a change of cost moves a ladder that follows its bill, from which on a remark tells them.
+_MOVED = 0.005
+
+
 def describe_followed(
     followed: Mapping[str, float], cost: PrimaryFigure, money: Money, counted: Counted = ERRORS
 ) -> str:
@@ -503,16 +507,17 @@ def describe_followed(
 
     Args:
         followed: as `PolicyCheck.followed`.
-        cost: cost at the position as tuned, expected and seen.
+        cost: cost at the position as tuned, expected and observed.
         money: unit of money.
         counted: kind of error that is counted.
     """
-    change = cost.rise
     now, tuned, low, high = (f"{followed[name]:.1f}" for name in ("position", "tuned", "low", "high"))
-    error, before = (percent(followed[name]) for name in ("error", "error_tuned"))
+    error, before = (followed[name] for name in ("error", "error_tuned"))
     bill = f"{money.full(followed['bill'])} (budget ${money.show(followed['budget'])})"
+    change = f"cost {percent(abs(cost.rise))} {'more' if cost.rise > 0 else 'less'} than expected"
+    if abs(error - before) >= _MOVED:
+        change = f"have {percent(before)} {counted.noun} in place of {percent(error)}, and {change}"
     return (
-        f"following its bill, in the order of these queries, it costs {bill}, with {error} {counted.noun} by rung "
-        f"{now} on average ({low} to {high}); at rung {tuned}, as tuned, it would have {before}, and cost "
-        f"{percent(abs(change))} {'more' if change > 0 else 'less'} than expected"
+        f"following its bill, in the order of these queries, it costs {bill}, by rung {now} on average "
+        f"({low} to {high}); at rung {tuned}, as tuned, it would {change}"
     )

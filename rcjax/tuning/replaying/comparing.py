@@ -27,7 +27,7 @@ from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
-from rcjax.tuning.replaying.replay import replay_queries, replay_rungs
+from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
@@ -60,6 +60,14 @@ class QueryLosses(NamedTuple):
             return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
         walked = replay_queries(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
+
+    @classmethod
+    def in_service(cls, subject: Today, log: Log) -> QueryLosses:
+        """Replay as `of`; a ladder that follows its bill moves from query to query, in the order of the log."""
+        stream = None if isinstance(subject, str) else replay_stream(subject, log)
+        if isinstance(subject, str) or stream is None:
+            return cls.of(subject, log)
+        return cls(stream.wrong + (subject.expected.get("abstain_price") or 0.0) * stream.refused, stream.spent)
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -151,6 +159,8 @@ def compare_policy(
 ) -> Comparison:
     """Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
+    A ladder that follows its bill answers the queries as a service would, in the order of the log.
+
     Args:
         policy: the policy.
         log: the log, with the answers of the policy's models and of today's.
@@ -173,11 +183,12 @@ def compare_policy(
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    replies = QueryLosses.of(policy, shared)
+    losses_of = QueryLosses.of if tuned else QueryLosses.in_service
+    replies = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = QueryLosses.of(subject, shared)
+        theirs = losses_of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
         err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
         if tuned and isinstance(subject, str):
@@ -198,7 +209,7 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
-    return float(QueryLosses.of(policy, comparable_log(log, [policy])).spent.mean())
+    return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:
