@@ -161,7 +161,7 @@ def by_policy(frontier: rcjax.Frontier, train: rcjax.Log, test: rcjax.Log) -> Wa
 
     def choose(target: str, value: float) -> np.ndarray:
         policy = frontier.policy(**{target: value})
-        places = [int(np.abs(cost - rung.expected["cost"]).argmin()) for rung in policy.policies]
+        places = [int(np.abs(cost - rung.expected["cost"]).argmin()) for rung in policy.adjacent_rungs]
         return np.array(policy.weights) @ points[places]
 
     return choose

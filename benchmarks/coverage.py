@@ -31,6 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Target
+from rcjax.solving.frontier.hull import shares_at_bill
 
 POPULATION, SIZES, N_LAM = 30_000, (100, 300, 1000), 12
 LEVEL = 0.9
@@ -126,8 +127,7 @@ def covered(
         money, rungs = money[money >= float(frontier.cost.min())], frontier.rungs
         shares = np.stack([frontier.shares(Target("budget", float(budget))) for budget in money])
         cost, wrong = np.asarray(spent)[rungs], np.asarray(true.error)[rungs]
-        order = np.argsort(cost)
-        error, bill = np.interp(money, cost[order], wrong[order]), None
+        error, bill = shares_at_bill(cost, money) @ wrong, None
     ends, predicted = shares @ np.asarray(bands.error), shares @ np.asarray(frontier.error)
     inside = ((ends[:, 0] <= error) & (error <= ends[:, 1])).mean()
     kept = np.asarray(bands.cost)

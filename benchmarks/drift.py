@@ -226,7 +226,7 @@ def years(name: str, log: rcjax.Log, histories: int) -> dict[str, object]:
         policy = tuned(log.take(order[:TUNED_ON]), rng)
         for points in (0.0, *POINTS[1:], 0.1):
             found = rcjax.check_policy(policy, year(log, order[TUNED_ON:], rng, points), retuning=False)
-            counts[points] += bool(found.looked.alarms)
+            counts[points] += bool(found.window.alarms)
     noticed = {
         f"+{100 * points:g} points": f"{100 * counts[points] / histories:.0f} %" for points in (*POINTS[1:], 0.1)
     }

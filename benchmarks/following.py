@@ -26,7 +26,7 @@ from benchmarks.budgets import FOLDER, PUBLIC, Split, by_labels, sources, splits
 from benchmarks.methods import BILL, ERROR, plain_pairs
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.policy.following import WINDOW, Bill
-from rcjax.tuning.replaying.comparing import shares_at_bill
+from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay
 
 FIGURES = ("error", "for the same money", "used", "overspent", "on the way", "until")
@@ -45,7 +45,7 @@ CHANGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 
 def error_for(rungs: LadderReplay, money: float) -> float:
     """The error of a ladder where its bill is some money."""
-    return float(shares_at_bill(rungs.spent.mean(1), money) @ rungs.wrong.mean(1))
+    return float(shares_at_bill(rungs.spent.mean(1), np.array([money]))[0] @ rungs.wrong.mean(1))
 
 
 class Stream(NamedTuple):

@@ -32,7 +32,7 @@ import rcjax
 from benchmarks import record
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import markdown, progress
-from rcjax.solving.frontier.frontier import MOST_RUNGS
+from rcjax.solving.frontier.frontier import MAX_RUNGS
 from rcjax.tuning.certify import refuted
 
 FITTED, HELD_OUT = 250, (150, 300, 600)
@@ -51,7 +51,7 @@ class Truth(NamedTuple):
     @classmethod
     def of(cls, frontier: rcjax.Frontier, population: rcjax.Log) -> "Truth":
         """On the whole population."""
-        policies = frontier.policies.take(np.resize(frontier.rungs, MOST_RUNGS))  # one length is compiled
+        policies = frontier.policies.take(np.resize(frontier.rungs, MAX_RUNGS))  # one length is compiled
         seen = rcjax.replay(dataclasses.replace(frontier, policies=policies), population)
         error, cost = (np.asarray(each, float)[: len(frontier.rungs)] for each in (seen.error, seen.spent))
         return cls(error, cost)

@@ -39,11 +39,11 @@ from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
-from rcjax.tuning.diagnostics.decision import judge_replacement
+from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.tuning.diagnostics.decision import held_out_gain, judge_replacement
 from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
-from rcjax.tuning.retune import held_out_gain
 
 LOGS = ("mmlu_llama", "mmlu_qwen_oai", "triviaqa_llama", "triviaqa_qwen_oai", "public/firstpass_opus", "public/bfcl")
 DRIFTS = ("none", "worse", "surer", "topics", "price", "poison")
@@ -136,8 +136,7 @@ def true_error(policy: AnyPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
     rungs, share = LadderReplay.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
-    order = np.argsort(cost)
-    return float(np.interp(policy.budget or np.inf, cost[order], wrong[order]))
+    return float(shares_at_bill(cost, np.array([policy.budget or np.inf]))[0] @ wrong)
 
 
 def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
@@ -149,10 +148,10 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
         return policy
     new = tuned.policy
     assert new is not None  # as there is a budget
-    judged = judge_replacement(known, week, tuned)
+    judged = judge_replacement(known, new, week, tuned.log)
     if remembers:
-        return new if judged.replaces_sound or (drifted and judged.replaces_broken) else policy
-    gain = held_out_gain(known, week, tuned=tuned)
+        return new if judged.replaces(broken=drifted) else policy
+    gain = held_out_gain(known, week)
     return new if gain is not None and not judged.against and gain.gain.mean > 1.645 * gain.gain.se else policy
 
 
@@ -199,7 +198,7 @@ def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace)
     start = in_week(plain, stock.deal(TUNED_ON), 0, 0)
     policy = rcjax.tune(start, budget=budget, intervals=False).policy
     assert policy is not None
-    first = max(zip(policy.weights, policy.policies, strict=True), key=lambda part: part[0])[1].first
+    first = max(zip(policy.weights, policy.adjacent_rungs, strict=True), key=lambda part: part[0])[1].first
     worlds = {drift: drifted(log, drift, first, np.random.default_rng([number, 8])) for drift in options.drifts}
     draws = [stock.deal(100) for _ in range(DRIFTS_AT)]
     for arm in options.arms:

@@ -30,7 +30,6 @@ from rcjax.tuning.certify import certify as certify
 from rcjax.tuning.diagnostics.diagnosis import diagnose as diagnose
 from rcjax.tuning.diagnostics.policy_check import check_policy as check_policy
 from rcjax.tuning.replaying.replay import replay as replay
-from rcjax.tuning.retune import retune as retune
-from rcjax.tuning.tune import Tuned as Tuned, tune as tune
+from rcjax.tuning.tune import Tuned as Tuned, retune as retune, tune as tune
 
 __version__: str

@@ -114,7 +114,7 @@ def test_a_step_is_a_replay_is_what_is_served(tmp_path_factory, seed, position):
     rng = np.random.default_rng(seed)
     (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
     replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)
-    walks = [[by_steps(policy, log, i) for i in range(N)] for policy in ladder.policies]
+    walks = [[by_steps(policy, log, i) for i in range(N)] for policy in ladder.adjacent_rungs]
     for weight, fates in zip(ladder.weights, walks, strict=True):
         for i, (who, asked) in enumerate(fates):
             expected["error"] += weight / N * (who is not None and not log.correct[i, MODELS.index(who)])

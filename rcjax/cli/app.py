@@ -145,7 +145,7 @@ COMMANDS = {
     "tune": (_TUNE, "tune", "Find the policy for your target on a log."),
     "evaluate": (_TUNE, "replays", "Answer the queries of a log by a policy, and compare."),
     "diagnose": (_TUNE, "checks", "Does the promise of a tuning hold on a log?"),
-    "report": (_TUNE, "tune", "Write one HTML page for your team."),
+    "report": (_TUNE, "checks", "Write one HTML page for your team."),
     "demo": (_TUNE, "replays", "Tune on synthetic queries: no data, no network."),
     "serve": (_SERVE, "serve", "Serve policies behind OpenAI's API."),
     "key": (_SERVE, "serve", "Make a key for a client of a service."),

@@ -1,4 +1,4 @@
-"""`rcjax check` and `rcjax diagnose`: a policy in service, and the promise of a tuning; the decision on screens."""
+"""`rcjax check`, `diagnose` and `report`: a policy in service, the promise of a tuning; the decision on screens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +18,28 @@ import typer
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
-from rcjax.cli.console import Screen, command, comparison_table, conclude, fold_names, make_table, shown, staged
-from rcjax.cli.inputs import at_traffic_of, cascade as read_cascade, load_tuned, models_to_read, read_for, read_pair
+from rcjax.cli.console import (
+    Screen,
+    attempt,
+    command,
+    comparison_table,
+    conclude,
+    fold_names,
+    make_table,
+    shown,
+    staged,
+)
+from rcjax.cli.inputs import (
+    at_traffic_of,
+    cascade as read_cascade,
+    load_tuned,
+    models_to_read,
+    read_for,
+    read_pair,
+    require_libraries,
+    require_outputs,
+    require_plausible_budget,
+)
 from rcjax.cli.options import (
     AsJson,
     BudgetOptions,
@@ -53,18 +75,11 @@ def judge_policy(
         return None, str(problem)
 
 
-#: Why two errors of a ladder that follows its bill stand on one screen.
-POSITIONS = (
-    "the comparison has the policy at the position that spends the budget on all of these queries; the other figures "
-    "follow its bill from one query to the next"
-)
-
-
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
-    Remarks give the reason if no comparison is possible, the two positions of a ladder that follows its bill, and
-    today's if it errs less than this policy where the tuning expected more.
+    Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
+    expected more.
 
     Args:
         today: today's model or policy; None for the one that the policy was tuned with.
@@ -80,7 +95,7 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
         return {"comparison": None, "promised": written(promised)}, [f"it is not compared with today's: {problem}"]
-    remarks = [POSITIONS] * policy.follows
+    remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
     return {"comparison": written(comparison), "promised": written(promised)}, remarks
@@ -95,10 +110,10 @@ def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, n
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
     """Print the decision and, with `reasons`, the gain expected of tuning again, or the objections to it."""
-    decision, looked = facts["decision"], facts["looked"]
+    decision, window = facts["decision"], facts["window"]
     screen.print(f"{capitalised(decision['headline'])}.", style="bold")
-    if looked["since"]:
-        screen.print(f"The deviation is largest from the week of {looked['since']} on.")
+    if window["since"]:
+        screen.print(f"The deviation is largest from the week of {window['since']} on.")
     screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
@@ -161,7 +176,7 @@ def check(
     start_jax()
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
+    from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -176,7 +191,7 @@ def check(
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, remarks = _compare_with_both(subject, fresh, today)
+        comparison, remarks = _compare_with_both(subject, in_order(fresh), today)
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
@@ -301,7 +316,7 @@ def diagnose(
         diagnosis = rcjax.diagnose(model, examined, training=training, frontier=frontier)
     document, retune = diagnosis.to_json(), ""
     if test is not None and fresh is not None:
-        spec = spec.with_some_target(float(training.cost[-1]))
+        spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
             document["check"] = _check_of_tuning(training, spec, fresh)
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
@@ -368,12 +383,12 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         retune: command that tunes the policy again.
     """
     screen = Screen()
-    checks, looked = facts["checks"], facts["looked"]
-    used = "" if facts["reference"] == facts["tuned_on"] else f"{facts['reference']:,} of the "
+    checks, window = facts["checks"], facts["window"]
+    used = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {used}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
-    if looked["described"]:
-        screen.print(looked["described"])
+    if window["described"]:
+        screen.print(window["described"])
     screen.print()
     show_decision(screen, facts)
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
@@ -448,3 +463,70 @@ def _print_checks(
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
+    if label := next((check["label"] for check in checks if check["name"] == "separation"), ""):
+        meaning = "a confidence that tells nothing would do as well: small is good there"
+        screen.hang("p", f"the probability that chance explains the figure; of {label}, that {meaning}")
+
+
+def report(
+    *,
+    within: BudgetOptions,
+    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
+    reading: LogOptions,
+    log: LogFile,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
+    test: File = None,
+    json_: AsJson = False,
+) -> None:
+    """Write one HTML page for your team: the policies to choose from, how far to trust them, how to deploy one.
+
+    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page opens at the
+    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; the default target is the least
+    money for at most a point more error than today's. The page needs no network and no other file.
+
+    Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
+
+    Args:
+        out: Write the page here.
+        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
+    """
+    spec = within.spread(spec, log)
+    target = Target.of(**spec.target) if spec.target else None
+    options = reading.options() | {"models": reading.models}
+    require_libraries("a report", "report", "matplotlib", "jinja2")
+    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
+    start_jax()
+    import rcjax
+
+    Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
+    steps = staged(3)
+    with steps("reading"):
+        training, fresh = read_pair(log, test, **options)
+    require_plausible_budget(target, training, reading.really)
+    with steps("tuning, drawing the log again, and checking"):
+        findings = rcjax.make_report(training, spec, test=fresh)
+    findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
+    check, retune = None if findings.check is None else findings.check.to_json(), ""
+    if test is not None:
+        retune = tune_and_again(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=retune)
+    with steps("writing the page"):
+        problem = attempt(lambda: findings.save(out))
+    document = findings.to_json() | ({} if problem else {"written": str(out)})
+    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
+    conclude(document, show, as_json=json_, problem=problem)
+
+
+@shown
+def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
+    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
+    screen = Screen()
+    if check:
+        show_decision(screen, check)
+    screen.print(headline)
+    if written:
+        screen.print_path(f"Report written to {written}")
+        if check and check["decision"]["tune_again"]:
+            screen.next_step(*next_of(check, retune))
+        else:
+            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

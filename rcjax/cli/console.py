@@ -44,7 +44,7 @@ INTERRUPTED = 130  # the usual exit status after Ctrl-C
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # by XLA, ld.so, Python
 
-_MEMORY = "there is not enough memory: give it more, or a part of the log"
+_TOO_LITTLE_MEMORY = "there is not enough memory: give it more, or a part of the log"
 
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
@@ -198,7 +198,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
     text = str(problem)
     memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
     if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
-        return f"{_MEMORY} ({text})" if text else _MEMORY, "memory"
+        return f"{_TOO_LITTLE_MEMORY} ({text})" if text else _TOO_LITTLE_MEMORY, "memory"
     if isinstance(problem, OSError):
         named = problem.filename is not None
         return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"
@@ -510,9 +510,16 @@ def brief_seconds(value: float | None) -> str:
 
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
-    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject)."""
+    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject).
+
+    A label that this subject lacks stands at its place in the first subject that has it.
+    """
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
-    labels = [*dict.fromkeys(label for row in (max(rows, key=len), *rows) for label in row)]
+    labels = [*max(rows, key=len)]
+    for row in rows:
+        for place, label in enumerate(row):
+            if label not in labels:
+                labels.insert(place, label)
     return labels, [[row.get(label, "") for label in labels] for row in rows]
 
 

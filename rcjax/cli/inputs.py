@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _SEARCHES = ("all", "full", "adaptive")
 
-_MOST, _LEAST = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
+_MAX, _MIN = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
 
 _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 
@@ -61,8 +61,8 @@ def _number(number: str, text: str, what: str) -> float:
 
 def _bounded(value: float, text: str) -> float:
     """Return a sum of money, or λ; a usage error beyond the range of computation."""
-    if value != 0 and not _LEAST <= value <= _MOST:
-        raise typer.BadParameter(f"{text!r} is not from {_LEAST:g} to {_MOST:g}, where sums of money must lie, and λ")
+    if value != 0 and not _MIN <= value <= _MAX:
+        raise typer.BadParameter(f"{text!r} is not from {_MIN:g} to {_MAX:g}, where sums of money must lie, and λ")
     return value
 
 

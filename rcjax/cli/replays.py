@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,7 @@ import typer
 from rcjax._base.codec import written
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import POSITIONS, compare_fresh, judge_policy, next_of, show_comparison, show_decision
+from rcjax.cli.checks import compare_fresh, judge_policy, next_of, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -30,7 +32,7 @@ from rcjax.cli.console import (
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
 from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output, PolicyFile
-from rcjax.policy.comparison import recommend
+from rcjax.policy.comparison import advise
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
 from rcjax.policy.policy import AnyPolicy
@@ -198,12 +200,19 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     followed = {}
     if isinstance(tuned, AnyPolicy) and (stream := replay_stream(tuned, log)) is not None:
-        followed = {"followed": stream.to_json() | {"tuned": tuned.position}}
+        se = stream.wrong.std() / math.sqrt(len(stream.wrong))
+        served = dataclasses.replace(replay, error=stream.wrong.mean(), error_se=se)
+        interval = {"error_interval": plain(error_interval(served, log, LEVEL))}
+        followed = {"followed": stream.to_json() | interval | {"tuned": tuned.position}}
     return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
 
 
 def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str, list[Fact]]:
-    """Return the facts of a replay of `replay_on`: at the tuned position, and following the bill."""
+    """Return the facts of a replay of `replay_on`, in columns: the policy in service first.
+
+    For a ladder that follows its bill, the second column has the tuned position, with its cost but without its error:
+    a screen shows one error of a policy.
+    """
     refused, followed = replayed["abstention"] > 0, replayed.get("followed")
     as_tuned = {name: replayed[name] for name in replayed if refused or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
@@ -212,9 +221,10 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     if followed is None:
         return {"observed": [*facts(as_tuned, money, noun), *by_model]}
     as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refused else None}
+    as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
-        "observed": [*facts(as_tuned | {"position": followed["tuned"]}, money, noun), *by_model],
-        "following\nits bill": [*facts(as_followed, money, noun)],
+        "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
+        "at the rung\nas tuned": [*facts(as_tuned, money, noun), *by_model],
     }
 
 
@@ -306,7 +316,6 @@ def retune(
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
-    remarks += [POSITIONS] * old.follows
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
@@ -314,7 +323,11 @@ def retune(
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     then = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
-    show = partial(_show_retuning, fresh.describe(confidences=False), document, fresh.counted.noun, then, retuned.money)
+    deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
+    if written_to is not None and not written_to.samefile(policy):
+        deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
+    heading = fresh.describe(confidences=False)
+    show = partial(_show_retuning, heading, document, fresh.counted.noun, then, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -329,17 +342,18 @@ def _read_fresh(
     policy: AnyPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
 ) -> tuple[Log, Log]:
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
+    from rcjax.logs.kept_sample import carried_log
+    from rcjax.logs.prices import repriced
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.diagnostics.weeks import last_weeks
-    from rcjax.tuning.retune import carried_log
 
     if log:
         source = join_parts(log)
         every_week = with_times(read_for(policy, source, options), source)
         return every_week, last_weeks(every_week)
     require_plausible_prices(reading.prices, reading.really)
-    carried = carried_log(policy, reading.prices)
+    carried = repriced(carried_log(policy), recorded_tuning(policy).prices, reading.prices)
     return carried, carried
 
 
@@ -359,7 +373,8 @@ def _judge_retuning(
     from rcjax.tuning.diagnostics.decision import judge_replacement
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
-    replacement = judge_replacement(subject, fresh, retuned)
+    assert retuned.policy is not None  # as there is a target
+    replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
 
@@ -391,8 +406,8 @@ class _Grounds:
         `renewed` says that only prices are new, which bring no new chance.
         """
         if facts is None:
-            accepted = replacement.replaces_broken if renewed else replacement.replaces_sound
-            return cls(accepted, bool(replacement.against), replacement.in_words(log.counted, renewed=renewed))
+            accepted = replacement.replaces(broken=renewed)
+            return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
         decision = facts["decision"]
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])
@@ -413,11 +428,14 @@ class _Grounds:
 
 
 @shown
-def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], money: Money) -> None:
+def _show_retuning(
+    heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], deploy: str, money: Money
+) -> None:
     """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
         then: (advice, command) for the next step; empty after a problem.
+        deploy: next step if the new policy is written.
     """
     screen = Screen()
     screen.print(heading)
@@ -431,7 +449,7 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     for name, policy in policies.items():
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
         replayed = _replayed(replays[name], money, noun) if replays[name] else {"": []}
-        *_, columns[f"{name},\non these"] = replayed.values()
+        columns[f"{name},\non these"] = next(iter(replayed.values()))
     brief = {  # rungs of two ladders do not compare, and intervals have no room
         name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
         for name, column in columns.items()
@@ -443,7 +461,7 @@ def _show_retuning(heading: str, document: Mapping[str, Any], noun: str, then: t
     screen.hang("note", *document["remarks"])
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
-        screen.next_step("deploy it; rcjax serve takes up the new file by itself")
+        screen.next_step(deploy)
     elif any(then):
         screen.next_step(*then)
 
@@ -482,7 +500,7 @@ def demo(
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
     document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
-    advice = capitalised(recommend(tuned.policy, comparison, tuned.money, margin=MARGIN))
+    advice = capitalised(advise(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 

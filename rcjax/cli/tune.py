@@ -1,16 +1,13 @@
-"""`rcjax tune`, `report` and `sweep`: the frontier of a log and the policy for a target; many logs at once."""
+"""`rcjax tune` and `sweep`: the frontier of a log and the policy for a target; the frontiers of many logs."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +17,6 @@ from rich.table import Table
 from rcjax._base.codec import read
 from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import next_of, show_decision, tune_and_again
 from rcjax.cli.console import (
     LEVEL,
     TERMINAL,
@@ -44,7 +40,6 @@ from rcjax.cli.console import (
 from rcjax.cli.inputs import (
     models_to_read,
     read_log,
-    read_pair,
     require_distinct,
     require_libraries,
     require_outputs,
@@ -52,7 +47,7 @@ from rcjax.cli.inputs import (
     require_plausible_log,
     require_plausible_prices,
 )
-from rcjax.cli.options import AsJson, BudgetOptions, File, LogFile, LogFiles, LogOptions, Really
+from rcjax.cli.options import AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.spec import OUTPUT, Spec, Target
@@ -61,7 +56,7 @@ if TYPE_CHECKING:
     from rcjax.tuning.sweeps import Sweep
     from rcjax.tuning.tune import Tuned
 
-_MOST_LISTED = 5  # logs that were left out
+_MAX_LISTED = 5  # logs that were left out
 
 
 def sweep(
@@ -146,9 +141,9 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
 @shown
 def _show_sweep(facts: dict[str, Any]) -> None:
     screen = Screen()
-    for entry in facts["left_out"][:_MOST_LISTED]:
+    for entry in facts["left_out"][:_MAX_LISTED]:
         warn(f"{entry['log']} is left out: {entry['problem']}")
-    more = len(facts["left_out"]) - _MOST_LISTED
+    more = len(facts["left_out"]) - _MAX_LISTED
     if more > 0:
         warn(f"and {more:,} more: see logs.parquet")
     screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")
@@ -392,67 +387,3 @@ def _frontier_table(
     for row, point, star in zip(cells, points, starred, strict=True):
         table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
     return table
-
-
-def report(
-    *,
-    within: BudgetOptions,
-    spec: Annotated[Spec, "max_error", "match", "today", "error_cost"],
-    reading: LogOptions,
-    log: LogFile,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE")] = Path("report.html"),
-    test: File = None,
-    json_: AsJson = False,
-) -> None:
-    """Write one HTML page for your team: the policies to choose from, how far to trust them, how to deploy one.
-
-    Tunes as `rcjax tune` does by default, with intervals, and checks as `rcjax diagnose` does. The page opens at the
-    policy for a target, one of `--match`, `--budget`, `--max-error` and `--error-cost`; the default target is the least
-    money for at most a point more error than today's. The page needs no network and no other file.
-
-    Example: `rcjax report log.csv --test fresh_log.csv --out report.html`
-
-    Args:
-        out: Write the page here.
-        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-    """
-    spec = within.spread(spec, log)
-    target = Target.of(**spec.target) if spec.target else None
-    options = reading.options() | {"models": reading.models}
-    require_libraries("a report", "report", "matplotlib", "jinja2")
-    require_outputs({"--out": out}, reading.inputs(log) | {"--test": test})
-    start_jax()
-    import rcjax
-
-    Thread(target=import_module, args=["rcjax.report.page"]).start()  # matplotlib, needed last
-    steps = staged(3)
-    with steps("reading"):
-        training, fresh = read_pair(log, test, **options)
-    require_plausible_budget(target, training, reading.really)
-    with steps("tuning, drawing the log again, and checking"):
-        findings = rcjax.make_report(training, spec, test=fresh)
-    findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
-    check, retune = None if findings.check is None else findings.check.to_json(), ""
-    if test is not None:
-        retune = tune_and_again(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, again=retune)
-    with steps("writing the page"):
-        problem = attempt(lambda: findings.save(out))
-    document = findings.to_json() | ({} if problem else {"written": str(out)})
-    show = partial(_show_report, findings.headline(), None if problem else out, check, retune)
-    conclude(document, show, as_json=json_, problem=problem)
-
-
-@shown
-def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
-    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
-    screen = Screen()
-    if check:
-        show_decision(screen, check)
-    screen.print(headline)
-    if written:
-        screen.print_path(f"Report written to {written}")
-        if check and check["decision"]["tune_again"]:
-            screen.next_step(*next_of(check, retune))
-        else:
-            screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

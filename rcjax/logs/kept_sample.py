@@ -33,7 +33,8 @@ import numpy as np
 
 from rcjax._base.codec import Between, Names, Object, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
-from rcjax.policy.counted import Scores
+from rcjax.policy.counted import Scores, recorded_counted
+from rcjax.policy.policy import AnyPolicy
 
 MOST_QUERIES = 400
 
@@ -203,6 +204,16 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     return Log(models=models, queries=names, task=task, source="the policy", **fields)
 
 
+def carried_log(policy: AnyPolicy) -> Log:
+    """Return the queries that a policy carries, as a log. Raises ValueError for a policy that carries no queries."""
+    reference = policy.provenance.get("reference")
+    if reference is None or not policy.calibrations:
+        problem = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
+        raise ValueError(f"the policy {problem}, as one made by hand: tune one")
+    task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
+    return read_reference(reference, task)
+
+
 def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
     """Return the log-probabilities of some models as bytes in single precision, by the hash of the query's name.
 
@@ -348,3 +359,11 @@ def _labels(old: Log, fresh: Log) -> HandLabels | None:
     judged = np.zeros((*np.shape(fresh.answered), 0)) if fresh.hand is None else np.asarray(fresh.hand.judged)
     labelled = np.concatenate([old.labelled & np.asarray(old.answered), fresh.labelled & np.asarray(fresh.answered)])
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
+
+
+def remembered(policy: AnyPolicy, log: Log) -> Log:
+    """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
+    if policy.provenance.get("reference") is None or not policy.calibrations:
+        return log
+    nouns = recorded_counted(policy.provenance).noun, log.counted.noun
+    return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)

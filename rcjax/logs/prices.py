@@ -1,4 +1,4 @@
-"""Prices of tokens by model, from a file or a mapping; and the cost of each row of a log.
+"""Prices of tokens by model, from a file or a mapping; the cost of each row of a log, and a log at new prices.
 
 A model without a price has the costs of the log, if there are any. A cost of 0 is lost if other answers of the model
 cost money: a streamed call without usage, for instance.
@@ -6,6 +6,7 @@ cost money: a streamed call without usage, for instance.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import os
@@ -24,6 +25,7 @@ from rcjax._base.tokens import PRICES, Price, Tokens, too_small
 from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near
+from rcjax.logs.log import Log
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
@@ -130,6 +132,40 @@ def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
         return listed_price(str(entry.get("model", model)), entry.get("base_url"), where).price
     except ValueError as problem:
         raise LogError(str(problem)) from None
+
+
+def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
+    """Price carried queries at today's prices; models without a new price keep their costs.
+
+    Args:
+        log: the carried queries.
+        before: prices of tokens when the policy was tuned, by model; None: they are not known.
+        prices: today's prices of tokens, as `rcjax.logs.read_prices` takes them; None: the prices before.
+
+    Raises LogError if prices of input and output have changed by different factors, as the number of tokens is not
+    known; and for prices that name no model, or one whose prices before are not known.
+    """
+    if prices is None:
+        return log
+    then, now = read_prices(before) if before else {}, read_prices(prices)
+    priced = [name for name in log.models if name in now]
+    if not priced:
+        raise LogError(f"the prices name none of {listed(log.models)}: give those of a model that the policy has")
+    if unknown := [name for name in priced if name not in then]:
+        problem = f"what tokens of {listed(unknown)} cost when the policy was tuned is not known"
+        raise LogError(f"{problem}: tune again on a log of fresh queries")
+    ratio = dict.fromkeys(log.models, 1.0)
+    for name in priced:
+        pairs = [(now[name].input, then[name].input), (now[name].output, then[name].output)]
+        ratios = [new / old for new, old in pairs if old > 0]
+        if not ratios or max(ratios) > min(ratios) * (1 + 1e-9) or any(new > 0 and not old for new, old in pairs):
+            problem = f"prices of input and output of {name} have not changed by the same factor"
+            raise LogError(f"{problem}, and the policy does not know its tokens: tune again on a log of fresh queries")
+        ratio[name] = ratios[0]
+    cost = np.asarray(log.query_cost, float) * [ratio[name] for name in log.models]
+    prices_now = {name: now.get(name, then.get(name)) for name in log.models}
+    known = {name: price for name, price in prices_now.items() if price is not None}
+    return dataclasses.replace(log, query_cost=cost, prices=known).take(slice(None))  # type: ignore[arg-type]
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:

@@ -39,10 +39,10 @@ class Rival(Record):
         role: `today`: in use today; `single`: the single model with the fewest errors for the policy's money.
         error: share of the queries answered wrongly; refusals count at their price.
         cost: mean cost of the rival, in dollars per query.
-        more: error of the policy minus `error`.
-        se: standard error of `more`, paired by query; 0 where the policy is the rival.
+        error_difference: error of the policy minus `error`.
+        se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
 
-    >>> rival = Rival("large", "today", error=0.12, cost=2e-4, more=0.003, se=0.006)
+    >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
     >>> rival.title, rival.points("error"), rival.beside
     ("large alone, today's", '0.3 ± 0.6 points more error', '0.3 ± 0.6 less')
     """
@@ -51,7 +51,7 @@ class Rival(Record):
     role: Role
     error: Annotated[float, Between()]
     cost: Amount
-    more: Annotated[float, Between()]
+    error_difference: Annotated[float, Between()]
     se: Amount
 
     @property
@@ -66,16 +66,21 @@ class Rival(Record):
 
     def points(self, noun: str) -> str:
         """Return the error of the policy relative to the rival's, in percentage points, with a noun."""
-        return f"{_points(self.more, self.se)} points {'more' if self.more > 0 else 'less'} {noun}"
+        return f"{self._points} points {'more' if self.error_difference > 0 else 'less'} {noun}"
 
     def own_points(self, noun: str) -> str:
         """Return the error of the rival relative to the policy's, in percentage points, with a noun."""
-        return f"{_points(self.more, self.se)} points {'less' if self.more > 0 else 'more'} {noun}"
+        return f"{self._points} points {'less' if self.error_difference > 0 else 'more'} {noun}"
 
     @property
     def beside(self) -> str:
         """The error of the rival relative to the policy's, in percentage points."""
-        return f"{_points(self.more, self.se)} {'less' if self.more > 0 else 'more'}"
+        return f"{self._points} {'less' if self.error_difference > 0 else 'more'}"
+
+    @property
+    def _points(self) -> str:
+        """The difference of errors and its standard error in percentage points, without a sign."""
+        return f"{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +148,13 @@ class Comparison(Record):
         return self.today is not None and self.today.se == 0
 
     def exceeds(self, margin: float) -> bool:
-        """Return whether the policy's error exceeds today's by significantly more than a margin (one-sided, 2.5 %).
+        """Return whether the policy errs significantly more than today's plus a margin (one-sided, 2.5 %).
 
-        >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.04, se=0.01)
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.04, se=0.01)
         >>> Comparison(0.16, 5e-5, 300, True, (today,)).exceeds(0.01)
         True
         """
-        return self.today is not None and self.today.more - 1.96 * self.today.se > margin
+        return self.today is not None and self.today.error_difference - 1.96 * self.today.se > margin
 
     @property
     def dominated(self) -> bool:
@@ -157,7 +162,7 @@ class Comparison(Record):
         today = self.today
         if today is None or self.keeps_today or not self.fresh:
             return False
-        return today.cost <= self.cost and today.more >= 0
+        return today.cost <= self.cost and today.error_difference >= 0
 
     def reversal(self, promised: Comparison, noun: str) -> str | None:
         """Return a note if today's errs less on fresh queries, where the tuning expected more; else None.
@@ -172,9 +177,11 @@ class Comparison(Record):
         'large alone has less error here, where the tuning expected more: --match bounds this difference when you tune'
         """
         now, then = self.today, promised.today
-        if now is None or then is None or now.name != then.name or then.more > 0:
+        if now is None or then is None or now.name != then.name or then.error_difference > 0:
             return None
-        if now.more <= 1.96 * now.se or now.more - then.more <= 1.96 * math.hypot(now.se, then.se):
+        rise, se = now.error_difference - then.error_difference, math.hypot(now.se, then.se)
+        rise, se = now.error_difference - then.error_difference, math.hypot(now.se, then.se)
+        if now.error_difference <= 1.96 * now.se or rise <= 1.96 * se:
             return None
         advice = "--match bounds this difference when you tune"
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
@@ -182,7 +189,7 @@ class Comparison(Record):
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
         """Return the change from today's, and a gain that is not shown, as a sentence without a subject.
 
-        >>> today = Rival("large", "today", error=0.12, cost=2e-4, more=0.003, se=0.006)
+        >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
         "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"
         """
@@ -224,11 +231,6 @@ class Comparison(Record):
         return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
 
 
-def _points(more: float, se: float) -> str:
-    """Format a difference of errors and its standard error in percentage points, without a sign."""
-    return f"{abs(100 * more):.1f} ± {100 * se:.1f}"
-
-
 def describe_rungs(policy: AnyPolicy) -> str:
     """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries."""
 
@@ -240,7 +242,7 @@ def describe_rungs(policy: AnyPolicy) -> str:
         return ", then ".join(compared) or " → ".join(rung.models) + " alone" * (len(rung.models) == 1)
 
     shares: dict[str, float] = {}
-    for weight, rung in zip(policy.weights, policy.policies, strict=True):
+    for weight, rung in zip(policy.weights, policy.adjacent_rungs, strict=True):
         if weight >= LEAST_SHARE:
             shares[named(rung)] = shares.get(named(rung), 0.0) + weight
     if len(shares) == 1:
@@ -251,7 +253,7 @@ def describe_rungs(policy: AnyPolicy) -> str:
     return f"{these}; for the others {second}" if " and " in second else f"{these} and {second} for the others"
 
 
-def recommend(
+def advise(
     policy: AnyPolicy,
     comparison: Comparison,
     money: Money,

@@ -215,7 +215,7 @@ class Ladder(AnyPolicy):
 
         Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
         """
-        if query is None and len(self.policies) > 1:
+        if query is None and len(self.adjacent_rungs) > 1:
             raise ValueError(f"query is missing: at position {self.position:g} the rung is drawn by the query's id")
         return self.choose(query).step(model, **evidence)
 
@@ -230,7 +230,7 @@ class Ladder(AnyPolicy):
         excluded = _BILL_INTERVAL if self.follows else ()
         low, *higher = (
             {name: figure for name, figure in policy.expected.items() if name not in excluded}
-            for policy in self.policies
+            for policy in self.adjacent_rungs
         )
         if not higher:
             return MappingProxyType(low)

@@ -84,14 +84,14 @@ class AnyPolicy:
         )
 
     @property
-    def policies(self) -> tuple[Any, ...]:
+    def adjacent_rungs(self) -> tuple[Any, ...]:
         """The two rungs on either side of the position, or the single rung at it."""
         low, share = divmod(self.position, 1)
         return self.rungs[int(low) : int(low) + (2 if share else 1)]
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Share of the queries that each of the `policies` decides."""
+        """Share of the queries that each of the `adjacent_rungs` decides."""
         share = self.position % 1
         return (1 - share, share) if share else (1.0,)
 

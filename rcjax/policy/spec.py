@@ -253,12 +253,12 @@ def read_today(value: Any, where: str) -> str | AnyPolicy:
     'large'
     """
     if isinstance(value, AnyPolicy):
-        return _without_memory(value)
+        return _without_records(value)
     require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
 
-def _without_memory(policy: AnyPolicy) -> AnyPolicy:
+def _without_records(policy: AnyPolicy) -> AnyPolicy:
     """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
 
     Files that hold the policy stay small.
@@ -358,13 +358,13 @@ class Spec:
         given = {name: getattr(self, name) for name in TARGETS if getattr(self, name) is not None}
         return Target.of(**given).to_json() if given else {}
 
-    def with_some_target(self, budget: float) -> Spec:
+    def with_default_target(self, budget: float) -> Spec:
         """Return the options with a default target: to match today's within a point, or a budget for `cascade`.
 
         Args:
             budget: default budget, in dollars per query.
 
-        >>> Spec().with_some_target(1e-3).target, Spec(cascade="full").with_some_target(1e-3).target
+        >>> Spec().with_default_target(1e-3).target, Spec(cascade="full").with_default_target(1e-3).target
         ({'match': 0.01}, {'budget': 0.001})
         """
         if self.target:

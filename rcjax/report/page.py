@@ -29,7 +29,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import plain
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
-from rcjax.policy.comparison import LEAST_SHARE, Comparison, recommend
+from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
 from rcjax.policy.decisions import threshold_of
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
@@ -37,6 +37,7 @@ from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plo
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
+from rcjax.tuning.diagnostics.checks import CheckVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, tune
@@ -134,7 +135,7 @@ class Report:
 
     def headline(self) -> str:
         """Return the advice and the change from today's in sentences, by the fresh queries if there are any."""
-        advice = recommend(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
+        advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
@@ -168,6 +169,17 @@ class Report:
         )
 
     @property
+    def verdict(self) -> CheckVerdict:
+        """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
+
+        Of the diagnosis, checks of the log count, and of the models that the policy asks.
+        """
+        if self.check is not None:
+            return self.check.verdict
+        asked = {"", *(name for rung in self.policy.adjacent_rungs for name in rung.models)}
+        return worst_verdict(check for check in self.diagnosis.checks if check.subject in asked)
+
+    @property
     def judged_by(self) -> str:
         """Description of the queries that the checks judge by."""
         if self.diagnosis.held_out:
@@ -188,6 +200,7 @@ class Report:
             "target": self.spec.target if self.asked else {},
             "expected": plain(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
+            "verdict": self.verdict,
             "diagnosis": self.diagnosis.to_json(),
         }
 
@@ -320,7 +333,7 @@ def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
 
 _VERDICTS = ("bad", "doubtful", "fine")
 
-_MOST_ROWS = 15
+_MAX_ROWS = 15
 
 
 _SAME = 1e-6  # relative difference of two bills up to which their policies count as one
@@ -362,7 +375,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in rows_to_show(cost, error, _MOST_ROWS)],
+        "rows": [points[i] for i in rows_to_show(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
         "checks": checks,
         "judged": report.judged_by,
@@ -418,7 +431,7 @@ def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     comparison = report.compare(policy, target)
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
-    every = zip(policy.weights, policy.policies, strict=True)
+    every = zip(policy.weights, policy.adjacent_rungs, strict=True)
     parts = [(weight, rung) for weight, rung in every if weight >= LEAST_SHARE]
     for weight, rung in parts[::-1]:
         models, cascade = _rung(rung, report.log, weight)
@@ -428,7 +441,7 @@ def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
     seconds = expected.get("seconds")
     tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
-    advice = recommend(policy, comparison, money, report.log.counted, margin)
+    advice = advise(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
         advice += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
@@ -503,7 +516,7 @@ def make_report(
     if not spec.intervals:
         raise SpecError("intervals", "cannot be left out of a report")
     asked = bool(spec.target)
-    spec = spec.with_some_target(float(log.cost[-1]))
+    spec = spec.with_default_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
     log = tuned.log

@@ -200,7 +200,8 @@ def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms |
 def for_money(rungs: LossTerms, money: np.ndarray) -> LossTerms:
     """Return the figures of B ladders that follow their bills, at M bills, on S sets of queries: (B, M, S).
 
-    On each set a ladder stands at the position whose cost is the bill, or at its cheapest or dearest rung.
+    On each set a ladder stands where its bill is the money, between the two rungs whose bills are next to it: in the
+    order of their bills, as these are noise on few queries (`shares_at_bill` takes the order of the ladder).
 
     Args:
         rungs: (B, R, S) figures of each rung on each set of queries.

@@ -15,10 +15,10 @@ two estimates of its probability: one given the model's own confidence, one give
 Each probability is first shifted so that its mean is that of the labels (`recentre`). So ŷ_i has the mean of y_i, and
 the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
 
-The probabilities reduce the noise, but add a bias where confidences tell little: `scoring.estimate_blending` estimates
-a and b. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path
-over the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of
-two thresholds does, by lot.
+The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
+log. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path over
+the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of two thresholds
+does, by lot.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.
@@ -36,6 +36,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.batching import Array, take_entries
+from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
@@ -57,7 +58,7 @@ def draw_enough(rows: np.ndarray) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
 
 
-#: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MOST_RUNGS`); the
+#: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MAX_RUNGS`); the
 #: last rung is repeated, so that few shapes are compiled.
 RESAMPLED_RUNGS = 32
 
@@ -179,7 +180,7 @@ def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
 
 
 #: Cuts tried for each model, at most.
-MOST_CUTS = 200
+MAX_CUTS = 200
 
 
 @jax.tree_util.register_dataclass
@@ -264,7 +265,7 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    cuts = spread_cuts(confidence, present, MOST_CUTS)
+    cuts = spread_cuts(confidence, present, MAX_CUTS)
     gain = cuts.sums(jnp.where(present, worth - right, 0.0))
     gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
@@ -334,7 +335,7 @@ def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
 
 
 #: Thresholds tried for each pair, at most.
-MOST_THRESHOLDS = 400
+MAX_THRESHOLDS = 400
 
 
 @jax.tree_util.register_dataclass
@@ -391,8 +392,11 @@ class CandidateRows:
         return self.conditional[jnp.asarray(number)[model, other]]
 
 
+candidate_rows = compiled(CandidateRows.of, runs="long")
+
+
 def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score every single model, and every pair at up to `MOST_THRESHOLDS` thresholds, on n queries.
+    """Score every single model, and every pair at up to `MAX_THRESHOLDS` thresholds, on n queries.
 
     The function can be mapped (`vmap`) over resampled or masked logs.
 
@@ -478,7 +482,7 @@ def _pair(
         refuses, worth = rows.confidence[:, second] <= refusal, jnp.asarray(blending.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
-    cuts = spread_cuts(rows.confidence[:, first], present, MOST_THRESHOLDS, rising)
+    cuts = spread_cuts(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
     below = partial(cuts.sum_below_per_query, present=present)
     wrong = cuts.mean(1 - first_label, present, empty=1.0)
     figures = {

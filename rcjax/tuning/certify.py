@@ -54,13 +54,13 @@ from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_o
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
-from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier
+from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
 from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, default_today, models_of
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
-_MOST_STAKED = 0.9  # of the stake that could lose the whole capital at once
+_MAX_STAKED = 0.9  # of the stake that could lose the whole capital at once
 
 _LOSSES_KNOWN = 4.0  # weight of the variance supposed at first, in losses
 
@@ -92,7 +92,7 @@ def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike =
     squares = weight * m * room.mean(-1, keepdims=True)  # as if each were 0 or the most
     for block in np.array_split(np.arange(n), min(n, _BLOCKS)):
         variance = np.maximum(squares / (weight + block[0]), 1e-12)
-        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MOST_STAKED / room[..., block])
+        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKED / room[..., block])
         below = m - x[..., block]
         gained = np.cumsum(np.log1p(stake * below), axis=-1)
         there = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
@@ -233,7 +233,7 @@ def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -
         charge: money of each answer (n, k), or of every answer of a model (k,).
     """
     rungs = frontier.rungs
-    policies = frontier.policies.on_host().take(np.resize(rungs, MOST_RUNGS))  # one shape is compiled
+    policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
     terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
@@ -323,8 +323,9 @@ class LadderTest:
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
-    positions = np.arange(_TESTED_PER_RUNG * (len(frontier.rungs) - 1), -1, -1) / _TESTED_PER_RUNG
-    bills = np.interp(positions, np.arange(len(frontier.rungs)), np.asarray(frontier.cost, float)[frontier.rungs])
+    rungs = frontier.rungs
+    positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
+    bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
     return positions[bills < bill]
 
 
@@ -380,15 +381,16 @@ class Certificate:
     """Guaranteed margin beside today's; None for an error probability."""
     abstain_price: float | None = None
     """Price of a refusal, in errors; None: models do not refuse."""
-    more: float | None = None
+    error_difference: float | None = None
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
         """Describe the guarantee and the queries that it rests on, in words; `noun` names what is counted."""
         refused = f" and refused {self.refusals:,}" if self.refusals else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
-        if self.more is not None:
-            figures += f", {abs(100 * self.more):.1f} points {'more' if self.more > 0 else 'less'} than today's"
+        if self.error_difference is not None:
+            more = "more" if self.error_difference > 0 else "less"
+            figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
         test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._beside_expected()}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
@@ -513,7 +515,7 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
         **target.to_json(),
         "confidence": confidence,
         "abstain_price": frontier.abstain_price,
-        "more": None if test.rival is None else float(losses.mean()) - added,
+        "error_difference": None if test.rival is None else float(losses.mean()) - added,
     }
     tested = test.tested.select(frontier.models)
     guarantee = figures | {"source": PurePath(tested.source).name, "digest": tested.digest}

@@ -18,13 +18,14 @@ from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS, corrected_log, expected_log, expected_without, is_whole
+from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log, expected_without, is_whole
+from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, deal_folds, estimate_wrong, score_candidates
+from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
 
 N_LAM = 40
 BUDGETS = 24
@@ -36,7 +37,7 @@ _LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
 _CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
 
 
-MOST_COMPARED = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+MAX_QUERIES = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
 
 
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
@@ -61,9 +62,9 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 def sample_queries(log: Log, seed: int) -> Log:
     """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
-    if log.n_queries <= MOST_COMPARED:
+    if log.n_queries <= MAX_QUERIES:
         return log
-    chosen = np.random.default_rng(seed).choice(log.n_queries, MOST_COMPARED, replace=False)
+    chosen = np.random.default_rng(seed).choice(log.n_queries, MAX_QUERIES, replace=False)
     return log.take(np.sort(chosen))
 
 
@@ -118,9 +119,9 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
     [[0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]
     """
     rungs = table.rungs()
-    place = np.arange(len(rungs.cost), dtype=float)
-    at = [rungs.loss(targets.lam).argmin(1), np.interp(targets.budgets, rungs.cost, place)]
-    return ChosenPolicies(rungs, position_weights(np.concatenate(at), len(place)))
+    by_budget = [position_at(rungs.cost.tolist(), budget) for budget in targets.budgets.tolist()]
+    positions = np.concatenate([rungs.loss(targets.lam).argmin(1), by_budget])
+    return ChosenPolicies(rungs, position_weights(positions, len(rungs.cost)))
 
 
 def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
@@ -249,7 +250,7 @@ class CrossValidation:
         return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
 
 
-class HeldOutLosses(NamedTuple):
+class CrossValidatedLosses(NamedTuple):
     """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
 
     F is 1 with full labels; else 2: expected outcomes, then corrected outcomes. The candidate sets are nested: single
@@ -316,7 +317,9 @@ def targets_of(log: Log) -> Targets:
     return Targets(lam_range(cost, N_LAM), np.geomspace(low, 1.2 * max(high, low), BUDGETS))
 
 
-def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0) -> HeldOutLosses:
+def cross_validate(
+    log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0
+) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
     Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
@@ -341,7 +344,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `HeldOutLosses`."""
+        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
@@ -359,7 +362,7 @@ def cross_validate(log: Log, model: Fitted, blending: Blending, folds: int = FOL
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return HeldOutLosses(targets, penalty, spent, estimated, in_sample, folds)
+    return CrossValidatedLosses(targets, penalty, spent, estimated, in_sample, folds)
 
 
 def _choose_without(

@@ -30,7 +30,7 @@ from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, merge, penalty
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.frontier import MOST_RUNGS, Frontier, make_frontier, position_for
+from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, make_frontier, position_for
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
@@ -41,7 +41,7 @@ from rcjax.tuning.search import search_of
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
-_MOST_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
+_MAX_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
 
 
 class Deployed(NamedTuple):
@@ -118,7 +118,7 @@ class Margins(NamedTuple):
             return None
         least = float((self.se[hopeful] / room[hopeful]).min())
         needed = math.ceil(self.queries * (Z95 * least) ** 2)
-        return needed if needed <= _MOST_LABELS else None
+        return needed if needed <= _MAX_LABELS else None
 
 
 def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
@@ -290,7 +290,7 @@ def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
 
 
 def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Policy, ...]:
-    """Merge the corners of all segments into rungs, `MOST_RUNGS` at most."""
+    """Merge the corners of all segments into rungs, `MAX_RUNGS` at most."""
     by_part = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # slopes, rising within each part
     steps = np.concatenate([np.full(len(rising), place) for place, rising in enumerate(by_part)]).astype(int)
     order = steps[np.argsort(np.concatenate(by_part), kind="stable")]
@@ -298,7 +298,7 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2], figures[:, 1]
     kept = lower_hull(cost, error)
-    kept = kept[thinned(cost[kept], error[kept], MOST_RUNGS)]
+    kept = kept[thinned(cost[kept], error[kept], MAX_RUNGS)]
     slopes = -np.diff(error[kept]) / np.diff(cost[kept])
     # λ of each rung: the slope to the next one; the last repeats the slope before it.
     lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)

@@ -1,9 +1,7 @@
-"""Score every candidate policy on a log: the blending weights of labels, agreement policies, chains, the best of all.
+"""Score every candidate policy on a log: single models and pairs, policies that compare answers, and chains.
 
-The best weights a and b (`candidates`) differ from log to log. They are estimated by cross-fitted least squares: pairs
-are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth
-300 labels draws both to three eighths, which does well on most logs. A table of candidates keeps the single models, and
-the corners of the lower hull of the others. Each corner is the best policy at some price of an error.
+A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
+policy at some price of an error.
 
 A policy that compares answers asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal, the answer
 of j is kept; where they differ, model l is asked. The error probability of the policy is
@@ -34,7 +32,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -45,20 +42,18 @@ from jax.scipy import special
 from rcjax._core.batching import Array, fill_up
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
-from rcjax.model.calibrated_models import calibrate_log, pairs
-from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS
+from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
 from rcjax.tuning.candidates import (
-    ENOUGH_QUERIES,
-    MOST_THRESHOLDS,
+    MAX_THRESHOLDS,
     Blending,
     CandidateRows,
     Candidates,
     best_refusals,
     blend_labels,
+    candidate_rows,
     candidates_at_cuts,
     draw_enough,
     recentre,
@@ -157,8 +152,8 @@ def estimate_wrong(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, sev
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
-#: About how many thresholds to try for all triples together; and how many at least for each triple.
-_MOST, _FEWEST_THRESHOLDS = 40_000, 40
+#: Thresholds tried for all triples together, about; and for each triple, at least.
+_ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
 def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
@@ -179,7 +174,7 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     """
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
-    most = min(MOST_THRESHOLDS, max(_FEWEST_THRESHOLDS, _MOST // max(triples.shape[1], 1)))
+    most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
     scored = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
@@ -239,32 +234,6 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
 
 
-def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Deal queries into folds at random, with as many complete queries in each: (n,) the fold of each query.
-
-    A plain random deal of a log with gaps may leave a fold without a query that all models answered. `complete` (n,)
-    bool are the queries that all models answered.
-
-    >>> complete = np.arange(12) < 4
-    >>> fold = deal_folds(complete, 4, seed=0)
-    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
-    ([1, 1, 1, 1], [3, 3, 3, 3])
-    """
-    shuffled = np.random.default_rng(seed).permutation(len(complete))
-    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
-    fold = np.empty(len(complete), int)
-    fold[dealt] = np.arange(len(complete)) % folds
-    return fold
-
-
-_CUTS = 16  # thresholds of each model at which the weights are estimated
-
-_PRIOR = 300  # weight of the prior, in labels
-
-
-_candidate_rows = compiled(CandidateRows.of, runs="long")
-
-
 def charges(log: Log) -> np.ndarray:
     """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
 
@@ -276,105 +245,10 @@ def charges(log: Log) -> np.ndarray:
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
 
 
-def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Blending:
-    """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
-
-    Args:
-        log: the log; 5,000 labelled queries at most are used, drawn at random.
-        transform: the transform of the raw confidence.
-        refusal: () worth of a refusal, in right answers; None: models do not refuse.
-
-    >>> import rcjax
-    >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
-    >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
-    (True, True, True)
-    """
-    known = _ESTIMATED.setdefault(log, {})
-    if transform not in known:
-        known[transform] = _weights(log, transform)
-    return Blending(*known[transform], refusal)
-
-
-#: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
-_ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | Array]]] = WeakKeyDictionary()
-
-
-def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
-    """Estimate (a, b) of `estimate_blending`."""
-    labelled = log.labelled & np.asarray(log.answered)
-    usual = (Blending.calibrated, Blending.conditional)
-    if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
-        log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
-    if log.n_queries > ENOUGH_QUERIES:
-        rows = draw_enough(np.arange(log.n_queries))
-        log, labelled = log.take(rows), labelled[rows]
-    if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
-        return usual
-    fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
-    sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
-    square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
-    prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(usual))
-    return float(calibrated), float(conditional)
-
-
-def _normal_equations(
-    log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
-
-    They are summed over all pairs and cuts.
-    """
-    logprob = np.asarray(log.logprob, float)
-    right = np.where(labelled, np.asarray(log.correct, float), 0.0)
-    train = labelled & ~out[:, None]
-    rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = _candidate_rows(calibrate_log(*rows, transform=transform)[0], rows)
-    confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
-    square, product = np.zeros((2, 2)), np.zeros(2)
-    for pair, (i, j) in enumerate(pairs(len(log.models))):
-        trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
-        if not (trained.any() and left_out.any()):
-            continue
-        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
-        first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
-        by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
-        by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j] - first
-        gain = right[:, j] - right[:, i]
-        deferred = logprob[:, i, None] <= cuts
-        predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
-        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
-        square += predicted[:2] @ predicted[:2].T
-        product += predicted[:2] @ (counted - predicted[2])
-    return square, product
-
-
-def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """Minimise x'Sx − 2x'p over x ≥ 0 with a sum of at most 1: (2,).
-
-    >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
-    ([0.2, 0.3], [1.0, 0.0])
-    """
-    along = square[0, 0] + square[1, 1] - 2 * square[0, 1]
-    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], along), 0, 1)
-    tries = [np.zeros(2), np.array([share, 1 - share])]
-    tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
-    if np.linalg.matrix_rank(square) == 2:
-        tries.append(np.linalg.solve(square, product))
-    inside = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
-    return min(inside, key=lambda x: float(x @ square @ x - 2 * x @ product))
-
-
-def _ratio(above: float, below: float) -> float:
-    return above / below if below > 0 else 0.0
-
-
-# -- Chains
-
 #: Most models in a chain.
 LONGEST_CHAIN = 8
 
-_MOST_TRIPLES = 2_500  # of models: 25 models have 2,300
+_MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
 
 
 def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
@@ -418,7 +292,7 @@ def score_chains(
     cuts = np.array([_cut(column) for column in confidence.T])
     defers = confidence <= cuts
     chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, charge)}
-    if k * (k - 1) * (k - 2) // 6 <= _MOST_TRIPLES:
+    if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*combinations(range(k), 3)}
     useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
@@ -494,7 +368,7 @@ def score_table(
     """
     money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
     codes = None if answer is None else fill_up(answer)[0]
-    rows = replace(_candidate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
+    rows = replace(candidate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
     return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 

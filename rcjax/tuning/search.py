@@ -37,10 +37,11 @@ from rcjax.solving.frontier.points import (
     check_lam,
     refusal_at,
 )
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
-from rcjax.tuning.scoring import charges, estimate_blending, score_candidates
+from rcjax.tuning.scoring import charges, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_tune_prints_one_json_document(folder):
     assert unnamed.startswith("today's model or policy is not given (--today): compared with")
     today, alone = document["comparison"]["rivals"]
     assert (today["name"], today["role"], alone["name"]) == ("large", "today", "middle")
-    assert today["more"] == pytest.approx(policy.expected["error"] - today["error"])
+    assert today["error_difference"] == pytest.approx(policy.expected["error"] - today["error"])
     # The bill by hand: each answer at what it cost.
     lines = [line.split(",") for line in (folder / "train.csv").read_text().splitlines()[1:]]
     calls = {(query, model): (float(logprob), float(cost)) for query, model, logprob, _, cost in lines}
@@ -323,4 +323,4 @@ def test_the_demo_is_marked_as_synthetic():
     assert (seen["queries"], seen["fresh"], promised["fresh"]) == (10_000, True, False)
     assert seen["rivals"][0]["name"] == document["models"][-1] == document["policy"]["provenance"]["tuning"]["today"]
     assert f"{3e6 * seen['cost']:,.0f} " in shown
-    assert promised["rivals"][0]["more"] <= 0.01
+    assert promised["rivals"][0]["error_difference"] <= 0.01

@@ -59,7 +59,7 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     assert (found["labelled"], found["verdict"] in ("better", "alike")) == (asked, True)
     whole = json.loads(run(*line[:2], folder / "fresh.csv", *line[5:], "--json").stdout)
     assert whole["labelled"] == whole["differing"] == found["differing"]
-    assert found["more"] == pytest.approx(whole["more"], abs=4 * found["more_se"])
+    assert found["error_difference"] == pytest.approx(whole["error_difference"], abs=4 * found["error_se"])
     assert found["cost"] == pytest.approx(whole["cost"])
     assert found["cost"] > 0
     shown = run(*line)
@@ -75,11 +75,11 @@ def test_the_difference_is_that_of_both_on_all_queries(folder):
         right = np.asarray(log.correct)
         assert found.where.sum() == (~right.all(1)).sum()  # "wrong small" is not "wrong large"
         difference = found.difference()
-        assert difference.more == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
+        assert difference.error_difference == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
         assert difference.beside(0.0) == "better"
         assert Differing.of("large", "small", log).difference().beside(0.0) == "worse"
         same = Differing.of("large", "large", log).difference()
-        assert (same.differing, same.more, same.more_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
+        assert (same.differing, same.error_difference, same.error_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
 
 
 def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
@@ -100,18 +100,32 @@ def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
     assert "that differ is labelled" in result.stderr
 
 
-@pytest.mark.parametrize("line", ["evaluate", "check", "retune"])
-def test_two_errors_of_a_ladder_that_follows_its_bill_are_explained_on_every_screen(folder, line):
-    files = folder / "policy.json", folder / "fresh.csv"
-    result = run(line, *files, "--prices", folder / "prices.toml")
+@pytest.mark.parametrize("line", ["evaluate", "check"])
+def test_a_screen_has_one_error_of_a_ladder_that_follows_its_bill(folder, line):
+    """That of a service: the decision, the comparison with today's and the replay move from query to query."""
+    files = folder / "policy.json", folder / "fresh.csv", "--prices", folder / "prices.toml"
+    result = run(line, *files, "--json")
     assert result.exit_code in (0, 1), (result.stderr, result.exception)
-    assert " ".join(result.stdout.split()).count("the comparison has the policy at the position that spends") == 1
+    found = json.loads(result.stdout)
+    errors = [found.get("check", found)["error"]["observed"], found["comparison"]["error"]]
+    if line == "evaluate":
+        errors.append(found["followed"]["error"])
+        low, high = found["followed"]["error_interval"]
+        assert low < errors[0] < high
+        assert found["comparison"]["cost"] == pytest.approx(found["followed"]["bill"])
+        table = run(line, *files).stdout.partition("Replayed on")[2]
+        (row,) = [row for row in table.splitlines() if row.split()[:1] == ["error"]]
+        assert row.count("%") == 2  # predicted and observed, and none at the rung as tuned
+        assert table.index(" error ") < table.index("$ per million")
+    assert errors == pytest.approx([errors[0]] * len(errors))
 
 
 def test_new_prices_alone_need_no_log(folder, tmp_path):
     out = tmp_path / "new.json"
     result = run("retune", folder / "policy.json", "--prices", folder / "half.toml", "--out", out)
     assert result.exit_code == 0, (result.stderr, result.exception)
+    next_step = " ".join(result.stdout.split()).replace(" ", "").partition("Next:")[2]
+    assert next_step.startswith("deployit,inplaceof")  # a service does not watch the new file
     old, new = rcjax.load_policy(folder / "policy.json"), rcjax.load_policy(out)
     assert new.rungs[-1].cost["large"] == pytest.approx(old.rungs[-1].cost["large"] / 2, rel=1e-2)
     assert new.expected["error"] <= old.expected["error"] + 1e-9

@@ -78,11 +78,14 @@ def test_what_is_shown_of_a_diagnosis(capsys):
     assert text.count("change of own error") == 3
     assert re.search(r"bad +better is surer .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut
     assert "note a remark" in " ".join(text.split())
+    assert "of better is surer, that a confidence that tells nothing would do as well: small is good" in " ".join(
+        text.split()
+    )
 
 
 # -- check
 
-FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "reference": 300, "tuned_on": 300}
+FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "carried": 300, "tuned_on": 300}
 
 
 def one(verdict, figure=0.2, p_value=0.3, name="error"):
@@ -91,11 +94,11 @@ def one(verdict, figure=0.2, p_value=0.3, name="error"):
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
 
 
-def shown(capsys, state, *checks, again=False, since=None, **looked):
+def shown(capsys, state, *checks, again=False, since=None, **window):
     decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
     decision |= {"advice": "tune again" if again else "keep the policy"}
-    looked = {"looks": 1, "weeks": 0, "described": "", "since": since} | looked
-    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "checks": checks, "looked": looked}
+    window = {"looks": 1, "weeks": 0, "described": "", "since": since} | window
+    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "checks": checks, "window": window}
     show_check(FACTS | facts | {"decision": decision}, "rcjax retune")
     return " ".join(capsys.readouterr().out.split())
 

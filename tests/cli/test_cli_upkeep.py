@@ -147,6 +147,6 @@ def test_retune_gives_the_verdict_of_check_on_a_log_of_ten_weeks(folder, tmp_pat
     (tmp_path / "weeks.csv").write_text("\n".join((f"{head},time", *timed)) + "\n")
     line = folder / "policy.json", tmp_path / "weeks.csv", "--json"
     checked, retuned = (json.loads(run(name, *line).stdout) for name in ("check", "retune"))
-    assert checked["looked"]["earlier"] > 0
-    for name in ("looked", "decision", "replacement"):
+    assert checked["window"]["earlier"] > 0
+    for name in ("window", "decision", "replacement"):
         assert retuned["check"][name] == checked[name]

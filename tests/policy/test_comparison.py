@@ -9,14 +9,14 @@ import pytest
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money
 from rcjax.policy import Calibration, Ladder, Policy, Rule
-from rcjax.policy.comparison import Comparison, Rival, UnshownGain, describe_rungs, recommend, recorded_comparison
+from rcjax.policy.comparison import Comparison, Rival, UnshownGain, advise, describe_rungs, recorded_comparison
 from rcjax.policy.decisions import Agreement
 
 MONTH, MILLION = Money(1e8, "month"), Money(1e6, "million")
 
 
 def beside(more=0.003, se=0.006, cost=5e-5, today=2e-4, **rest):
-    rival = Rival("large", "today", error=0.12, cost=today, more=more, se=se)
+    rival = Rival("large", "today", error=0.12, cost=today, error_difference=more, se=se)
     return Comparison(0.12 + more, cost, 300, rest.pop("fresh", False), (rival,), **rest)
 
 
@@ -89,16 +89,16 @@ def test_rungs_are_named_with_their_shares():
     twice = rung(("small", "middle", "large", "huge"), 3e-5, agreements=twice)
     first, second = "small and middle, and large where they differ", "middle and large, and huge where they differ"
     assert describe_rungs(twice) == f"{first}, then {second}"
-    said = recommend(cheap, beside(fresh=True), MONTH)
+    said = advise(cheap, beside(fresh=True), MONTH)
     assert said.startswith("use small → large: on 300 fresh queries it saves $15,000 of")
-    assert recommend(dear, beside(0.0, 0.0, 2e-4), MONTH) == "keep large alone: it costs $20,000 a month as before"
+    assert advise(dear, beside(0.0, 0.0, 2e-4), MONTH) == "keep large alone: it costs $20,000 a month as before"
     for more, cost, fresh, verb in (
         (0.003, 3e-4, True, "do not use"),
         (0.003, 3e-4, False, "use"),
         (0.003, 1e-4, True, "use"),
         (-0.003, 3e-4, True, "use"),
     ):
-        assert recommend(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} small → large: ")
+        assert advise(cheap, beside(more, cost=cost, fresh=fresh), MONTH).startswith(f"{verb} small → large: ")
     for more, fresh, verb in ((0.04, True, "do not use"), (0.04, False, "use"), (0.015, True, "use")):
-        said = recommend(cheap, beside(more, fresh=fresh), MONTH, margin=0.01)
+        said = advise(cheap, beside(more, fresh=fresh), MONTH, margin=0.01)
         assert said.startswith(f"{verb} small → large: "), more

@@ -67,7 +67,7 @@ def test_lots_of_queries_are_uniform_and_purposes_are_independent():
 
 def test_expected_figures_are_those_of_two_rungs_by_the_position():
     expected = LADDER.expected
-    assert (LADDER.policies, LADDER.weights) == ((CHEAP, DEAR), (0.25, 0.75))
+    assert (LADDER.adjacent_rungs, LADDER.weights) == ((CHEAP, DEAR), (0.25, 0.75))
     assert expected["error"] == pytest.approx(0.15)
     assert expected["cost"] == pytest.approx(4e-5)
     assert expected["error_low"] == pytest.approx(0.1)
@@ -78,7 +78,7 @@ def test_expected_figures_are_those_of_two_rungs_by_the_position():
     assert dataclasses.replace(LADDER, position=1.5).expected["error_low"] is None
     for position, rung in enumerate(LADDER.rungs):
         on = dataclasses.replace(LADDER, position=position)
-        assert (on.expected, on.policies, on.weights) == (rung.expected, (rung,), (1.0,))
+        assert (on.expected, on.adjacent_rungs, on.weights) == (rung.expected, (rung,), (1.0,))
 
 
 def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
@@ -190,7 +190,7 @@ def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
 def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
     best = frontier.policy(budget=1.0)
     assert best.position == len(best.rungs) - 1
-    assert best.policies == (frontier.point(int(np.asarray(frontier.error).argmin()), {"budget": 1.0}),)
+    assert best.adjacent_rungs == (frontier.point(int(np.asarray(frontier.error).argmin()), {"budget": 1.0}),)
     assert frontier.policy(max_error=1.0).expected["cost"] == pytest.approx(float(frontier.cost.min()))
     with pytest.raises(rcjax.InfeasibleError, match="the cheapest costs"):
         frontier.policy(budget=1e-9)
@@ -208,7 +208,7 @@ def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     logprob, correct = np.asarray(part.logprob), np.asarray(part.correct)
     mean_cost = dict(zip(part.models, np.asarray(part.query_cost).mean(0), strict=True))
     wrong, charged = np.zeros(120), np.zeros(120)
-    for policy, weight in zip(ladder.policies, ladder.weights, strict=True):
+    for policy, weight in zip(ladder.adjacent_rungs, ladder.weights, strict=True):
         for i in range(120):
             model = policy.first
             while True:

@@ -97,7 +97,7 @@ def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
         log, fresh = make_log(300, 0.0, seed=0), make_log(2_000, 0.0, seed=1)
         tuned = rcjax.tune(log, budget=200e-6, intervals=False)
         policy = tuned.policy
-        assert any(rung.agreements for rung in policy.policies)
+        assert any(rung.agreements for rung in policy.adjacent_rungs)
         walks = [replay_queries(rung, fresh).wrong for rung in policy.rungs]
     promised = np.mean([walks[policy.rung_of(q)][q] for q in range(fresh.n_queries)])
     policy.save(tmp_path / "policy.json")

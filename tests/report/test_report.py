@@ -11,7 +11,7 @@ from helpers.page_samples import MODELS, embedded, policy_for
 from helpers.timed_logs import timed_log
 
 import rcjax
-from rcjax.policy.comparison import recommend
+from rcjax.policy.comparison import advise
 from rcjax.policy.spec import Target
 from rcjax.report.page import _policies, context
 from rcjax.tuning.replaying.comparing import compare_policy
@@ -26,10 +26,34 @@ def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error
     assert not report.asked
     assert report.start == Target("match", 0.01)
     assert report.aim == f"at most 1 point more error than {report.tuned.spec.today} alone"
-    assert report.headline().lower().startswith(recommend(report.policy, report.promised, report.money).lower())
+    assert report.headline().lower().startswith(advise(report.policy, report.promised, report.money).lower())
     assert "beside" not in report.to_json()  # there is no other model that answers are compared with
     assert report.to_json()["target"] == {}
     assert "your target" not in report.to_html()
+
+
+def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_trusted(report):
+    asked = {name for rung in report.policy.adjacent_rungs for name in rung.models}
+    fine = {
+        "accuracy_p": 1.0,
+        "calibration_error": 0.0,
+        "separation": 0.9,
+        "slope": 3.0,
+        "slope_p": 0.0,
+        "certain": 0.0,
+    }
+    small = dataclasses.replace(report.diagnosis.calibration[0], **fine)
+
+    def verdict(model, slope):
+        calibration = (dataclasses.replace(small, model=model, slope=slope),)
+        diagnosis = dataclasses.replace(report.diagnosis, n=300, calibration=calibration, promise=None)
+        return dataclasses.replace(report, diagnosis=diagnosis).verdict
+
+    assert [verdict("another model", slope) for slope in (3.0, -3.0)] == ["fine", "fine"]
+    assert [verdict(next(iter(asked)), slope) for slope in (3.0, -3.0)] == ["fine", "bad"]
+    badge = re.search(r'id="trust-title">.*<span class="badge (\w+)">', report.to_html())
+    assert badge is not None
+    assert badge[1] == report.verdict == report.to_json()["verdict"]
 
 
 @pytest.mark.thorough

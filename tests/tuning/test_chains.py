@@ -76,12 +76,12 @@ def test_chains_stand_beside_the_pairs():
 def test_longer_chains_are_chosen_and_do_what_was_expected(monkeypatch):
     log, fresh = rcjax.read_log(tasks(400, 1)), rcjax.read_log(tasks(4000, 2))
     tuned, error, spent = tuned_error(log, fresh, 4e-3)
-    assert max(len(rung.models) for rung in tuned.policy.policies) > 2
+    assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) > 2
     assert spent == pytest.approx(4e-3, rel=0.12)
     assert error == pytest.approx(tuned.policy.expected["error"], abs=0.05)
     monkeypatch.setattr(scoring, "are_verdicts", lambda *_: False)
     tuned, pairs, _ = tuned_error(log, fresh, 4e-3)
-    assert max(len(rung.models) for rung in tuned.policy.policies) == 2
+    assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) == 2
     assert error < 0.8 * pairs  # .151 against .248, where pairs take as much
 
 

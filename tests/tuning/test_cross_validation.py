@@ -12,6 +12,7 @@ import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_at
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending
 from rcjax.tuning.cross_validation import (
     BUDGETS,
@@ -23,7 +24,7 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import estimate_blending, score_table
+from rcjax.tuning.scoring import score_table
 
 pytestmark = pytest.mark.usefixtures("float64")
 

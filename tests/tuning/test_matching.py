@@ -121,10 +121,13 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out(log):
     assert certificate.n == tuned.held_out.n_queries == 800
     assert -0.05 < certificate.error_bound <= 0.05
     seen = compare_policy(tuned.policy, tuned.held_out, BEST)
-    assert seen.today.more < certificate.error_bound
-    assert seen.today.more == pytest.approx(certificate.more)
-    way = "more" if certificate.more > 0 else "less"
-    assert f"error, {abs(100 * certificate.more):.1f} points {way} than today's" in tuned.certificate.describe("error")
+    assert seen.today.error_difference < certificate.error_bound
+    assert seen.today.error_difference == pytest.approx(certificate.error_difference)
+    way = "more" if certificate.error_difference > 0 else "less"
+    assert (
+        f"error, {abs(100 * certificate.error_difference):.1f} points {way} than today's"
+        in tuned.certificate.describe("error")
+    )
     assert tuned.policy.provenance["guarantee"]["match"] == 0.05
     few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
     assert few.certificate is None

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from helpers.selection_references import make_log
 
+from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import cross_validation
 from rcjax.tuning.cross_validation import sample_queries
 from rcjax.tuning.diagnostics.diagnosis import without
-from rcjax.tuning.scoring import deal_folds
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -49,7 +49,7 @@ def test_a_model_without_an_answer_left_keeps_its_cost():
 def test_of_a_large_log_a_sample_is_compared(monkeypatch):
     log = make_log(N, 2, seed=3)
     assert sample_queries(log, 0) is log
-    monkeypatch.setattr(cross_validation, "MOST_COMPARED", 50)
+    monkeypatch.setattr(cross_validation, "MAX_QUERIES", 50)
     samples = [sample_queries(log, seed) for seed in (0, 0, 1)]
     for sample in samples:
         assert sample.n_queries == len(set(sample.queries)) == 50

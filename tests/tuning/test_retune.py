@@ -7,9 +7,11 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
+from rcjax.logs.kept_sample import remembered
+from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
-from rcjax.tuning.retune import comparable_tuning, held_out_gain, remembered
+from rcjax.tuning.diagnostics.decision import comparable_tuning, held_out_gain
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-70b")
@@ -110,7 +112,7 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
     log = remembered(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
     found = held_out_gain(policy, logs[1])
-    fold, losses = np.arange(2 * N) % 5, []
+    fold, losses = deal_folds(log.complete), []
     for number in range(5):
         tuned = rcjax.tuning.select_frontier(log.take(fold != number), lam=[found.lam]).frontier.policy(lam=found.lam)
         rest = log.take(fold == number)
@@ -125,7 +127,7 @@ def ladder(logs):
     frontier = rcjax.tuning.select_frontier(logs[0]).frontier
     cost = np.asarray(frontier.cost)
     policy = frontier.policy(budget=float(0.6 * cost.max() + 0.4 * cost.min()))
-    assert len(policy.policies) == 2
+    assert len(policy.adjacent_rungs) == 2
     return policy
 
 
@@ -152,7 +154,7 @@ def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder
     lam = ladder.expected["lam"]
     many = with_provenance(ladder, complete_queries=50 * N)
     raised, hardly = (
-        held_out_gain(policy, logs[1]).loss - float(seen.error + lam * seen.cost) for policy in (ladder, many)
+        held_out_gain(policy, logs[1], seed=1).loss - float(seen.error + lam * seen.cost) for policy in (ladder, many)
     )
     assert 0.001 < raised < 0.05
     assert hardly == pytest.approx(raised / 50, rel=1e-6)
@@ -162,7 +164,7 @@ def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
     seen = rcjax.replay(ladder, logs[1])
     assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
-    assert found.bill.seen == pytest.approx(float(seen.spent))
+    assert found.bill.observed == pytest.approx(float(seen.spent))
     assert found.bill.expected == pytest.approx(ladder.expected["cost"])
     assert (found.policy_models, found.drifted) == (ladder.models, False)
 

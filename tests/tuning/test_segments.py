@@ -69,7 +69,7 @@ def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):
         figures = []
         for kind in ("easy", "hard", "rare"):
             part = log.take(kinds == kind)
-            for share, one in zip(rung.weights, rung.policies, strict=True):
+            for share, one in zip(rung.weights, rung.adjacent_rungs, strict=True):
                 alone = rcjax.replay(one.of_segment(kind if kind != "rare" else None), part)
                 figures.append(share * part.n_queries / log.n_queries * np.array([alone.error, alone.spent]))
         replayed = rcjax.replay(rung, log)

@@ -14,8 +14,8 @@ import rcjax
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import PointStatus, lam_range
 from rcjax.tuning import search
+from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.cross_validation import N_LAM, CrossValidation, Gain, Gains, Targets
-from rcjax.tuning.scoring import estimate_blending
 from rcjax.tuning.search import select_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")

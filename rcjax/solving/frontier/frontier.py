@@ -59,7 +59,7 @@ _INSIDE = 1e-13
 
 #: Most rungs of a ladder. Fewer rungs raise errors a little: by 0.7 % where dropped rungs lay up to a tenth of a
 #: standard error below the line of their neighbours (TriviaQA).
-MOST_RUNGS = 20
+MAX_RUNGS = 20
 
 #: Distance within which a position is on a rung.
 _ON = 1e-9
@@ -205,7 +205,7 @@ class Frontier:
         """(R,) positions of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        return hull[thinned(cost[hull], error[hull], MOST_RUNGS)] if hull.size else hull
+        return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
 
     def ladder(self, position: float, target: Target) -> AnyPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.

@@ -82,12 +82,39 @@ def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.
 
 
 def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
-    """Return the shares of the queries that go by each of R rungs at positions (P,) of a ladder: (P, R).
+    """Return the shares of the queries that go by each of R rungs at positions (…) of a ladder: (…, R).
 
     >>> position_weights(np.array([0.0, 1.25]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.75, 0.25]]
     """
-    return np.maximum(0.0, 1 - np.abs(positions[:, None] - np.arange(count)))
+    return np.maximum(0.0, 1 - np.abs(positions[..., None] - np.arange(count)))
+
+
+def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
+    """Return the shares of the queries that go by each of R rungs where a ladder's bill is some money: (…, M, R).
+
+    A service that follows its bill stands there: at the last position of the ladder whose bill is within the money, or
+    else on the rung with the least bill. Bills on a log may be in another order than the costs expected of the rungs;
+    two rungs are not mixed across the rungs between them.
+
+    Args:
+        bills: (…, R) bill of each rung, in dollars per query, in the order of the ladder.
+        money: (M,) dollars per query.
+
+    >>> shares_at_bill(np.array([1.0, 4.0, 2.0]), np.array([0.5, 2.5, 9.0])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    >>> shares_at_bill(np.array([4.0, 3.0, 9.0]), np.array([6.0])).tolist()
+    [[0.0, 0.5, 0.5]]
+    """
+    count = bills.shape[-1]
+    bills, money = bills[..., None, :], money[:, None]
+    within = bills <= money
+    last = count - 1 - within[..., ::-1].argmax(-1, keepdims=True)
+    rung = np.where(within.any(-1, keepdims=True), last, bills.argmin(-1, keepdims=True))
+    low, high = (np.take_along_axis(bills, np.minimum(place, count - 1), -1) for place in (rung, rung + 1))
+    is_between = (low <= money) & (money < high)
+    share = np.where(is_between, (money - low) / np.where(is_between, high - low, 1.0), 0.0)
+    return position_weights((rung + share)[..., 0], count)
 
 
 def _deepest(cost: Array, error: Array) -> float:

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import choose_unit, percent
+from rcjax._base.figures import choose_unit, count, percent
+from rcjax.logs.log import Log
+from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
@@ -213,6 +215,73 @@ def judge_size(n: int) -> Iterator[CheckResult]:
     yield _check("queries", "", float(n), rough)
 
 
+_CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
+
+
+def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
+    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
+
+    Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
+
+    >>> import rcjax
+    >>> log = rcjax.sample_log(100, seed=0)
+    >>> judge_answers(log, log.models).verdict
+    'fine'
+    """
+    reference = "" if log.reference is None else log.reference.model
+    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
+    failed = sum(one.queries for one in lost)
+    asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
+    kind, advice = KINDS["lacking answers"], ""
+    verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
+    if verdict == "bad":
+        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        most = max(by_model, key=lambda name: by_model[name])
+        advice = (
+            f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
+            f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
+            "look at why (the column error of a call log), and log more"
+        )
+    return kind.check("", failed / max(asked, 1), advice, verdict=verdict)
+
+
+def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
+    """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
+
+    There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
+    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
+
+    Args:
+        log: the log.
+        models: names of the models whose labels count, the cheapest first.
+    """
+    log = log.select(models)
+    log = log.take(log.complete) if log.complete.any() else log
+    sure = np.asarray(log.logprob, float)[:, 0]
+    doubted = unsure(sure)
+    sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
+    for name, labelled in sets.values():
+        if labelled.all() or not labelled.any() or not doubted.any():
+            continue
+        gap, p_value = uneven(sure, labelled)
+        low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
+        advice = (
+            f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
+            "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
+        )
+        yield KINDS["labels"].check(name, gap, advice, p_value=p_value)
+
+
+def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
+    """Check whether a log is a fair sample of the queries: few answers are missing, and labels are drawn at random.
+
+    Args:
+        log: the log.
+        models: names of the models whose answers count, the cheapest first.
+    """
+    return [judge_answers(log, models), *adjust_p_values(judge_labels(log, models), alarm=_CHANCE)]
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelCalibration:
     """Figures of the calibration of one model on the log that is judged."""
@@ -370,16 +439,16 @@ _CHOSEN = 0.85
 class PrimaryFigure:
     """A primary figure: the mean over a log's queries, compared with a promise or a limit."""
 
-    seen: float
+    observed: float
     """Mean over the queries of the log."""
     expected: float
     """Promise, averaged with the queries of earlier weeks that joined it; or the limit."""
     se: float
-    """Standard error of `seen` − `expected`."""
+    """Standard error of `observed` − `expected`."""
     p_value: float
     """One-sided p-value of the rise, at one look."""
     n: int
-    """Number of queries behind `seen`."""
+    """Number of queries behind `observed`."""
     before: int
     """Number of queries behind `expected`; 0 for a limit."""
     interval: tuple[float, float] | None = None
@@ -389,13 +458,13 @@ class PrimaryFigure:
 
     @property
     def gap(self) -> float:
-        """Seen figure minus expected figure."""
-        return self.seen - self.expected
+        """Observed minus expected figure."""
+        return self.observed - self.expected
 
     @property
     def rise(self) -> float:
-        """Seen figure minus expected figure, as a share of the expected figure."""
-        return relative(self.seen, self.expected)
+        """Observed minus expected figure, as a share of the expected figure."""
+        return relative(self.observed, self.expected)
 
     @property
     def tuned_on_is_the_limit(self) -> bool:
@@ -410,13 +479,13 @@ class PrimaryFigure:
     def error_check(self, counted: Counted = ERRORS) -> CheckResult:
         """Return the check of an error; of a difference from a rival, the check of its margin."""
         if self.rival is not None:
-            finding = f"the policy has {100 * self.seen:.1f} points more {counted.noun} than {self.rival}"
+            finding = f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}"
             advice = f"{finding}, where {100 * self.expected:.3g} were to be the most"
             return KINDS["difference"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
         promised = percent(self.expected)
         if self.interval is not None:
             promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-        advice = f"the policy {counted.does(percent(self.seen))}, where {promised} was expected"
+        advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
         return KINDS["error"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
 
     def money_check(self) -> CheckResult:
@@ -424,10 +493,11 @@ class PrimaryFigure:
         name, subject, than = "cost", "the policy", "expected"
         if not self.before:
             name, subject, than = "budget", "even the cheapest rung", "in the budget"
-        money = choose_unit([self.expected, self.seen])
+        money = choose_unit([self.expected, self.observed])
         advice = (
-            f"{subject} costs {money.full(self.seen)}, {percent(self.rise)} more than the ${money.show(self.expected)} "
-            f"{than}: look at prices, at the length of questions and answers, and at how often each model is asked"
+            f"{subject} costs {money.full(self.observed)}, {percent(self.rise)} more than the "
+            f"${money.show(self.expected)} {than}: look at prices, at the length of questions and answers, and at how "
+            "often each model is asked"
         )
         return KINDS[name].check("", self.rise, advice, p_value=self.p_value)
 

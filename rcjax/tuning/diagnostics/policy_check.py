@@ -25,6 +25,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import Money, count, percent
 from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError
+from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
@@ -41,6 +42,7 @@ from rcjax.tuning.diagnostics.checks import (
     CheckVerdict,
     PrimaryFigure,
     adjust_p_values,
+    judge_sample,
     worst_verdict,
 )
 from rcjax.tuning.diagnostics.decision import (
@@ -49,9 +51,9 @@ from rcjax.tuning.diagnostics.decision import (
     decide,
     describe_followed,
     judge_replacement,
-    judge_sample,
+    why_untested,
 )
-from rcjax.tuning.diagnostics.weeks import WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
+from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
@@ -62,9 +64,7 @@ from rcjax.tuning.replaying.comparing import (
 )
 from rcjax.tuning.replaying.replay import LadderReplay, QueryReplay, Stream, replay_queries
 from rcjax.tuning.replaying.walk import calibrated_confidence
-from rcjax.tuning.retune import carried_log, why_untested
-
-_MOST_COMPARED = 20_000  # confidences of a model compared on each side: the changes that more would show do not matter
+from rcjax.tuning.tune import retune
 
 _FEWEST_FOR_DRIFT = 20  # queries below which no drift is certain
 
@@ -158,11 +158,11 @@ class PolicyCheck:
     """Names of the models that the policy may ask."""
     n: int
     """Number of queries checked, which all models of the policy answered."""
-    reference: int
+    carried: int
     """Number of queries that the policy carries."""
     tuned_on: int
     """Number of queries of the log tuned on."""
-    looked: CheckWindow
+    window: CheckWindow
     """Window of the check, and its number of looks per year."""
     models: tuple[ModelChange, ...]
     """Figures of each model."""
@@ -207,9 +207,9 @@ class PolicyCheck:
         if self.followed is None:
             del fields["followed"]
         records: dict[str, Any] = {
-            name: dataclasses.asdict(getattr(self, name)) for name in ("looked", "error", "cost", "bill")
+            name: dataclasses.asdict(getattr(self, name)) for name in ("window", "error", "cost", "bill")
         }
-        records["looked"]["described"] = self.looked.describe()
+        records["window"]["described"] = self.window.describe()
         records["models"] = [dataclasses.asdict(one) for one in self.models]
         records["checks"] = [dataclasses.asdict(one) | {"primary": one.name in PRIMARY} for one in self.checks]
         records |= {"replacement": self.replacement and self.replacement.to_json()}
@@ -249,7 +249,7 @@ def check_policy(
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> tuned = rcjax.tune(train, error_cost=0.001, intervals=False)
     >>> check = rcjax.check_policy(tuned.policy, fresh)
-    >>> check.drifted, len(check.checks), check.reference
+    >>> check.drifted, len(check.checks), check.carried
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
@@ -260,35 +260,45 @@ def check_policy(
     weeks = Weeks.of(new)
     figures = _gather_figures(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    looked = _look_at_windows(figures, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    last_look = _look_at_windows(figures, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
     window = new.take(weeks.in_window)
-    fine = np.isin(weeks.ago, looked.joined)
+    fine = np.isin(weeks.ago, last_look.joined)
     models = _model_changes(policy, old, new, fine, weeks.in_window)
     secondary = adjust_p_values((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
     sample = judge_sample(recent, policy.models)
-    replacement = judge_replacement(policy, recent, seed=seed) if retuning is True else retuning or None
+    replacement = _judge_retuned(policy, recent, seed) if retuning is True else retuning or None
     unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
     tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
     about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
-    money = recorded_tuning(policy).spec.money([looked.cost.expected, looked.cost.seen])
-    decision = decide(looked.primary, sample, looked.error, looked.cost, replacement, money, **about)
+    money = recorded_tuning(policy).spec.money([last_look.cost.expected, last_look.cost.observed])
+    decision = decide(last_look.primary, sample, last_look.error, last_look.cost, replacement, money, **about)
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
-        n=looked.error.n,
-        reference=old.n_queries,
-        looked=looked.in_words(weeks, looks, int(fine.sum())),
+        n=last_look.error.n,
+        carried=old.n_queries,
+        window=last_look.describe_window(weeks, looks, int(fine.sum())),
         models=models,
-        error=looked.error,
-        cost=looked.cost,
-        bill=looked.bill,
+        error=last_look.error,
+        cost=last_look.cost,
+        bill=last_look.bill,
         replacement=replacement,
-        checks=(*looked.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
+        checks=(*last_look.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
         decision=_beside_today(decision, policy, every_model),
-        followed=looked.followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *looked.remarks(money, log.counted)),
+        followed=last_look.followed,
+        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(money, log.counted)),
         **about,
     )
+
+
+def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
+    """Tune a policy again on a log, and judge whether the new policy replaces it."""
+    try:
+        tuned = retune(policy, log, bands=False)
+    except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
+        return Replacement(None, (f"it cannot be tuned again: {problem}",))
+    assert tuned.policy is not None  # as there is a target
+    return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
 def _beside_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
@@ -394,10 +404,10 @@ class _LastLook(NamedTuple):
         if self.followed is not None:
             yield describe_followed(self.followed, self.bill, money, counted)
         elif self.bill.rise < -0.05 and self.bill.p_value > 0.95:  # no drift
-            less = f"{money.full(self.bill.seen)}, less than the {money.full(self.bill.expected)} promised"
+            less = f"{money.full(self.bill.observed)}, less than the {money.full(self.bill.expected)} promised"
             yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
 
-    def in_words(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
+    def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
         since = None if self.since is None else weeks.date(self.since)
         alarms = tuple(filter(None, map(weeks.date, self.alarms)))
@@ -501,7 +511,7 @@ def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str)
 
 
 def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
-    return values if len(values) <= _MOST_COMPARED else rng.choice(values, _MOST_COMPARED, replace=False)
+    return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
 def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:

@@ -19,6 +19,7 @@ import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._core.batching import plain
+from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
@@ -26,7 +27,6 @@ from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, m
 from rcjax.policy.following import MOST_TIMES
 from rcjax.policy.policy import AnyPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
-from rcjax.tuning.retune import carried_log
 
 #: Weeks in the window of a check.
 WINDOW = 8
@@ -140,7 +140,8 @@ _OTHERS = ("has_no_confidence", "unjudged", "prompt_digest", "step")
 
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
-_MOST = 20_000  # confidences of a model on each side: the changes that more would show do not matter
+#: Confidences of a model compared on each side: the changes that more would show do not matter.
+MAX_CONFIDENCES = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +273,7 @@ def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame |
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     any_query, answered = pl.col("any_query"), ~pl.col("failed") & ~pl.col("logprob").is_null()
     chosen = calls.filter((pl.col("model") == model) & any_query & answered)
-    return chosen["logprob"].to_numpy().astype(np.float32)[-_MOST:]
+    return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]
 
 
 def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:

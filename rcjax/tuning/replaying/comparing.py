@@ -26,8 +26,8 @@ from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning
-from rcjax.solving.frontier.hull import position_weights
-from rcjax.tuning.replaying.replay import replay_queries, replay_rungs
+from rcjax.solving.frontier.hull import shares_at_bill
+from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
@@ -56,33 +56,18 @@ class QueryLosses(NamedTuple):
         price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
-            weights = shares_at_bill(rungs.spent.mean(-1), subject.budget)
+            weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
             return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
         walked = replay_queries(subject, log)
         return cls(walked.wrong + price * walked.refused, walked.spent)
 
-
-def shares_at_bill(bills: np.ndarray, money: float) -> np.ndarray:
-    """Return the shares of the queries for R rungs with which a service that follows its bill spends some money: (R,).
-
-    This is the last position on the ladder whose bill is within the money, or else the rung with the least bill. Two
-    rungs whose bills are in another order than their expected costs are not mixed across the rungs between them.
-
-    Args:
-        bills: (R,) bill of each rung, in dollars per query, in the order of the ladder.
-        money: dollars per query.
-
-    >>> shares_at_bill(np.array([1.0, 4.0]), 2.5).tolist(), shares_at_bill(np.array([1.0, 4.0, 2.0]), 9.0).tolist()
-    ([0.5, 0.5], [0.0, 0.0, 1.0])
-    >>> shares_at_bill(np.array([4.0, 3.0, 9.0]), 6.0).tolist(), shares_at_bill(np.array([4.0, 3.0]), 1.0).tolist()
-    ([0.0, 0.5, 0.5], [0.0, 1.0])
-    """
-    within = np.flatnonzero(bills <= money)
-    place = float(within[-1] if within.size else bills.argmin())
-    if within.size and place < len(bills) - 1:
-        low, high = bills[within[-1] :][:2]
-        place += (money - low) / (high - low)
-    return position_weights(np.array([place]), len(bills))[0]
+    @classmethod
+    def in_service(cls, subject: Today, log: Log) -> QueryLosses:
+        """Replay as `of`; a ladder that follows its bill moves from query to query, in the order of the log."""
+        stream = None if isinstance(subject, str) else replay_stream(subject, log)
+        if isinstance(subject, str) or stream is None:
+            return cls.of(subject, log)
+        return cls(stream.wrong + (subject.expected.get("abstain_price") or 0.0) * stream.refused, stream.spent)
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -174,6 +159,8 @@ def compare_policy(
 ) -> Comparison:
     """Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
+    A ladder that follows its bill answers the queries as a service would, in the order of the log.
+
     Args:
         policy: the policy.
         log: the log, with the answers of the policy's models and of today's.
@@ -196,11 +183,12 @@ def compare_policy(
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
-    replies = QueryLosses.of(policy, shared)
+    losses_of = QueryLosses.of if tuned else QueryLosses.in_service
+    replies = losses_of(policy, shared)
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = QueryLosses.of(subject, shared)
+        theirs = losses_of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
         err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
         if tuned and isinstance(subject, str):
@@ -221,13 +209,13 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
-    return float(QueryLosses.of(policy, comparable_log(log, [policy])).spent.mean())
+    return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def _alone(policy: AnyPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
-    names = {name for rung in policy.policies for name in rung.models}
-    rules = [rule for rung in policy.policies for of_model in rung.rules.values() for rule in of_model]
+    names = {name for rung in policy.adjacent_rungs for name in rung.models}
+    rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]
     refuses = any(rule.action == "abstain" for rule in rules)
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
@@ -324,8 +312,8 @@ class Differing(NamedTuple):
             queries=n,
             differing=int(self.where.sum()),
             labelled=m,
-            more=share * mean,
-            more_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
+            error_difference=share * mean,
+            error_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
             cost=float(money.mean()),
             cost_se=float(money.std() / math.sqrt(max(n - 1, 1))),
         )
@@ -340,10 +328,10 @@ class Difference(NamedTuple):
     """Number of queries with different answers."""
     labelled: int
     """Number of queries with different answers whose answers are labelled."""
-    more: float
+    error_difference: float
     """Error of the second minus error of the first."""
-    more_se: float
-    """Standard error of `more`."""
+    error_se: float
+    """Standard error of `error_difference`."""
     cost: float
     """Cost of the second minus cost of the first, in dollars per query."""
     cost_se: float
@@ -355,7 +343,7 @@ class Difference(NamedTuple):
         >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).beside(0.0)
         'better'
         """
-        loss, se = self.more + lam * self.cost, math.hypot(self.more_se, lam * self.cost_se)
+        loss, se = self.error_difference + lam * self.cost, math.hypot(self.error_se, lam * self.cost_se)
         return "better" if loss < -Z95 * se else "worse" if loss > Z95 * se else "alike"
 
     def describe(self, counted: Counted = ERRORS) -> str:
@@ -365,7 +353,8 @@ class Difference(NamedTuple):
         answers 40 of 100 queries otherwise (20 labelled): 1.2 ± 0.5 points less error at $10.0 per million queries more
         """
         labelled = "all labelled" if self.labelled == self.differing else f"{self.labelled:,} labelled"
-        points = f"{100 * abs(self.more):.1f} ± {100 * self.more_se:.1f} points {'more' if self.more > 0 else 'less'}"
+        points = f"{100 * abs(self.error_difference):.1f} ± {100 * self.error_se:.1f} points"
+        points += " more" if self.error_difference > 0 else " less"
         money = choose_unit([abs(self.cost)]).full(abs(self.cost))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
         return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost > 0 else 'less'}"

@@ -286,7 +286,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     if not isinstance(policy_or_frontier, AnyPolicy):
         return _replay_frontier(policy_or_frontier, log)
     policy = policy_or_frontier
-    rungs, counts = _replay_cascades(policy, log, policy.policies)
+    rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
     figures = _compiled_figures(rungs.mean(policy.weights), counts)
     seconds = None
     if rungs.waits is not None:
@@ -329,7 +329,7 @@ def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
     """
-    rungs, counts = _replay_cascades(policy, log, policy.policies)
+    rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
     return rungs.mean(policy.weights).first(counts.sum())
 
 

@@ -253,7 +253,7 @@ PROBLEMS, MANY_PROBLEMS = 256, 4096
 _LEAST_PADDED = 64  # smallest padded number of queries
 _DATA = 2**28  # most bytes of the logs and draws of a batch
 _BYTES = 24  # bytes of one answer in a log
-_MOST_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
+_MAX_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
 def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
@@ -498,7 +498,7 @@ class Library:
                 for kind in (IncompleteLogWarning, LeftOutWarning, UnlabelledWarning):
                     warnings.simplefilter("ignore", kind)
                 self._read[name] = _fully_labelled(read_log(source, **self._reading))
-            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MOST_BYTES:
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MAX_BYTES:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)
         return self._read[name]

@@ -10,10 +10,9 @@ from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjust_p_values, verdict_of
-from rcjax.tuning.diagnostics.decision import Replacement, decide
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, decide
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
-from rcjax.tuning.retune import RetuningGain
 
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])
@@ -207,4 +206,4 @@ def test_no_error_among_a_dozen_queries_is_no_drift():
     policy = rcjax.tune(train, lam=1000.0, cascade="full", intervals=False).policy
     right = np.flatnonzero(np.asarray(fresh.correct).all(1))[:12]
     found = rcjax.check_policy(policy, fresh.take(right), retuning=False)
-    assert (found.error.seen, found.decision.state) == (0.0, "as promised")
+    assert (found.error.observed, found.decision.state) == (0.0, "as promised")

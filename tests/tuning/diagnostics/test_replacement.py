@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -15,8 +14,8 @@ from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.decision import Replacement, judge_answers, judge_replacement, judge_sample
-from rcjax.tuning.retune import RetuningGain
+from rcjax.tuning.diagnostics.checks import judge_answers, judge_sample
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, judge_replacement
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -64,8 +63,8 @@ def reasons(monkeypatch):
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
-        tuned = None if after is None else SimpleNamespace(policy=after, log=log)
-        return list(judge_replacement(policy, log, tuned).against)
+        tuned = rcjax.retune(policy, log, bands=False)
+        return list(judge_replacement(policy, after or tuned.policy, log, tuned.log).against)
 
     return against
 
@@ -162,22 +161,22 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     improvement, mean, better
 ):
     judged = Replacement(improvement, held_out=RetuningGain(0.2, Gain(mean, 0.01), 1.0, 300))
-    assert (judged.replaces_sound, judged.replaces_broken) == (better, improvement >= 0)
-    (said,) = judged.in_words(ERRORS)
+    assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
+    (said,) = judged.describe(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"
     known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
     assert said.startswith(f"{known} on all known queries, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
-    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces_sound
+    assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
 def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_error(policy, asked, tmp_path):
     log = read(tmp_path / "improvement", asked)
     other = rcjax.tune(log, max_error=0.15, intervals=False).policy
     before, after = (rcjax.replay(one, log) for one in (policy, other))
-    lam = 100.0
+    lam = policy.expected["lam"]
     gained = float((before.error - after.error) + lam * (before.cost - after.cost))
-    assert decision._improvement(policy, other, log, lam) == pytest.approx(gained, abs=1e-12)
-    assert decision._improvement(policy, policy, log, lam) == 0.0
+    assert judge_replacement(policy, other, log, log).improvement == pytest.approx(gained, abs=1e-12)
+    assert judge_replacement(policy, policy, log, log).improvement == 0.0
     assert abs(gained) > 1e-3
 
 
@@ -188,8 +187,7 @@ def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
         rcjax.tune(log, budget=5e-5, intervals=False).policy, follows=True, period=Period(70.0, "month")
     )
     slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
-    tuned = SimpleNamespace(policy=ladder, log=log)
-    assert judge_replacement(slower, log, tuned).improvement == 0.0
+    assert judge_replacement(slower, ladder, log, log).improvement == 0.0
 
 
 def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_more(policy, asked, tmp_path):
@@ -203,30 +201,29 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     ]
     dear = dataclasses.replace(loose, rungs=rungs)
     broke = with_provenance(dear, tuning=tuning)
-    judged = judge_replacement(broke, log, SimpleNamespace(policy=policy, log=log))
+    judged = judge_replacement(broke, policy, log, log)
     assert judged.improvement < 0
     assert judged.against == ()
-    assert (judged.replaces_sound, judged.replaces_broken) == (False, True)
-    assert judged.in_words(ERRORS, renewed=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
-    assert not dataclasses.replace(judged, limit="").replaces_broken
+    assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (False, True)
+    assert judged.describe(ERRORS, broken=True)[0].endswith("but come nearer to its limit, at most 5 % difference")
+    assert not dataclasses.replace(judged, limit="").replaces(broken=True)
 
 
 def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked, tmp_path):
     """Its limit is the error of today's model on the same queries, and the margin."""
     log = read(tmp_path / "margin", asked)
     loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
-    tuned = SimpleNamespace(policy=policy, log=log)
     limits = {}
     for margin in (0.01, 0.5):
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-        limits[margin] = decision._exceeded_limit(broke, tuned.policy, tuned.log)
+        limits[margin] = judge_replacement(broke, policy, log, log).limit
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 
 @pytest.mark.parametrize(("improvement", "said"), [(-0.006, "but"), (0.0001, "and"), (-0.0001, "and"), (0.01, "and")])
 def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
-    (sentence,) = Replacement(improvement, limit="at most 5 % error").in_words(ERRORS, renewed=True)
+    (sentence,) = Replacement(improvement, limit="at most 5 % error").describe(ERRORS, broken=True)
     assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
     assert "0.0 points" not in sentence
     assert ("be as good on all known queries" in sentence) == (abs(improvement) < 0.0005)

@@ -63,7 +63,7 @@ def test_a_limit_on_the_seconds_knows_it():
     budget = {"budget": 8.0, "intervals": False}
     tuned = rcjax.tune(whole, max_seconds=2.1, **budget)
     assert tuned.policy.expected["error"] < 0.1
-    assert [rung.parallel_model for rung in tuned.policy.policies if len(rung.models) > 1] == ["other"]
+    assert [rung.parallel_model for rung in tuned.policy.adjacent_rungs if len(rung.models) > 1] == ["other"]
     filtered = SecondsFilter.of(SecondsLimit.of("2.1"), whole)
     figure, _ = filtered.figures(jax.tree.map(np.asarray, tuned.frontier.policies), tuned.model)
     assert figure.max() < 2.1

@@ -33,7 +33,7 @@ def test_differences_are_counted_query_by_query(logs, policy):
     assert found.error == pytest.approx(wrong.mean())
     assert found.cost == pytest.approx(spent.mean())
     assert today.cost == pytest.approx(np.asarray(fresh.query_cost)[:, 2].mean())
-    assert today.more == pytest.approx((wrong - theirs).mean())
+    assert today.error_difference == pytest.approx((wrong - theirs).mean())
     assert today.se == pytest.approx((wrong - theirs).std() / np.sqrt(len(wrong)))
     affordable = np.flatnonzero(np.asarray(fresh.query_cost).mean(0) <= spent.mean())
     assert found.single.name == MODELS[affordable[np.asarray(fresh.correct).mean(0)[affordable].argmax()]]
@@ -41,7 +41,7 @@ def test_differences_are_counted_query_by_query(logs, policy):
 
 def by_hand(policy, log):
     """((n,) how likely each query is answered wrongly, (n,) its money): two rungs, each by `step`, share a budget."""
-    replies = [of_rung(rung, log) for rung in policy.policies]
+    replies = [of_rung(rung, log) for rung in policy.adjacent_rungs]
     cheap, dear = (
         end(
             ((spent.mean(), wrong, spent) for wrong, spent in replies if beyond * (spent.mean() - policy.budget) > 0),
@@ -76,12 +76,12 @@ def test_as_it_was_tuned_figures_are_those_of_the_screens(logs, policy):
     found = compare_policy(policy, train, MODELS[2], money=9e-5, tuned=True)
     assert (found.error, found.cost) == (policy.expected["error"], policy.expected["cost"])
     assert found.today.error == pytest.approx(1 - np.asarray(train.correct)[:, 2].mean())
-    assert found.today.more == pytest.approx(found.error - found.today.error)
+    assert found.today.error_difference == pytest.approx(found.error - found.today.error)
 
 
 def test_a_policy_beside_itself_differs_in_nothing(logs, policy):
     found = compare_policy(policy, logs[1], policy)
-    assert (found.today.name, found.today.more, found.today.se) == (IN_SERVICE, 0.0, 0.0)
+    assert (found.today.name, found.today.error_difference, found.today.se) == (IN_SERVICE, 0.0, 0.0)
     assert found.keeps_today
     alone = rcjax.tune(logs[0], match=0.0, today=MODELS[0], intervals=False)
     assert alone.comparison.keeps_today

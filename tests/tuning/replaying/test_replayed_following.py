@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.policy.following import Bill
-from rcjax.tuning.replaying.comparing import shares_at_bill
+from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import LadderReplay, replay_stream
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -57,7 +57,7 @@ def test_a_service_comes_to_rest_where_a_comparison_places_it(bills):
     spent = np.tile(np.array(bills)[:, None], 6000)
     wrong = np.tile([[0.6], [0.1], [0.0]], 6000)
     stream = LadderReplay((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
-    shares = shares_at_bill(spent[:, 0], 2.0)
+    shares = shares_at_bill(spent[:, 0], np.array([2.0]))[0]
     assert stream.wrong[3000:].mean() == pytest.approx(shares @ wrong[:, 0], abs=0.002)
     assert stream.spent[3000:].mean() == pytest.approx(shares @ spent[:, 0], rel=0.01)
 
@@ -78,4 +78,4 @@ def test_a_check_reports_a_change_of_costs_in_errors_and_drifts_only_if_the_budg
         )
         (cost,) = (check for check in found.checks if check.name == "budget")
         assert (cost.verdict == "bad") is drifted, times
-        assert found.error.seen == found.followed["error"] == replay_stream(ladder, dear).to_json()["error"]
+        assert found.error.observed == found.followed["error"] == replay_stream(ladder, dear).to_json()["error"]
