@@ -20,6 +20,7 @@ from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, form_of
 from rcjax.serving.failures import ApiError, invalid_field
+from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RESERVE_BYTES
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
@@ -59,19 +60,14 @@ def id_headers(query: str) -> dict[str, str]:
 #: Fields of a request with a parameter in OpenAI's client; other fields go into its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
 
-_NAMES = """
-    add_generation_prompt cache_prompt chat_template_kwargs continue_final_message documents do_sample dynatemp_exponent
-    dynatemp_range enable_thinking grammar guided_choice guided_grammar guided_json guided_regex ignore_eos
-    include_reasoning include_stop_str_in_output json_schema length_penalty min_p min_tokens mirostat mirostat_eta
-    mirostat_mode mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning reasoning_format
-    repeat_last_n repeat_penalty repetition_penalty safe_prompt safety_settings separate_reasoning skip_special_tokens
-    spaces_between_special_tokens stop_token_ids stream_reasoning structured_outputs tfs_z thinking top_a top_k
-    truncate_prompt_tokens typical_p
-"""
+#: Fields of servers for reasoning, and for the form and the sources of an answer.
+_SERVER_FIELDS = {"chat_template_kwargs", "documents", "grammar", "guided_choice", "guided_grammar", "guided_json"}
+_SERVER_FIELDS |= {"guided_regex", "include_reasoning", "json_schema", "reasoning", "safety_settings"}
+_SERVER_FIELDS |= {"structured_outputs", "thinking"}
 
-#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and sampling options of
-#: other servers. Other fields may name other models, addresses or keys.
-FIELDS = (_PARAMETERS - {"service_tier"}) | frozenset(_NAMES.split())
+#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and those of other
+#: servers that change how one answer is written. Other fields may name other models, addresses or keys.
+FIELDS = (_PARAMETERS - {"service_tier"}) | SERVER_OPTIONS | _SERVER_FIELDS
 
 #: Fields that the gateway itself handles.
 _HANDLED = frozenset({"model", "messages", "stream"})
