@@ -1,4 +1,4 @@
-"""Requests: their arrival within the limits of a worker, their fields, and the reasons not to judge an answer."""
+"""Requests: their arrival within a worker's limits, their fields, and the reasons why no policy judges the answer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ FIELDS = (_PARAMETERS - {"service_tier"}) | SERVER_OPTIONS | _SERVER_FIELDS
 _HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: Fields and values of requests that no policy judges: one model answers, and the answer is not judged.
+#: Fields that keep a policy from judging the answer, each with the test of its value; one model answers such requests.
 _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
@@ -88,7 +88,7 @@ _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-#: Reasons not to judge a request whose form was not in the policy's log, in words.
+#: Reasons not to judge the answer to a request whose form was not in the policy's log, in words.
 OTHER_TOOLS, OTHER_SCHEMA, NO_TOOLS, TOOL_RESULT = "other tools", "another schema", "no tools", "a tool's result"
 
 #: Tools that act while a model answers, such as a search, and must not run twice.
@@ -102,7 +102,7 @@ _UNKNOWN = "unknown parts"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A checked request."""
+    """A request for a completion whose fields have been checked."""
 
     model: str
     """The name of a policy or a model."""
@@ -113,7 +113,7 @@ class ChatRequest:
     stream: bool
     """Whether the answer is streamed."""
     includes_usage: bool
-    """Whether the last piece of a stream has the tokens."""
+    """Whether a stream ends with a chunk that has the usage."""
     unjudged_parts: tuple[str, ...]
     """Parts of the request, in words, that no policy judges without a check."""
 
@@ -146,8 +146,8 @@ class ChatRequest:
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
 
-        With `judged`, leave out `n`, the log-probability fields that the client did not ask for, and the fields of
-        `_UNJUDGED` that are not in `checked`; their values are defaults.
+        With `judged`, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
+        `_UNJUDGED` unless they are in `checked`: their values are defaults.
 
         >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
@@ -340,11 +340,11 @@ class RequestLimits:
     body_bytes: int = 4_000_000
     """Bytes of the body of a request."""
     held_bytes: int = 32_000_000
-    """Bytes of all requests in progress at one worker, and of the replies to them; more are refused."""
+    """Bytes of all requests at one worker, and of the replies to them; more are refused."""
     body_seconds: float = 30.0
     """Seconds for the arrival of a request's body."""
     drain_seconds: float = 30.0
-    """Seconds to drain requests in progress, after the signal to stop."""
+    """Seconds after the signal to stop, in which requests and shadow calls may end."""
     tokens: int | None = None
     """Tokens of all answers to a request; None without a limit."""
     fields: frozenset[str] = frozenset()
@@ -366,10 +366,10 @@ class _RequestBytes:
 
 
 class Intake:
-    """The requests that a worker reads or works on.
+    """Reads the bodies of requests, and limits the bytes of all requests that a worker reads or answers.
 
-    Bodies still arriving have their own limit. Beyond it, the oldest body of the client with the most is dropped, so
-    slow senders block nobody.
+    As many bodies may be arriving as requests may be answered. Beyond that, the client with the most arriving bodies
+    loses its oldest one, so that slow senders block nobody.
     """
 
     def __init__(self, limits: RequestLimits) -> None:
