@@ -1,7 +1,7 @@
 """The bill of a policy in service: the cost of its answers, and the position on its ladder that follows from it.
 
-If the budget is money for a period, a file beside the call log, or a ledger, has the money spent before, and by other
-processes. Standard library only.
+With money for a period, processes share what they spend, also with later runs, by a file beside the call log or by a
+ledger. Standard library only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BudgetSpentError(RuntimeError):
 
 @contextmanager
 def reserving(reserved: dict[object, float], cost: float) -> Iterator[None]:
-    """Put the cost of a request aside among the costs of those in progress, in dollars, until it ends."""
+    """Add the expected cost of a request, in dollars, to the reservations until the request ends."""
     key = object()
     reserved[key] = cost
     try:
@@ -80,11 +80,11 @@ class Billing:
         self._totals = self._open_totals(None if log is None else log.path, ledger)
         self._warned_spent = self._warned_expensive = -math.inf
         self._reserved: dict[object, float] = {}
-        self._successor: Billing | None = None  # of a policy that has been read anew
+        self._successor: Billing | None = None  # the bill that takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
-        self._last_total: tuple[Total | None, float] = None, 0.0  # and the queries of others in it
+        self._last_total: tuple[Total | None, float] = None, 0.0  # (total, queries of other processes) as last read
         self._has_begun = False
         self._begin()
 
@@ -193,7 +193,7 @@ class Billing:
                 self._warn_expensive(cost, rung)
 
     def _forward_cost(self, cost: float) -> None:
-        """Forward a late cost between two bills of budgets per query. Shared totals need no forwarding."""
+        """Add a cost to the bill that took over, as a request may end later. Shared totals hold it already."""
         after = self._successor
         if after is None or self._totals is not None:
             return
@@ -262,9 +262,9 @@ class Billing:
         elif isinstance(self.bill, PeriodBill):
             if not self._has_begun and not self._is_spending_unknown:
                 self._has_begun = True
-                self._last_total = total, others  # queries before the start are not of now
+                self._last_total = total, others  # queries from before the start are no traffic of now
                 self._take_query_count(total)
-            before = self._last_total[1] if self._last_total[0] is total else 0.0  # another period begins
+            before = self._last_total[1] if self._last_total[0] is total else 0.0  # a new period starts at 0
             now, self._last_total = time.time(), (total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
@@ -296,16 +296,15 @@ class Billing:
             self.bill = self.bill.at(time.time())
 
     def settle(self) -> None:
-        """Record at the end what could not be recorded at once."""
+        """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
             self._totals.exchange(waits=True)
 
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        The spending of a period is in the totals already, if it is shared. With a `FileTotals`, this bill takes over
-        the old object, including its unwritten payments. Requests in progress keep the old bill: both bills share one
-        dict of reservations, and late costs are forwarded.
+        Shared totals hold the spending of a period already; a `FileTotals` is taken over with its unwritten payments.
+        Requests that began before keep the old bill: both bills share their reservations, and late costs are forwarded.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self

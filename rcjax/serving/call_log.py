@@ -274,9 +274,9 @@ def _query_times(file: Path, policy: str | None) -> Iterator[float]:
 
 _DAY = 86_400.0  # seconds
 
-_SECONDS_AVERAGED = 28 * _DAY  # the time constant of the running mean of a policy's traffic
+_SECONDS_AVERAGED = 28 * _DAY  # time constant of the running mean of a policy's traffic
 
-_LEAST_SECONDS = 3_600.0  # until then, the queries so far count as the traffic of an hour
+_LEAST_SECONDS = 3_600.0  # for a shorter time, the queries so far count as the traffic of this time
 
 
 @dataclass(frozen=True, slots=True)

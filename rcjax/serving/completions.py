@@ -161,7 +161,7 @@ def written_bytes(message: Any) -> int:
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
 
 
-_PATIENCE = 0.5  # seconds to wait for a server that leaves the connection open
+_END_SECONDS = 0.5  # seconds after the last event for the server to end the response
 
 
 async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -174,7 +174,7 @@ async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, 
     async for data in _events(lines):
         if data == _END:
             with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_END_SECONDS):
                     async for _ in lines:
                         pass
             break

@@ -109,7 +109,7 @@ class Exchange:
     no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
     checking: bool = False
-    """Whether a check of the answer has begun."""
+    """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
     """Money that the check reports as its cost."""
     is_delivered: bool = False
@@ -286,9 +286,9 @@ _MOST_WAITING = 1_000  # chunks without content that wait for the first content;
 
 @dataclass(slots=True)
 class Delivery:
-    """Holds chunks back until one has content.
+    """Delivers the chunks of an answer, but holds them back until one has content.
 
-    An answer without text is a failure, after which the next model is asked.
+    An answer without content is a failure, after which the next model is asked.
     """
 
     deliver: Deliver
@@ -296,11 +296,11 @@ class Delivery:
     """The fields that all pieces share."""
     has_begun: bool = False
     problem: str | None = None
-    """The receiver's exception: no further piece is delivered, and the answer is read to its end."""
+    """The receiver's exception, after which no piece is delivered, though the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def hand_on(self, chunk: Mapping[str, Any]) -> None:
-        """Deliver a chunk, or keep it until there is text."""
+        """Deliver a chunk, or hold it back until one has content."""
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
@@ -336,10 +336,9 @@ class Delivery:
 Observe = Callable[[Call], None]
 """Receives each call as it ends."""
 
-_MAX_KEPT, _MAX_KEPT_LENGTH = (
-    256,
-    512,
-)  # records of `record_endpoint` that are cached; characters of the options of each
+_MAX_RECORDS = 256  # records of `record_endpoint` that are cached
+
+_MAX_RECORD_LENGTH = 512  # characters of the options of each
 
 
 class Caller:
@@ -472,7 +471,7 @@ class Caller:
         relevant = {name: value for name, value in question.options.items() if name not in unseen}
         key = model, repr(relevant), question.form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
-        if len(self._records) < _MAX_KEPT and len(key[1]) <= _MAX_KEPT_LENGTH:
+        if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:
             self._records[key] = record
         return record
 

@@ -26,12 +26,12 @@ from rcjax._base.figures import count
 from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.totals import EXCHANGE_SECONDS, SECONDS_KEPT, QueryCount
 
-_SECONDS_BETWEEN_INCREMENTS = 0.05
+_SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
-_SECONDS_KEPT_IDLE = 28 * 86_400  # seconds that a balance and a count of queries are kept after the last query
-_INFINITE = 1e300  # a bound that the store can read
+_SECONDS_KEPT_IDLE = 28 * 86_400  # after its last query, of a balance and of a count of queries
+_INFINITE = 1e300  # no bound, as a number that the store can read
 
-# A total is never less than a process has seen: if the store lost its last second, the processes restore it.
+# A total never falls below what a process has read: a store that lost its last second is restored by its processes.
 _SCRIPT = """
 local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or '0'), tonumber(ARGV[4]))
 local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
@@ -63,7 +63,7 @@ class _Sum:
 
 @dataclass(slots=True)
 class LedgerTotal:
-    """One total of the ledger, as a process knows it: money of a period, or a balance. It is thread-safe."""
+    """One total of the ledger, the money of a period or a balance, as this process knows it. It is thread-safe."""
 
     keys: tuple[str, str, str]
     """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
@@ -76,7 +76,7 @@ class LedgerTotal:
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
     _stored: _Sum = field(default_factory=_Sum)
-    _sent: _Sum | None = None  # an increment without an answer: the store may have it
+    _sent: _Sum | None = None  # an increment that the store has not confirmed, and may have
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0

@@ -240,22 +240,27 @@ def listed_price(endpoint_name: str, base_url: str | None, where: str) -> Listed
     return listed
 
 
-#: Sampling options of OpenAI's interface, and of servers that speak it.
 _NAMES = """
-    add_generation_prompt best_of budget_tokens cache_prompt continue_final_message do_sample dynatemp_exponent
-    dynatemp_range early_stopping echo effort enable_thinking enabled exclude frequency_penalty ignore_eos
-    include_stop_str_in_output length_penalty logprobs low_latency max_completion_tokens max_new_tokens max_tokens
-    max_tokens_per_turn min_keep min_p min_tokens mirostat mirostat_eta mirostat_mode mirostat_tau modalities n n_ctx
-    n_predict n_probs no_repeat_ngram_size num_beams num_ctx num_predict parallel_tool_calls penalize_newline
-    penalize_nl presence_penalty priority prompt_logprobs reasoning_budget reasoning_effort reasoning_format
-    repeat_last_n repeat_penalty repetition_penalty safe_prompt seed separate_reasoning service_tier
-    skip_special_tokens spaces_between_special_tokens stop_token_ids store stream_reasoning temperature tfs_z think
-    thinking_budget thinking_budget_tokens timeout tool_choice top_a top_k top_logprobs top_p truncate
-    truncate_prompt_tokens type typical_p use_beam_search verbosity
+    add_generation_prompt cache_prompt continue_final_message do_sample dynatemp_exponent dynatemp_range enable_thinking
+    ignore_eos include_stop_str_in_output length_penalty min_p min_tokens mirostat mirostat_eta mirostat_mode
+    mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning_format repeat_last_n repeat_penalty
+    repetition_penalty safe_prompt separate_reasoning skip_special_tokens spaces_between_special_tokens stop_token_ids
+    stream_reasoning tfs_z top_a top_k truncate_prompt_tokens typical_p
 """
 
+#: Sampling options that servers have beside OpenAI's: a log keeps them, and clients of a gateway may send them.
+SERVER_OPTIONS = frozenset(_NAMES.split())
 
-_SAMPLING = frozenset(_NAMES.split())
+_NAMES = """
+    best_of budget_tokens early_stopping echo effort enabled exclude frequency_penalty logprobs low_latency
+    max_completion_tokens max_new_tokens max_tokens max_tokens_per_turn min_keep modalities n n_ctx n_predict
+    no_repeat_ngram_size num_beams num_ctx num_predict parallel_tool_calls presence_penalty priority reasoning_budget
+    reasoning_effort seed service_tier store temperature think thinking_budget thinking_budget_tokens timeout
+    tool_choice top_logprobs top_p truncate type use_beam_search verbosity
+"""
+
+#: Options that a log keeps: also OpenAI's that are no text, and those of servers that only an operator may set.
+_RECORDED = SERVER_OPTIONS.union(_NAMES.split())
 
 #: Options that hold other options of the list.
 _NESTED = frozenset(
@@ -323,7 +328,7 @@ def _is_plain(name: str, value: Any) -> bool:
     if name == "logit_bias":
         pairs = value.items() if isinstance(value, Mapping) and len(value) <= _MAX_ENTRIES else [("", None)]
         return all(str(token).isdigit() and len(str(token)) < 10 and _is_number(bias) for token, bias in pairs)
-    if name not in _SAMPLING:
+    if name not in _RECORDED:
         return False
     values = value if isinstance(value, list | tuple) else [value]
     scalars = [item is None or _is_number(item) or (isinstance(item, str) and _WORD.fullmatch(item)) for item in values]
@@ -335,7 +340,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_secret(name: str) -> bool:
-    if name in _SAMPLING:
+    if name in _RECORDED:
         return False
     plain = name.casefold()
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")

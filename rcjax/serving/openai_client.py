@@ -224,8 +224,7 @@ class FairQueue:
             loop.call_soon(self._next, loop)
 
 
-#: (tasks at a time, turns of the event loop between) by the kind of work: a piece of a stream takes half a millisecond,
-#: a new request one or two.
+#: Arguments of the queues by kind of work: a piece of a stream takes half a millisecond, a new request one or two.
 QUEUES = {"pieces": (1, 3), "requests": (4, 1)}
 
 _QUEUES_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
@@ -239,7 +238,7 @@ def fair_queue(kind: str) -> FairQueue:
     return kinds[kind]
 
 
-_PIECE = 2_048  # bytes of a stream between two turns: some ten chunks, half a millisecond
+_PIECE = 2_048  # bytes of a stream that a task reads in its turn: some ten chunks, half a millisecond
 
 
 class LimitedStream(HTTP.AsyncByteStream):

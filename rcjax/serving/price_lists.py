@@ -15,8 +15,6 @@ from rcjax._base.extras import required
 from rcjax._base.tokens import Price
 
 GENAI = "genai"
-
-
 """The name that stands for genai-prices in place of a file of prices."""
 
 

@@ -55,7 +55,7 @@ class QueryCount(NamedTuple):
 
 
 class Total(Protocol):
-    """The spending on one account in one period."""
+    """The spending of one bill or client in one period."""
 
     query_count: QueryCount | None
     """The newest count that another process has recorded; None without any."""
@@ -66,7 +66,7 @@ class Total(Protocol):
         """Add money and requests."""
 
     def last_read(self) -> tuple[float, float]:
-        """Return (the money of all processes, the requests of others), as last read."""
+        """Return (money of all processes, requests of the other processes), as last read."""
         ...
 
 
@@ -75,7 +75,7 @@ class Totals(Protocol):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the totals have never been read, or payments cannot be recorded."""
+        """Whether the spending of others is unknown: the totals were never read, or payments cannot be recorded."""
         ...
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
@@ -98,7 +98,7 @@ class Totals(Protocol):
 
 @dataclass(slots=True)
 class FileTotal:
-    """One total of a file: the payments of this process, and those of others as last read."""
+    """One total of a file: the spending of this process, and that of others as last read."""
 
     own: Spending = field(default_factory=Spending)
     others: Spending = field(default_factory=Spending)

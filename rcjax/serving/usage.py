@@ -17,17 +17,17 @@ from rcjax.policy.signals.answers import as_object, objects_in
 
 _MAX_TOKENS = 10**7  # tokens of one reply: a larger figure counts something else
 
-_MAX_SUMMAND = 10**12  # a figure of a reply that is added to those of others
+_MAX_SUMMAND = 10**12  # largest figure of a reply that is summed over replies
 
-#: Tokens of a prompt beyond its bytes, as a server adds its own, or of an answer beyond its limit, as some servers do
-#: not count hidden reasoning.
+#: Tokens by which a count may exceed its bound: a server adds its own to the prompt's bytes, and some do not count
+#: hidden reasoning against the limit of an answer.
 _ADDED = 16_384
 
-_UNLIMITED = 1_000_000  # tokens of an answer without a limit
+_MOST_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 
 _HIGHEST_COST = 1000.0  # money for one reply
 
-#: A reply may cost this many times its tokens at the prices, and this much money besides, as for a search.
+#: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
 _TIMES, _FEE = 100, Decimal("0.1")
 
 #: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
@@ -188,7 +188,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     [True, False, False]
     """
     most = token_limit(options)
-    if tokens.written > (_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
+    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
         return False
     if tokens.read <= _ADDED:
         return True
@@ -328,7 +328,7 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-_ANSWERS_AVERAGED = 50  # by the running means of a pace
+_ANSWERS_AVERAGED = 50  # answers that the running means of a pace go back
 
 
 @dataclass

@@ -45,6 +45,8 @@ MAX_OUTPUT_BYTES = 2**16
 
 _TICK = 0.01  # seconds between two polls of a program
 
+_READINGS = 5  # of an environment that seems empty, at least
+
 _MARK = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
 
 
@@ -123,11 +125,14 @@ def _environment(process: Path, end: float) -> bytes:
 
     Args:
         process: its folder in /proc.
-        end: time of the monotonic clock until which an empty one is read again.
+        end: time of the monotonic clock until which an empty one is read again; it is read `_READINGS` times at least,
+            since on a busy machine the time may be over before this process's turn.
     """
-    while not (content := (process / "environ").read_bytes()) and time.monotonic() < end:
+    readings = 1
+    while not (content := (process / "environ").read_bytes()) and (readings < _READINGS or time.monotonic() < end):
         os.readlink(process / "exe")  # raises OSError for a thread of the kernel, which has none
         time.sleep(_TICK / 10)
+        readings += 1
     return content
 
 

@@ -187,10 +187,10 @@ class Deployment:
     """The policy's name for clients."""
     policy: AnyPolicy
     digest: str
-    """A hash of the policy's JSON."""
+    """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
     checked: frozenset[str] = frozenset()
-    """Fields of requests, such as tools, whose answers the checks of all models can judge."""
+    """Fields of requests, such as tools, with which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
@@ -231,7 +231,7 @@ class Catalog:
     """The clients."""
 
     def take_over(self, before: Catalog) -> None:
-        """Continue the bills of the last catalog's policies."""
+        """Continue the bills of the policies in the catalog before."""
         for name, deployment in self.policies.items():
             deployment.cascade.billing.take_over(before.policies[name].cascade.billing)
 

@@ -173,11 +173,11 @@ class RequestHandler:
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
     _first_report: Mapping[str, object] = field(default_factory=dict)
-    """The report of the cascade at the first chunk of a stream."""
+    """The report of the cascade when a stream begins."""
     _head: Mapping[str, object] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
     _delivery_problem: Exception | None = None
-    """The exception that stopped a piece of a stream."""
+    """The exception by which a piece of the stream could not be sent."""
 
     def __post_init__(self) -> None:
         self._deployment = deployment = self.catalog.policies.get(self.request.model)
@@ -217,7 +217,7 @@ class RequestHandler:
 
     @property
     def _status(self) -> Literal["answered", "passed on", "not judged"]:
-        """The status of a complete answer."""
+        """The status of an answer that a model has given."""
         return "answered" if self._judged else "passed on" if self._deployment is None else "not judged"
 
     def _expected_cost(self) -> float:

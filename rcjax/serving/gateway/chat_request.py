@@ -1,4 +1,4 @@
-"""Requests: their arrival within the limits of a worker, their fields, and the reasons not to judge an answer."""
+"""Requests: their arrival within a worker's limits, their fields, and the reasons why no policy judges the answer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from starlette.types import Receive
 
 from rcjax.policy.signals.answers import PLAIN, form_of
 from rcjax.serving.failures import ApiError, invalid_field
+from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RESERVE_BYTES
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
@@ -59,25 +60,20 @@ def id_headers(query: str) -> dict[str, str]:
 #: Fields of a request with a parameter in OpenAI's client; other fields go into its `extra_body`.
 _PARAMETERS = frozenset(completion_create_params.CompletionCreateParamsBase.__annotations__)
 
-_NAMES = """
-    add_generation_prompt cache_prompt chat_template_kwargs continue_final_message documents do_sample dynatemp_exponent
-    dynatemp_range enable_thinking grammar guided_choice guided_grammar guided_json guided_regex ignore_eos
-    include_reasoning include_stop_str_in_output json_schema length_penalty min_p min_tokens mirostat mirostat_eta
-    mirostat_mode mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning reasoning_format
-    repeat_last_n repeat_penalty repetition_penalty safe_prompt safety_settings separate_reasoning skip_special_tokens
-    spaces_between_special_tokens stop_token_ids stream_reasoning structured_outputs tfs_z thinking top_a top_k
-    truncate_prompt_tokens typical_p
-"""
+#: Fields of servers for reasoning, and for the form and the sources of an answer.
+_SERVER_FIELDS = {"chat_template_kwargs", "documents", "grammar", "guided_choice", "guided_grammar", "guided_json"}
+_SERVER_FIELDS |= {"guided_regex", "include_reasoning", "json_schema", "reasoning", "safety_settings"}
+_SERVER_FIELDS |= {"structured_outputs", "thinking"}
 
-#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and sampling options of
-#: other servers. Other fields may name other models, addresses or keys.
-FIELDS = (_PARAMETERS - {"service_tier"}) | frozenset(_NAMES.split())
+#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and those of other
+#: servers that change how one answer is written. Other fields may name other models, addresses or keys.
+FIELDS = (_PARAMETERS - {"service_tier"}) | SERVER_OPTIONS | _SERVER_FIELDS
 
 #: Fields that the gateway itself handles.
 _HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: Fields and values of requests that no policy judges: one model answers, and the answer is not judged.
+#: Fields that keep a policy from judging the answer, each with the test of its value; one model answers such requests.
 _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
@@ -92,7 +88,7 @@ _UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-#: Reasons not to judge a request whose form was not in the policy's log, in words.
+#: Reasons not to judge the answer to a request whose form was not in the policy's log, in words.
 OTHER_TOOLS, OTHER_SCHEMA, NO_TOOLS, TOOL_RESULT = "other tools", "another schema", "no tools", "a tool's result"
 
 #: Tools that act while a model answers, such as a search, and must not run twice.
@@ -106,7 +102,7 @@ _UNKNOWN = "unknown parts"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A checked request."""
+    """A request for a completion whose fields have been checked."""
 
     model: str
     """The name of a policy or a model."""
@@ -117,7 +113,7 @@ class ChatRequest:
     stream: bool
     """Whether the answer is streamed."""
     includes_usage: bool
-    """Whether the last piece of a stream has the tokens."""
+    """Whether a stream ends with a chunk that has the usage."""
     unjudged_parts: tuple[str, ...]
     """Parts of the request, in words, that no policy judges without a check."""
 
@@ -150,8 +146,8 @@ class ChatRequest:
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
 
-        With `judged`, leave out `n`, the log-probability fields that the client did not ask for, and the fields of
-        `_UNJUDGED` that are not in `checked`; their values are defaults.
+        With `judged`, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
+        `_UNJUDGED` unless they are in `checked`: their values are defaults.
 
         >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
@@ -344,11 +340,11 @@ class RequestLimits:
     body_bytes: int = 4_000_000
     """Bytes of the body of a request."""
     held_bytes: int = 32_000_000
-    """Bytes of all requests in progress at one worker, and of the replies to them; more are refused."""
+    """Bytes of all requests at one worker, and of the replies to them; more are refused."""
     body_seconds: float = 30.0
     """Seconds for the arrival of a request's body."""
     drain_seconds: float = 30.0
-    """Seconds to drain requests in progress, after the signal to stop."""
+    """Seconds after the signal to stop, in which requests and shadow calls may end."""
     tokens: int | None = None
     """Tokens of all answers to a request; None without a limit."""
     fields: frozenset[str] = frozenset()
@@ -370,10 +366,10 @@ class _RequestBytes:
 
 
 class Intake:
-    """The requests that a worker reads or works on.
+    """Reads the bodies of requests, and limits the bytes of all requests that a worker reads or answers.
 
-    Bodies still arriving have their own limit. Beyond it, the oldest body of the client with the most is dropped, so
-    slow senders block nobody.
+    As many bodies may be arriving as requests may be answered. Beyond that, the client with the most arriving bodies
+    loses its oldest one, so that slow senders block nobody.
     """
 
     def __init__(self, limits: RequestLimits) -> None:

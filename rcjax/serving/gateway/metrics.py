@@ -50,18 +50,18 @@ _COUNTERS = {
 }
 
 _HISTOGRAMS = {
-    "request_seconds": ("How long whole requests took", ("policy",), _SECONDS),
-    "call_seconds": ("How long calls of upstream models took, retries included", ("model",), _SECONDS),
+    "request_seconds": ("Seconds of whole requests", ("policy",), _SECONDS),
+    "call_seconds": ("Seconds of calls of upstream models, retries included", ("model",), _SECONDS),
     "confidence": ("Calibrated confidence in the answers of a model", ("policy", "model"), _CONFIDENCES),
 }
 
 #: (text, labels, mode) of each gauge; the mode combines the figures of several workers.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "requests_in_flight": ("Requests that have come and are not yet answered", (), "livesum"),
-    "ladder_position": ("Where on its ladder a policy stands; 0: the cheapest rung", ("policy",), "livemostrecent"),
+    "ladder_position": ("Position of a policy on its ladder; 0: the cheapest rung", ("policy",), "livemostrecent"),
     "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
     "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
-    "ledger_waiting": ("Payments that the ledger is not told of yet", (), "livesum"),
+    "ledger_waiting": ("Payments that the ledger has not confirmed yet", (), "livesum"),
     "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
 }
 
@@ -170,7 +170,7 @@ class Metrics:
             self._figure(figure, name).set(money)
 
     def set_ledger(self, *, is_up: bool, waiting: int) -> None:
-        """Set the state of the ledger: whether it answers, and the number of payments that wait."""
+        """Set the state of the ledger: whether it answers, and the number of payments that it has not confirmed."""
         self._figures["ledger_up"].set(is_up)
         self._figures["ledger_waiting"].set(waiting)
 

@@ -41,7 +41,7 @@ from rcjax.serving.gateway.service import build_app
 
 
 class Connection(H11Protocol):
-    """A connection of Uvicorn's with time limits for slow clients, and a soft end."""
+    """A connection of Uvicorn's that limits the time of slow clients, and ends without losing a request."""
 
     head_seconds: ClassVar[float] = 30.0
     """Seconds for the arrival of a request's head."""
@@ -132,9 +132,9 @@ _BACKLOG = 2048  # connections that wait to be accepted
 
 _LISTENERS = 16  # copies of the socket: uvloop accepts one connection of each in a turn, and turns are few when busy
 
-_PAUSE = 2.0  # seconds before a new worker replaces one that could not start
+_RESTART_SECONDS = 2.0  # seconds before a new worker replaces one that could not start
 
-_PATIENCE = 60  # seconds for a worker's answer to its supervisor: on a busy machine, importing alone takes long
+_WORKER_SECONDS = 60  # for a worker's answer to its supervisor: on a busy machine, importing alone takes long
 
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -181,7 +181,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
             backlog=_BACKLOG,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(settings.limits.drain_seconds) + 2,
-            timeout_worker_healthcheck=_PATIENCE,
+            timeout_worker_healthcheck=_WORKER_SECONDS,
             http=Connection,
             log_config=_LOG_CONFIG,
             log_level="info" if workers > 1 else "warning",  # the starts of workers
@@ -252,7 +252,7 @@ def _start(settings: Settings, *, alone: bool) -> Starlette:
         if alone:
             raise
         _LOGGER.error("a worker cannot start, another one will be tried: %s", describe_problem(problem))
-        time.sleep(_PAUSE)
+        time.sleep(_RESTART_SECONDS)
         sys.exit(1)
     # Imported objects stay for ever: collecting garbage among them blocked all requests for a tenth of a second.
     gc.collect()
@@ -285,7 +285,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def _counting_together(workers: int) -> Iterator[None]:
-    """Set the folder in which several workers count together, while they run; one worker needs none."""
+    """While several workers run, set the folder of their common metrics."""
     os.environ.pop(METRICS_FOLDER, None)  # it may be another program's
     if workers == 1:
         yield

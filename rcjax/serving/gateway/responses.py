@@ -32,8 +32,8 @@ _TRANSLATED = frozenset(
     | {"stream_options", "text", "tool_choice", "tools", "top_logprobs"}
 )
 
-#: Fields of chat completions that are passed on, as are fields that only a server knows: they are sampling options.
-_SAMPLING = frozenset({"frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop"})
+#: Sampling options of chat completions that responses lack, and that are passed on nevertheless.
+_CHAT_SAMPLING = frozenset({"frequency_penalty", "logit_bias", "presence_penalty", "seed", "stop"})
 
 _NO_FIELD = "cannot be used: the models are asked by chat completions, which have no such field"
 
@@ -45,7 +45,7 @@ _OF_CHATS = "is of chat completions: responses have another field for it, or non
 _REFUSED = (
     {name: _NO_STATE for name in _RESPONSE_FIELDS if name not in _TRANSLATED | _CHAT_FIELDS}
     | {"store": _NO_STATE}
-    | {name: _OF_CHATS for name in _CHAT_FIELDS if name not in _SAMPLING | _RESPONSE_FIELDS}
+    | {name: _OF_CHATS for name in _CHAT_FIELDS if name not in _CHAT_SAMPLING | _RESPONSE_FIELDS}
 )
 
 #: Values of refused fields that are accepted, as they change nothing.
@@ -321,7 +321,7 @@ class ResponseAssembly:
     ('incomplete', 'response.incomplete')
     """
 
-    asked: Mapping[str, object]
+    request_fields: Mapping[str, object]
     """The fields of the request that the response repeats."""
     _id: str = ""
     """The completion's id."""
@@ -380,7 +380,7 @@ class ResponseAssembly:
         of_items = "incomplete" if status == "failed" else status
         return {
             **self._head,
-            **self.asked,
+            **self.request_fields,
             "object": "response",
             "status": status,
             "completed_at": int(time.time()) if status == "completed" else None,

@@ -1,6 +1,7 @@
 """The service as an ASGI application: its paths, its state, its start and its end.
 
-It admits requests: it checks the client's key, the host, the number, size and speed of requests, and disconnections.
+A request is answered if its client's key, its host, its size and speed, and the number of requests permit; a client
+that disconnects ends its request.
 
 Cross-site requests (CSRF): a web page can make a browser send requests to this machine. It cannot read the answers, but
 they cost money. A page cannot know a key; without keys, requests that a browser sends without a preflight are refused.
@@ -125,7 +126,7 @@ def _may_name(host: str, allowed: frozenset[str]) -> bool:
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_LEFT = 499  # status, for the figures, of a request whose client disconnected
+_LEFT = 499  # status, in metrics, of a request whose client disconnected
 
 RELOAD_SECONDS = 1.0  # seconds between two checks of the files
 
@@ -153,7 +154,7 @@ class Gateway:
         self._files = self._signatures()  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
         self._catch_up()
-        self._failing: set[str] = set()  # steps of the watch that failed the last time
+        self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._is_unshared = False
         self.client_limits.watch(self.catalog.ring.named)
         self._totals.sync()
