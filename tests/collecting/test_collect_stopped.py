@@ -1,7 +1,6 @@
 """A run of `rcjax collect` that is killed, interrupted or out of space: nothing that was paid for is lost."""
 
 import signal
-import time
 
 import pytest
 from helpers.chat_server import served
@@ -65,17 +64,15 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
 
 
 def test_a_second_interrupt_does_not_wait(place):
-    behave = Models(delay=30.0)
+    behave = Models(delay=600.0)
     write_questions(place / "questions.jsonl", questions(40))
     with served(behave) as (_, url):
         process = start(place, url)
         wait_for(behave, 8)
         process.send_signal(signal.SIGINT)
         assert any("finishing the calls under way" in line for line in process.stderr)
-        before = time.perf_counter()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-        assert time.perf_counter() - before < 15
+        _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     lost = [row for row in lines(place) if row["error"]]
