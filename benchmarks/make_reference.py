@@ -81,8 +81,8 @@ SECTIONS = {
         "Gaussian",
         "StudentT",
         *("BB1", "BB7", "Tawn"),
-        *("Plackett", "AMH", "FGM"),
-        *("NegativeClayton", "NegativeGumbel", "NegativeJoe"),
+        *("Plackett", "FGM"),
+        "NegativeClayton",
         "Rotation",
     ],
 }

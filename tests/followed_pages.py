@@ -191,7 +191,7 @@ def send_traffic(one):
     """What applications ask."""
     for i in range(200):
         one.ask(f"How much is {11 + i % 89} · {13 + 7 * i % 83}?")
-    end = time.monotonic() + 60  # shadow calls come after the answers
+    end = time.monotonic() + 300  # shadow calls come after the answers
     while len((one.folder / "calls.jsonl").read_text().splitlines()) < 2 * 200:  # the page has two models
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -2,14 +2,11 @@
 
 from rcjax.copulas.algebraic import FGM as FGM, Independence as Independence, Plackett as Plackett
 from rcjax.copulas.archimedean import (
-    AMH as AMH,
     Clayton as Clayton,
     Frank as Frank,
     Gumbel as Gumbel,
     Joe as Joe,
     NegativeClayton as NegativeClayton,
-    NegativeGumbel as NegativeGumbel,
-    NegativeJoe as NegativeJoe,
     SurvivalClayton as SurvivalClayton,
     SurvivalGumbel as SurvivalGumbel,
     SurvivalJoe as SurvivalJoe,

@@ -1,4 +1,4 @@
-"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe, Frank, and Ali, Mikhail and Haq; rotated ones."""
+"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe and Frank, and rotated ones."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from rcjax._core.numerics import (
     softplus,
     turned,
 )
-from rcjax.copulas.base import ClosedForm, Exchangeable, RadialForm, Rotation, TailDependence, clip_unit, outside, param
+from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, param
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
@@ -317,22 +317,6 @@ class NegativeClayton(Rotation, of=Clayton, degrees=90):
     """
 
 
-class NegativeGumbel(Rotation, of=Gumbel, degrees=90):
-    """The law of (1 − U, V) for a Gumbel (U, V): high values of V come with low ones of the first.
-
-    >>> float(NegativeGumbel(2.0).tau())
-    -0.5
-    """
-
-
-class NegativeJoe(Rotation, of=Joe, degrees=90):
-    """The law of (1 − U, V) for a Joe (U, V): high values of V come with low ones of the first.
-
-    >>> round(float(NegativeJoe(2.0).tau()), 4)
-    -0.3551
-    """
-
-
 class Frank(RadialForm):
     """C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
@@ -442,39 +426,3 @@ def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, j
     second = jnp.where(weak, far, jnp.where(theta < 0, strong_first, strong_second))
     log_scale = jnp.log(jnp.where(weak, _e(slight), -strength * jnp.expm1(-strength)))
     return first, second, log_scale - jnp.where(weak, slight * (u.value + v.value), strength * apart)
-
-
-class AMH(Exchangeable):
-    """C(u, v) = u v / (1 − θ (1 − u)(1 − v)), −1 ≤ θ ≤ 1; θ = 0 is independence. Nelsen (2006), family 4.2.3.
-
-    >>> round(float(AMH(1.0).tau()), 4)  # from −0.1817 to 1/3
-    0.3333
-    """
-
-    theta: jax.Array | float = param(0.5, support=(-1.0, 1.0))
-
-    def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v)."""
-        u, v = clip_unit(u), clip_unit(v)
-        below = self._below(u, v)
-        empty = below <= 0
-        return jnp.where(empty, 0.0, u * v / jnp.where(empty, 1.0, below))
-
-    def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log of ((1 − θ)² + θ (1 − θ)(u + v) + θ (1 + θ) u v) / (1 − θ (1 − u)(1 − v))³."""
-        beyond, theta = outside(u, v), jnp.asarray(self.theta)
-        u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
-        above = (1 - theta) ** 2 + theta * (1 - theta) * (u + v) + theta * (1 + theta) * u * v
-        tiny = jnp.finfo(above.dtype).tiny
-        inside = jnp.log(jnp.maximum(above, tiny)) - 3 * jnp.log(jnp.maximum(self._below(u, v), tiny))
-        return jnp.where(beyond, -jnp.inf, inside)
-
-    def tail_dependence(self) -> TailDependence:
-        """λ_L = ½ at θ = 1, else 0; λ_U = 0."""
-        lower = 0.5 * (jnp.asarray(self.theta) >= 1).astype(jnp.result_type(float))
-        return TailDependence(lower, jnp.zeros_like(lower))
-
-    def _below(self, u: jax.Array, v: jax.Array) -> jax.Array:
-        """1 − θ (1 − u)(1 − v), without cancellation near θ = 1."""
-        theta = jnp.asarray(self.theta)
-        return 1 - theta + theta * (u + v - u * v)

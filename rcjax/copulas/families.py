@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rcjax.copulas import (
-    AMH,
     BB1,
     BB7,
     FGM,
@@ -16,8 +15,6 @@ from rcjax.copulas import (
     Independence,
     Joe,
     NegativeClayton,
-    NegativeGumbel,
-    NegativeJoe,
     Plackett,
     StudentT,
     SurvivalClayton,
@@ -71,9 +68,6 @@ NAMED_FAMILIES: tuple[type[Copula], ...] = (
     BB7,
     Tawn,
     Plackett,
-    AMH,
     FGM,
     NegativeClayton,
-    NegativeGumbel,
-    NegativeJoe,
 )

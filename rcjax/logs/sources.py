@@ -263,11 +263,11 @@ def _readable(name: str, source: Any) -> Iterator[None]:
 def _twice(source: Any) -> str | None:
     """Name the column that a dataframe has twice, as the end of a message; None if there is none."""
     names = getattr(source, "column_names", None) or getattr(source, "columns", ())
-    seen = set[str]()
+    earlier = set[str]()
     for column in map(str, names):
-        if column in seen:
+        if column in earlier:
             return f": column {brief(column)} occurs twice: drop one of the two"
-        seen.add(column)
+        earlier.add(column)
     return None
 
 

@@ -204,10 +204,11 @@ def test_in_a_real_terminal_killed_and_gone_on(sheet):
 
 
 def _read_until(terminal, words):
-    """Read until these words are there, and then all there is: keys are taken once the screen has been written."""
-    text, until = b"", time.monotonic() + 60
-    while words not in text:
-        assert select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0], text
-        text += os.read(terminal, 4096)
-    while select.select([terminal], [], [], 0.3)[0]:
-        os.read(terminal, 4096)
+    """Read until these words are there and the terminal takes single keys: those that come earlier are dropped."""
+    import termios
+
+    text, until = b"", time.monotonic() + 300
+    while words not in text or termios.tcgetattr(terminal)[3] & termios.ICANON:
+        assert time.monotonic() < until, text
+        if select.select([terminal], [], [], 0.02)[0]:
+            text += os.read(terminal, 4096)

@@ -66,12 +66,13 @@ def test_a_model_that_is_down_does_not_delay_the_others(place):
                 return Response({}, hang=True)
             return super().__call__(request, headers)
 
-    start = time.perf_counter()
-    result, _ = collect(place, Down(), "--signal", "choice", "--timeout", "5")
+    result, server = collect(place, Down(), "--signal", "choice", "--timeout", "5")
     assert result.exit_code == 1
     assert Counter(row["model"] for row in answers(place)) == {"tiny": 20, "medium": 20, "large": 20}
     assert "small: 10 calls in a row have failed" in " ".join(result.stdout.split())
-    assert time.perf_counter() - start < 200
+    models = [request["model"] for request in server.requests]
+    last = max(place for place, model in enumerate(models) if model != "org/small")
+    assert models[: last + 1].count("org/small") <= 8  # the calls that hang at once: none had failed by then
     result, _ = collect(place, Models(), "--signal", "choice")
     assert result.exit_code == 0
     assert len(answers(place)) == 80
@@ -119,7 +120,7 @@ def test_a_rate_limit_is_obeyed(place):
 
     result, _ = collect(place, behave, "--signal", "choice", "--concurrency", 1, n=3, names=["tiny"])
     assert result.exit_code == 0
-    assert 1.0 <= times[1] - times[0] < 30.0
+    assert times[1] - times[0] >= 0.99  # a clock tick early; the back-off of tests is a twentieth of it
 
 
 def test_without_log_probabilities_the_signal_is_another_one(place):

@@ -64,7 +64,7 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
 
 
 def test_a_second_interrupt_does_not_wait(place):
-    behave = Models(delay=100.0)
+    behave = Models(delay=600.0)
     write_questions(place / "questions.jsonl", questions(40))
     with served(behave) as (_, url):
         process = start(place, url)
@@ -72,7 +72,7 @@ def test_a_second_interrupt_does_not_wait(place):
         process.send_signal(signal.SIGINT)
         assert any("finishing the calls under way" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "Traceback" not in told
     lost = [row for row in lines(place) if row["error"]]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 import zlib
 
 import pytest
@@ -47,9 +46,7 @@ async def drip(head, reader, writer):
 def test_an_attempt_has_an_end_whatever_drips_in(place):
     """The limit was one of each read: a byte every half second held a call for ever."""
     with raw_server(drip) as (came, url):
-        start = time.perf_counter()
         result = collect(place, url, "--timeout", 0.4, n=1)
-        assert time.perf_counter() - start < 60
     assert result.exit_code == 1
     assert len(came) == 5
     (row,) = lines(place)

@@ -131,7 +131,8 @@ def breaks(name, monkeypatch, place):
         monkeypatch.setitem(grading.COMPARISONS, "exact", lambda row: not math.isnan(1 / ("wicked" not in row.text)))
         return "exact", "exact failed: ZeroDivisionError"
     if name == "pattern":
-        return "regex:^(a+)+$", "takes more than 5 seconds"
+        monkeypatch.setattr(graders, "PROCESS_SECONDS", 1.0)
+        return "regex:^(a+)+$", "takes more than 1 seconds"
     if name == "function":
         (place / "fails_once.py").write_text("def right(text, reference):\n    return 1 // ('wicked' not in text)\n")
         return "python:fails_once:right", "python:fails_once:right failed: ZeroDivisionError"

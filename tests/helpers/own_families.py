@@ -2,7 +2,7 @@
 
 import jax
 
-from rcjax.copulas import Clayton, Copula, Rotation, param
+from rcjax.copulas import Clayton, Copula, Joe, Rotation, param
 
 
 class FGM(Copula):
@@ -19,6 +19,10 @@ class Clayton90(Rotation, of=Clayton, degrees=90):
 
 
 class Clayton270(Rotation, of=Clayton, degrees=270):
+    pass
+
+
+class Joe90(Rotation, of=Joe, degrees=90):
     pass
 
 

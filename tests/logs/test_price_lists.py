@@ -135,5 +135,5 @@ def test_a_models_file_without_prices_takes_those_of_its_endpoints(tmp_path):
 
 
 def test_prices_to_come_are_not_those_of_today():
-    today = datetime.now(UTC).date().isoformat()
-    assert GenaiPrices().name.rpartition(" ")[2] <= today
+    newest = GenaiPrices().name.rpartition(" ")[2]
+    assert newest <= datetime.now(UTC).date().isoformat()

@@ -33,7 +33,7 @@ from rcjax.copulas.families import FAMILIES, NAMED_FAMILIES, as_family
 class Plackett(copulas.Copula):
     theta: float = copulas.param(1.0, support=(0.5, 2.0))
 
-print(*(as_family(name).__module__ for name in ("bb1", "Tawn", "negative-joe", "plackett")))
+print(*(as_family(name).__module__ for name in ("bb1", "Tawn", "negative-clayton", "plackett")))
 """
 
 

@@ -5,10 +5,12 @@ import io
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers.submodels import of_models
 from matplotlib.figure import Figure
 
 import rcjax
 from rcjax.report import plots
+from rcjax.solving.frontier.points import Bands
 from rcjax.tuning.diagnostics.checks import Promise
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -89,15 +91,15 @@ def test_names_of_models_near_each_other_do_not_overprint(ax):
 
 
 def test_a_frontier_has_its_band_and_the_single_models(ax):
-    log = rcjax.sample_log(N, seed=0)
-    log = log.select(log.models[:2])
-    frontier = rcjax.solve_frontier(rcjax.fit(log), lam=[100.0, 1000.0, 3000.0])
+    model = of_models(rcjax.demo_model(), np.arange(2))
+    frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0, 3000.0])
     plots.plot_frontier(ax, frontier)
     assert legend(ax) == ["estimated from the log"]
     x, _ = ax.lines[0].get_data()
     order = np.argsort(np.asarray(frontier.cost), kind="stable")
     np.testing.assert_allclose(np.sort(x), 1e6 * np.asarray(frontier.cost)[order])
-    bands = rcjax.tuning.bootstrap(frontier, log, replicates=20, refit=False)
+    error, cost = (np.outer(values, [0.9, 1.1]) for values in (frontier.error, frontier.cost))
+    bands = Bands(error, cost, level=0.9, replicates=20)
     drawn = Figure().add_subplot()
     plots.plot_frontier(drawn, frontier.with_bands(bands), {"small": (1e-5, 0.4), "large": (2e-5, 0.3)})
     assert legend(drawn) == ["90 % interval", "estimated from the log"]

@@ -70,9 +70,11 @@ def gather(
                 lines.append(line | {"place": path.name})
         # One message is enough for a file without a readable line.
         unreadable += lost if len(lines) > before else lost[:1]
-    for name, column in how.columns.items() if how.seen else ():
-        what = f"no table has this column{near(column, how.seen)}; there are {listed(sorted(how.seen))}"
-        require(column in how.seen, f"--column {name}={brief(column)}", what)
+    for name, column in how.columns.items() if how.table_columns else ():
+        what = (
+            f"no table has this column{near(column, how.table_columns)}; there are {listed(sorted(how.table_columns))}"
+        )
+        require(column in how.table_columns, f"--column {name}={brief(column)}", what)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
     names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)

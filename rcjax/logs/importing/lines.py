@@ -75,7 +75,7 @@ class How:
     """Keep the prompts in the log, for a person to label."""
     score_max: float = 1.0
     """Full score."""
-    seen: set[str] = field(default_factory=set, repr=False, compare=False)
+    table_columns: set[str] = field(default_factory=set, repr=False, compare=False)
     """Columns of all tables read so far."""
 
 
@@ -355,7 +355,7 @@ def _table_lines(
         ]
 
     table = load(source, choose, named, where)
-    how.seen.update(table.columns)
+    how.table_columns.update(table.columns)
     for rows in typed(table, scoring, ["prompt"]):
         if model is not None:
             rows = dataclasses.replace(rows, frame=rows.frame.with_columns(model=pl.lit(model)))
@@ -424,7 +424,7 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
         return there
 
     load(source, choose, name=path.name)
-    how.seen.update(column.rpartition(BAR)[2] for column in columns)
+    how.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
         name: (how.columns[name],) if name in how.columns else usual for name, usual in (_OF_ROW | _ENDINGS).items()
     }

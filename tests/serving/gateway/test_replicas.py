@@ -8,6 +8,7 @@ import time
 
 import pytest
 from helpers.chat_server import Response, sure
+from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from helpers.redis_store import in_a_store, store
 
@@ -103,16 +104,13 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
         (("--log", "-", "--json"), "--json: goes without --log -"),
     ],
 )
-def test_what_cannot_be(options, said, tmp_path):
+def test_what_cannot_be(options, said, tmp_path, own_settings):
     (tmp_path / "models.toml").write_text(
         '[small]\nbase_url = "http://127.0.0.1:1"\ninput = 1\noutput = 1\nsignal = "choice"\n'
     )
-    line = [sys.executable, "-c", "from rcjax.cli import main; main()", "serve", "--pass", "small"]
-    line += ["--models", "models.toml", *options]
-    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ended.returncode in (1, 2)
-    told = " ".join((ended.stderr + ended.stdout).replace("│", " ").split())
-    assert said in told
+    result = run("serve", "--pass", "small", "--models", tmp_path / "models.toml", *options)
+    assert result.exit_code in (1, 2)
+    assert said in " ".join(result.output.replace("│", " ").split())
 
 
 @in_a_store
