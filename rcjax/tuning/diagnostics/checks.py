@@ -368,7 +368,7 @@ class ModelCalibration:
 
 
 class _Gap(NamedTuple):
-    """The seen figure minus the promised one, over sixteen λ."""
+    """The observed figure minus the promised one, over sixteen λ."""
 
     figure: float  # mean absolute gap; for costs, as a share of the promised cost
     direction: str  # "higher" or "lower", by the mean gap
@@ -377,7 +377,7 @@ class _Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """Promised and seen figures of a search at L prices λ; numpy arrays (L,)."""
+    """Promised and observed figures of a search at L prices λ; numpy arrays (L,)."""
 
     search: CascadeSet | Literal["selected", "minimised"]
     """Search that found the policies, as `Frontier.search`."""
@@ -395,7 +395,7 @@ class Promise:
         """Check whether policies err and cost as was promised when they were tuned.
 
         Args:
-            n: number of queries that the figures were seen on.
+            n: number of queries that the figures were observed on.
             counted: kind of error that is counted.
         """
         for name, noun in (("error", counted.noun), ("cost", "cost")):
