@@ -161,13 +161,13 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     (100, 0)
     """
     n = log.n_queries
-    of = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
-    if isinstance(of, Log):
-        digest, models, old = of.digest, of.models, of
+    source = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    if isinstance(source, Log):
+        digest, models, old = source.digest, source.models, source
     else:
-        digest = of.provenance.get("digest")
-        models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
-        kept = of.provenance.get("reference") if isinstance(of, AnyPolicy) else of.details.reference
+        digest = source.provenance.get("digest")
+        models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
+        kept = source.provenance.get("reference") if isinstance(source, AnyPolicy) else source.details.reference
         old = None if kept is None else read_reference(kept, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)

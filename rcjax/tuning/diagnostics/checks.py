@@ -229,13 +229,13 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
     'fine'
     """
     reference = "" if log.reference is None else log.reference.model
-    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
-    failed = sum(one.queries for one in lost)
+    lost = [calls for calls in log.failed if {*models} <= calls.asked and {*models, reference} & calls.failed]
+    failed = sum(calls.queries for calls in lost)
     asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
     kind, advice = KINDS["lacking answers"], ""
     verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
-        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        by_model = {name: sum(calls.queries for calls in lost if name in calls.failed) for name in (*models, reference)}
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"

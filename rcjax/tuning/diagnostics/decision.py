@@ -325,7 +325,7 @@ def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
         return ""
     log = comparable_log(log, (before, after) if today is None else (before, after, today))
     old, new = (QueryLosses.of(policy, log) for policy in (before, after))
-    had, has = (float((one.spent if target.name == "budget" else one.wrong).mean()) for one in (old, new))
+    had, has = (float((losses.spent if target.name == "budget" else losses.wrong).mean()) for losses in (old, new))
     limit = target.value
     if target.name == "budget" and before.budget:
         limit = before.budget  # at the traffic of the log
