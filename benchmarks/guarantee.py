@@ -199,7 +199,7 @@ def real(folder: Path, splits: int, draws: int) -> None:
         log, *_ = pooled(folder, name)
         for split in range(splits):
             train, population = log.split(FITTED / log.n_queries, seed=split)
-            frontier = rcjax.tuning.select_frontier(train, target="max_error").frontier
+            frontier = rcjax.tuning.select_frontier(train).frontier
             true, rng = Truth.of(frontier, population), np.random.default_rng(split)
             best = 1 - float(np.asarray(train.correct)[train.complete].mean(0).max())
             for draw in range(draws):

@@ -412,7 +412,7 @@ def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dic
 
 def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
     """Return (the SVG of the frontier, positions (L, 2) of policies on it, the corner of its axes)."""
-    single = {one.model: (one.cost, 1 - one.accuracy) for one in report.tuned.single_models}
+    single = {alone.model: (alone.cost, 1 - alone.accuracy) for alone in report.tuned.single_models}
     with style():
         canvas = Figure(figsize=_ONE)
         plot_frontier(ax := canvas.add_subplot(), report.frontier, single)

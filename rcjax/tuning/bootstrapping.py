@@ -156,7 +156,7 @@ def _noise_and_optimism(
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
         alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        fixed, tuned = (_hold_fixed(alone, fixed, for_money(terms, money)) for terms in (fixed, tuned))
+        fixed, tuned = (_hold_fixed(alone, fixed, figures_at_bill(terms, money)) for terms in (fixed, tuned))
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: Array) -> np.ndarray:
@@ -197,7 +197,7 @@ def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms |
     return Bands(error, cost, level, len(noise.wrong), abstention if refusing else None)
 
 
-def for_money(rungs: LossTerms, money: np.ndarray) -> LossTerms:
+def figures_at_bill(rungs: LossTerms, money: np.ndarray) -> LossTerms:
     """Return the figures of B ladders that follow their bills, at M bills, on S sets of queries: (B, M, S).
 
     On each set a ladder stands where its bill is the money, between the two rungs whose bills are next to it: in the
@@ -208,7 +208,7 @@ def for_money(rungs: LossTerms, money: np.ndarray) -> LossTerms:
         money: (M,) bills, in money per query.
 
     >>> wrong, bill = np.array([[[0.4] * 3, [0.2] * 3]]), np.array([[[1.0] * 3, [3.0, 2.0, 5.0]]])
-    >>> for_money(LossTerms(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
+    >>> figures_at_bill(LossTerms(wrong, bill, 0 * bill), np.array([2.0])).wrong.round(2).tolist()
     [[[0.3, 0.2, 0.35]]]
     """
     order = np.argsort(rungs.cost, axis=1)

@@ -8,7 +8,9 @@ only positions cheaper than today's policy, by its bill on the queries tuned on.
 held-out queries are seen. (If neither `tuned_on` nor the model has queries with today's answers, the held-out log gives
 that bill.) The first null that is not rejected ends the sequence. Every null is tested at the full level, and no test
 follows a true null that is kept. So the probability that any true null is rejected is at most 1 − confidence, however
-the positions depend on each other.
+the positions depend on each other. Single models off the ladder are not tested: with a tenth of the level for them
+(and the rest for the ladder) guarantees were fewer, 24.3 for 25.2 % of limits, and 1.4 % dearer (four logs, 250 queries
+tuned on, 150 and 300 held out).
 
 Each test is a bet on the losses of the queries, as described below. The loss of a query at a position is interpolated
 between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
@@ -159,13 +161,13 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     (100, 0)
     """
     n = log.n_queries
-    of = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
-    if isinstance(of, Log):
-        digest, models, old = of.digest, of.models, of
+    source = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    if isinstance(source, Log):
+        digest, models, old = source.digest, source.models, source
     else:
-        digest = of.provenance.get("digest")
-        models = tuple(read(Object, of.provenance.get("answers") or {}, "provenance.answers"))
-        kept = of.provenance.get("reference") if isinstance(of, AnyPolicy) else of.details.reference
+        digest = source.provenance.get("digest")
+        models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
+        kept = source.provenance.get("reference") if isinstance(source, AnyPolicy) else source.details.reference
         old = None if kept is None else read_reference(kept, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)

@@ -1,10 +1,10 @@
 """Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
 
-The calibration and the choice, for every price and budget, use the other folds; the two blending weights and the list
-of stated values are those of the whole log. Three nested candidate sets are
-compared: single models; with pairs; with policies that compare answers. The losses of each set on each query give the
-gains of one set over another, with their standard errors, and the optimism of each set: held-out error minus in-sample
-error. The more policies are searched, the more optimistic the in-sample error of the best is.
+The calibration and the choice, for every price and budget, use the other folds. The two blending weights (`blending`)
+and the list of stated confidences are those of the whole log. Three nested candidate sets are compared: single models;
+with pairs; with policies that compare answers. The losses of each set on each query give the gains of one set over
+another, with their standard errors, and the optimism of each set: held-out error minus in-sample error. The more
+policies are searched, the more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
@@ -27,17 +27,17 @@ from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, conca
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
 
-N_LAM = 40
-BUDGETS = 24
+#: Prices and budgets for which candidate sets are compared.
+N_LAM, BUDGETS = 40, 24
 
+#: Least gain of policies that compare answers, averaged over all λ, as a share of error + λ·cost.
+_LEAST_GAIN = 0.002
 
-_LEAST = 0.002  # least gain in error + λ·cost over all λ, as a share of it
+#: Standard errors below 0 at which the held-out labels contradict a gain.
+_CONTRADICTION = 3.0
 
-
-_CONTRADICTION = 3.0  # standard errors below 0 at which the held-out labels contradict a gain
-
-
-MAX_QUERIES = 50_000  # queries that policies are compared on: the gains that more would show are too small to matter
+#: Queries that policies are compared on, at most: the gains that more would show are too small to matter.
+MAX_QUERIES = 50_000
 
 
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
@@ -176,7 +176,7 @@ class Gains(NamedTuple):
 
         Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
         """
-        return bool(self.overall.mean > _LEAST and self.counted.mean > -_CONTRADICTION * self.counted.se)
+        return bool(self.overall.mean > _LEAST_GAIN and self.counted.mean > -_CONTRADICTION * self.counted.se)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -229,13 +229,13 @@ def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
     'fine'
     """
     reference = "" if log.reference is None else log.reference.model
-    lost = [one for one in log.failed if {*models} <= one.asked and {*models, reference} & one.failed]
-    failed = sum(one.queries for one in lost)
+    lost = [calls for calls in log.failed if {*models} <= calls.asked and {*models, reference} & calls.failed]
+    failed = sum(calls.queries for calls in lost)
     asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
     kind, advice = KINDS["lacking answers"], ""
     verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
-        by_model = {name: sum(one.queries for one in lost if name in one.failed) for name in (*models, reference)}
+        by_model = {name: sum(calls.queries for calls in lost if name in calls.failed) for name in (*models, reference)}
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
@@ -368,7 +368,7 @@ class ModelCalibration:
 
 
 class _Gap(NamedTuple):
-    """The seen figure minus the promised one, over sixteen λ."""
+    """The observed figure minus the promised one, over sixteen λ."""
 
     figure: float  # mean absolute gap; for costs, as a share of the promised cost
     direction: str  # "higher" or "lower", by the mean gap
@@ -377,7 +377,7 @@ class _Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """Promised and seen figures of a search at L prices λ; numpy arrays (L,)."""
+    """Promised and observed figures of a search at L prices λ; numpy arrays (L,)."""
 
     search: CascadeSet | Literal["selected", "minimised"]
     """Search that found the policies, as `Frontier.search`."""
@@ -395,7 +395,7 @@ class Promise:
         """Check whether policies err and cost as was promised when they were tuned.
 
         Args:
-            n: number of queries that the figures were seen on.
+            n: number of queries that the figures were observed on.
             counted: kind of error that is counted.
         """
         for name, noun in (("error", counted.noun), ("cost", "cost")):

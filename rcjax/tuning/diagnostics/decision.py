@@ -7,7 +7,9 @@ retuned policy would gain.
 A log without the hard queries makes a bad policy look good. So few calls of the log may have failed, and its labels
 must be drawn at random. The new policy must keep its promise on the queries that the policy in service carries. It must
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there, and lose no more
-than a standard error in cross-validation. A policy that broke its promise is replaced by a new one that is no worse.
+than a standard error in cross-validation (not tested under a limit on the seconds, which policies tuned on folds would
+not keep). A policy that broke its promise is replaced by a new one that is no worse. A policy without a price λ cannot
+be compared, and is replaced by a new one without faults.
 
 Without drift these rules replace .6 policies a year (`benchmarks.year`). A rule on the sign of the cross-validated gain
 replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the queries.
@@ -150,21 +152,20 @@ def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
     λ is the price of the target, if the target is a price, and else that of the policy.
     """
     tuning = recorded_tuning(policy).within(log.models)
-    spec, lam = tuning.spec, policy.expected.get("lam")
+    spec = tuning.spec
+    price = spec.lam if spec.error_cost is None else 1 / spec.error_cost
+    lam = policy.expected.get("lam") if price is None else price
     absent = [name for name in policy.models if name not in tuning.models]
-    if lam is None:
-        return RetuningTerms(tuning, None, "the policy does not record its λ")
     if spec.search == "minimised":
         return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
-    if spec.max_seconds is not None:
-        return RetuningTerms(tuning, None, "the policy keeps to a limit on the seconds")
+    if lam is None:
+        return RetuningTerms(tuning, None, "the policy does not record its λ")
     if absent:
         lacks = f"the log lacks {', '.join(absent)}, which the policy in service asks"
         return RetuningTerms(tuning, None, lacks, mendable=True)
     if not tuning.searches:
         return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
-    price = spec.lam if spec.error_cost is None else 1 / spec.error_cost
-    return RetuningTerms(tuning, lam if price is None else price)
+    return RetuningTerms(tuning, lam)
 
 
 def _drawn(log: Log, seed: int) -> Log:
@@ -187,11 +188,12 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
         log: the fresh log.
         seed: seed of the folds.
 
-    The gain cannot be estimated if the policy does not record its λ, is of `minimise`, or keeps to a limit on the
-    seconds; if the log lacks one of its models, or has one model only; or with fewer than 50 complete queries.
+    The gain cannot be estimated if the policy does not record its λ, or is of `minimise`; if it keeps to a limit on the
+    seconds, which policies tuned on folds would not keep; if the log lacks one of its models, or has one model only; or
+    with fewer than 50 complete queries.
     """
     tuning, lam, *_ = comparable_tuning(policy, log)
-    if lam is None:
+    if lam is None or tuning.spec.max_seconds is not None:
         return None
     log = _drawn(remembered(policy, log.select(tuning.models)), seed)
     if log.complete.sum() < FEWEST_FOR_GAIN:
@@ -269,6 +271,8 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     terms = comparable_tuning(policy, log)
     if terms.lam is None:
         return terms.reason, terms.mendable
+    if terms.tuning.spec.max_seconds is not None:
+        return "the policy keeps to a limit on the seconds", False
     return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True
 
 
@@ -321,7 +325,7 @@ def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
         return ""
     log = comparable_log(log, (before, after) if today is None else (before, after, today))
     old, new = (QueryLosses.of(policy, log) for policy in (before, after))
-    had, has = (float((one.spent if target.name == "budget" else one.wrong).mean()) for one in (old, new))
+    had, has = (float((losses.spent if target.name == "budget" else losses.wrong).mean()) for losses in (old, new))
     limit = target.value
     if target.name == "budget" and before.budget:
         limit = before.budget  # at the traffic of the log

@@ -195,7 +195,8 @@ def lambdas(model: Fitted) -> np.ndarray:
     return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
 
 
-FEWEST_FOR_DIAGNOSIS = 20  # answered by every model, for a diagnosis
+#: Queries answered by every model, below which there is no diagnosis.
+FEWEST_FOR_DIAGNOSIS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +218,7 @@ class Diagnosis:
     calibration: tuple[ModelCalibration, ...]
     """Calibration of each model."""
     promise: Promise | None = None
-    """Promised and seen figures of the tuned frontier; None without a frontier."""
+    """Promised and observed figures of the tuned frontier; None without a frontier."""
     counted: Counted = ERRORS
     """Kind of error that is counted, with its words; in JSON its noun."""
 

@@ -210,8 +210,8 @@ class PolicyCheck:
             name: dataclasses.asdict(getattr(self, name)) for name in ("window", "error", "cost", "bill")
         }
         records["window"]["described"] = self.window.describe()
-        records["models"] = [dataclasses.asdict(one) for one in self.models]
-        records["checks"] = [dataclasses.asdict(one) | {"primary": one.name in PRIMARY} for one in self.checks]
+        records["models"] = [dataclasses.asdict(model) for model in self.models]
+        records["checks"] = [dataclasses.asdict(check) | {"primary": check.name in PRIMARY} for check in self.checks]
         records |= {"replacement": self.replacement and self.replacement.to_json()}
         records |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
@@ -283,7 +283,7 @@ def check_policy(
         cost=last_look.cost,
         bill=last_look.bill,
         replacement=replacement,
-        checks=(*last_look.primary, *(one for one in sample if one.verdict == "bad"), *secondary),
+        checks=(*last_look.primary, *(check for check in sample if check.verdict == "bad"), *secondary),
         decision=_beside_today(decision, policy, every_model),
         followed=last_look.followed,
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(money, log.counted)),
@@ -441,7 +441,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
     rows, fine, error, cost, primary = last
     if error.n < _FEWEST_FOR_DRIFT:
         primary = [
-            dataclasses.replace(one, verdict="doubtful" if one.verdict == "bad" else one.verdict) for one in primary
+            dataclasses.replace(check, verdict="doubtful") if check.verdict == "bad" else check for check in primary
         ]
     since, bad = None, [check.verdict == "bad" for check in primary]
     if weeks.end is not None and any(bad):
@@ -459,12 +459,12 @@ def _model_changes(
     sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
     if fine.any():
         sides[0].append(_answers(policy, new.take(fine)))
-    before, now = (
-        {name: np.concatenate([getattr(one, name) for one in side], -1) for name in _Answers._fields} for side in sides
-    )
-    return tuple(
-        _compare_model(name, _Answers(**before), _Answers(**now), j, new.source) for j, name in enumerate(policy.models)
-    )
+
+    def joined(side: list[_Answers]) -> _Answers:
+        return _Answers(*(np.concatenate(columns, -1) for columns in zip(*side, strict=True)))
+
+    before, now = map(joined, sides)
+    return tuple(_compare_model(name, before, now, j, new.source) for j, name in enumerate(policy.models))
 
 
 class _Answers(NamedTuple):

@@ -265,7 +265,9 @@ class Differing(NamedTuple):
         """
         log = _log_of(log, (first, second))
         log = log.take(log.complete)
-        models, spent = map(np.stack, zip(*(answering_models(one, log) for one in (first, second)), strict=True))
+        models, spent = map(
+            np.stack, zip(*(answering_models(subject, log) for subject in (first, second)), strict=True)
+        )
         same = models[0] == models[1]
         if log.answer is not None:
             left, right = np.asarray(log.answer)[np.arange(log.n_queries), models]

@@ -180,7 +180,7 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     if errors is None:
         return BesideReference(name, (float(replayed.error), float(replayed.error_se)), None)
     by_labels = replay(policy, errors)
-    figures = [(float(one.error), float(one.error_se)) for one in (replayed, by_labels)]
+    figures = [(float(replay.error), float(replay.error_se)) for replay in (replayed, by_labels)]
     low, high = error_interval(by_labels, errors).tolist()
     return BesideReference(name, figures[0], figures[1], (low, high), counted_by(None, errors.scores))
 

@@ -298,7 +298,7 @@ def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarr
     [[0.5, 0.5]]
     """
     phi = np.empty_like(logprob)
-    for transform in sorted({one.transform for one in calibrations}):
+    for transform in sorted({calibration.transform for calibration in calibrations}):
         rows = [j for j, one in enumerate(calibrations) if one.transform == transform]
         chosen = [calibrations[j] for j in rows]
         phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T

@@ -140,7 +140,12 @@ def test_the_promise_is_what_was_expected_whatever_its_interval(policy, logs):
 def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
     found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
     assert found.error.expected == pytest.approx(float(rcjax.replay(policy, logs[0]).error))
-    assert found.replacement.held_out is None
+    assert abs(found.replacement.improvement) <= 0.005  # at the price of its target
+    assert found.remarks == ()
+    target = {**policy.provenance["tuning"], "error_cost": None, "max_error": 0.4}
+    limited = with_provenance(dataclasses.replace(policy, expected={}), tuning=target)
+    found = rcjax.check_policy(limited, logs[1])
+    assert found.replacement.improvement is None
     assert found.remarks == ("whether tuning again would gain was not tested: the policy does not record its λ",)
 
 

@@ -227,3 +227,16 @@ def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
     assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
     assert "0.0 points" not in sentence
     assert ("be as good on all known queries" in sentence) == (abs(improvement) < 0.0005)
+
+
+def test_a_limit_on_seconds_leaves_the_gain_on_all_known_queries_to_decide(policy, asked, tmp_path):
+    log = read(tmp_path / "seconds", asked)
+    loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
+    target = {"max_error": None, "error_cost": 1.0, "max_seconds": "4"}  # money hardly counts
+    limited = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
+    same, better = (judge_replacement(limited, after, log, log) for after in (limited, policy))
+    assert (same.improvement, same.held_out, same.against) == (0.0, None, ())
+    assert not same.replaces(broken=False)
+    assert better.improvement > 0.05
+    assert (better.held_out, better.against) == (None, ())
+    assert better.replaces(broken=False)

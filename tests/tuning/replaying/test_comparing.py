@@ -7,6 +7,8 @@ import pytest
 
 import rcjax
 from rcjax.policy.comparison import IN_SERVICE
+from rcjax.policy.following import Bill
+from rcjax.solving.frontier.hull import position_weights
 from rcjax.tuning.replaying.comparing import best_single_for, compare_policy, default_today, paired_error
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -40,17 +42,14 @@ def test_differences_are_counted_query_by_query(logs, policy):
 
 
 def by_hand(policy, log):
-    """((n,) how likely each query is answered wrongly, (n,) its money): two rungs, each by `step`, share a budget."""
-    replies = [of_rung(rung, log) for rung in policy.adjacent_rungs]
-    cheap, dear = (
-        end(
-            ((spent.mean(), wrong, spent) for wrong, spent in replies if beyond * (spent.mean() - policy.budget) > 0),
-            key=lambda reply: reply[0],
-        )
-        for beyond, end in ((-1, max), (1, min))
-    )
-    share = (policy.budget - cheap[0]) / (dear[0] - cheap[0])
-    return tuple((1 - share) * below + share * above for below, above in zip(cheap[1:], dear[1:], strict=True))
+    """((n,) how likely each query is answered wrongly, (n,) its money): each rung by `step`, and the bill followed."""
+    rungs = np.array([of_rung(rung, log) for rung in policy.rungs])  # (R, 2, n)
+    bill, rows = Bill.of(policy.budget), []
+    for query in range(log.n_queries):
+        shares = position_weights(np.array([bill.position(policy.rung_costs)]), len(rungs))[0]
+        rows.append(shares @ rungs[:, :, query])
+        bill = bill.pay(rows[-1][1], expected=shares @ np.array(policy.rung_costs))
+    return np.array(rows).T
 
 
 def of_rung(rung, log):
