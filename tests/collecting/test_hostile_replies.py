@@ -15,7 +15,7 @@ from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
 from helpers.models_of_a_test import write_models, write_questions
 
-from rcjax.collecting import grading
+from rcjax.collecting import graders, grading
 from rcjax.collecting.graders import Judge, Submission, parse_verdict
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
