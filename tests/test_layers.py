@@ -56,6 +56,11 @@ def test_candidates_by_the_labels_know_nothing_of_the_model_of_the_paper(start):
     assert [name for name in sorted(reach) if layer(name) in apart] == []
 
 
+def test_a_search_by_the_labels_imports_no_copulas():
+    line = "import sys, rcjax.tuning.tune; print([name for name in sys.modules if name.startswith('rcjax.copulas')])"
+    assert subprocess.run([sys.executable, "-c", line], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD))
 def test_what_is_deployed_takes_the_standard_library_alone(name):
     targets = set()

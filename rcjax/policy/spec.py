@@ -90,7 +90,7 @@ class Target:
 
     @property
     def error_cost(self) -> float | None:
-        """Cost of one error in dollars; None for a limit."""
+        """Cost of one error in dollars; None for a limit, and at λ = 0, where money does not count."""
         return {"error_cost": self.value, "lam": 1 / self.value if self.value else None}.get(self.name)
 
     def __str__(self) -> str:
@@ -109,7 +109,8 @@ class Target:
             return f"at most {points(self.value)} more {counted.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
-        return f"{counted.one} costs ${self.value if self.name == 'error_cost' else 1 / self.value:.4g}"
+        cost = self.error_cost
+        return f"{counted.one} costs more than any money" if cost is None else f"{counted.one} costs ${cost:.4g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,20 +26,23 @@ import numpy as np
 from rcjax._base.figures import Z95, count, points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
+from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Rule
-from rcjax.policy.ladder import Ladder, merge, penalty
+from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AnyPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, make_frontier, position_for
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, position_weights, thinned
+from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thinned
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, paired_error, single_model_errors
-from rcjax.tuning.replaying.replay import replay
+from rcjax.tuning.replaying.replay import replay, replay_rungs
 from rcjax.tuning.search import search_of
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
+
+_RISE = 1e-9  # relative, of the cost from one rung to the next
 
 _MAX_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
 
@@ -165,7 +168,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         try:
             return _certified(frontier, log, held_out, spec)
         except InfeasibleError as problem:
-            return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {problem}",))
+            return _keep_today(frontier, log, spec, str(problem))
     places = margins(frontier, log, today)
     if (place := places.cheapest(margin)) is not None:
         policy = frontier.ladder(float(places.position[place]), Target("match", margin))
@@ -177,12 +180,42 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
         hope = f"and some {float(f'{needed:.2g}'):,.0f} labelled ones might show one"
-    return Deployed(policy_of_today(frontier, log, today), notes=(f"today's stays: {why}, {hope}",))
+    return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 
-def policy_of_today(frontier: Frontier, log: Log, today: Today) -> AnyPolicy:
-    """Return today's as a policy with expected figures: the policy itself, or one that always asks the model."""
-    return today if isinstance(today, AnyPolicy) else single_policy(frontier, log, today)
+def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
+    """Return today's as the policy for a margin: one that always asks the model, or the policy as it is in service.
+
+    The policy in service gets the provenance of this tuning, and its figures on this log.
+    """
+    notes, target = (f"today's stays: {why}",), Target.of(**spec.target)
+    if not isinstance(spec.today, AnyPolicy):
+        assert spec.today is not None
+        return Deployed(single_policy(frontier, log, spec.today, target), notes=notes)
+    provenance = describe_tuning(frontier, target.to_json())
+    policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
+    return Deployed(_with_figures(policy, log), notes=notes)
+
+
+def _with_figures(policy: AnyPolicy, log: Log) -> AnyPolicy:
+    """Return a policy with its figures on a log; a ladder that follows its bill at the position of its budget there."""
+    replayed = replay_rungs(policy, comparable_log(log, [policy]))
+    figures = {"error": replayed.wrong, "cost": replayed.spent, "abstention": replayed.refused}
+    means = {name: figure.mean(-1) for name, figure in figures.items()}
+    # The costs of a ladder must rise, also where a dearer rung happens to cost less on this log.
+    means["cost"] = np.maximum.accumulate(means["cost"]) * (1 + _RISE * np.arange(len(policy.rungs)))
+    rungs = []
+    for place, rung in enumerate(policy.rungs):
+        expected = {name: float(mean[place]) for name, mean in means.items()}
+        if "abstain_price" not in rung.expected:
+            del expected["abstention"]
+        kept = {name: rung.expected[name] for name in ("lam", "error_cost", "abstain_price") if name in rung.expected}
+        rungs.append(dataclasses.replace(rung, expected=expected | kept))
+    if not isinstance(policy, Ladder):
+        return rungs[0]
+    follows = policy.budget is not None and policy.follows
+    position = position_at(means["cost"].tolist(), policy.budget) if follows else policy.position
+    return dataclasses.replace(policy, rungs=tuple(rungs), position=position)
 
 
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
@@ -268,18 +301,20 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
     words += f"; the other {count(other, 'query')} go by the cascades for all" if other else ""
-    return Deployed(_at_target(rungs, Target.of(**spec.target)), notes=(words,))
+    return Deployed(_at_target(rungs, Target.of(**spec.target), log.counted), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target) -> AnyPolicy:
-    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price."""
+def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AnyPolicy:
+    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price.
+
+    Raises InfeasibleError if no rung meets the limit.
+    """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    if target.is_limit and len(rungs) > 1:
-        budget = target.value if target.name == "budget" else None
-        return Ladder(rungs, position_for(target, cost, error), budget)
-    lam = 1 / target.value if target.name == "error_cost" else 0.0 if target.is_limit else target.value
-    return rungs[int(np.argmin(np.array(error) + lam * np.array(cost)))]
+    best = point_for(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
+    if not target.is_limit or len(rungs) == 1:
+        return rungs[best]
+    return Ladder(rungs, position_for(target, cost, error), target.value if target.name == "budget" else None)
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
@@ -303,13 +338,13 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     # λ of each rung: the slope to the next one; the last repeats the slope before it.
     lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)
     return tuple(
-        _rung(parts, taken[row], figures[row], price, frontier.abstain_price)
-        for row, price in zip(kept, lam.tolist(), strict=True)
+        _rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
+        for row, slope in zip(kept, lam.tolist(), strict=True)
     )
 
 
 def _rung(
-    parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, price: float | None
+    parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, abstain_price: float | None
 ) -> Policy:
     """Make one policy of one corner of each part."""
     other, *segments = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
@@ -318,7 +353,7 @@ def _rung(
     merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
     error, cost, refused = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
     expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
-    expected |= {} if price is None else {"abstention": refused, "abstain_price": price}
+    expected |= {} if abstain_price is None else {"abstention": refused, "abstain_price": abstain_price}
     return dataclasses.replace(
         other,
         models=models,

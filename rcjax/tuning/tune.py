@@ -77,8 +77,7 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
 def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     budget = target.get("budget")
-    cost = float(policy.expected["cost"] or 0.0)
-    if budget is None or cost >= (1 - _UNSPENT) * budget:
+    if budget is None or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * budget:
         return []
     return [f"{percent(1 - cost / budget, 0)} of the budget is left: no policy has less {frontier.counted.noun} for it"]
 
@@ -171,8 +170,10 @@ class Tuned:
             target: a budget, an error limit, or a price. At a price, a single model replaces a cascade without a shown
                 gain.
 
-        Raises InfeasibleError if no point meets the target.
+        Raises InfeasibleError if no point meets the target; ValueError for a margin, which needs a tuning of its own.
         """
+        if target.name == "match":
+            raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
         frontier, _ = with_bills(self.frontier, self.log)
         policy = frontier.policy(**target.to_json())
         return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
@@ -288,10 +289,10 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     (True, 'llama3.2-1b')
     """
     for oddity in (*oddities(log), *doubts(log)):
-        warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=2)
+        warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
-        warnings.warn(oddity, OddBudgetWarning, stacklevel=2)
+        warnings.warn(oddity, OddBudgetWarning, stacklevel=3)
     if spec.segment is not None and log.segment is None:
         advice = f"read them by rcjax.logs.with_segments(log, source, {spec.segment!r})"
         raise LogError(f"{log.source}: the log tells no segments: {advice}")
@@ -397,7 +398,9 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
     aim = Target.of(**target)
     policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, aim), aim)
-    policy = with_spec(with_following(policy, follows=spec.follows, period=spec.period), spec)
+    if "budget" in target:  # a policy in service that stays keeps its own
+        policy = with_following(policy, follows=spec.follows, period=spec.period)
+    policy = with_spec(policy, spec)
     comparison, counted = tuned.compare(policy, aim), tuned.log.counted
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(

@@ -78,8 +78,11 @@ def test_reading_warns_once_of_a_log_without_confidences():
 
 
 def test_a_budget_of_another_unit_is_asked_about():
-    with pytest.warns(OddBudgetWarning, match=r"was \$100 per million queries meant\? Then give budget=100e-6"):
+    with pytest.warns(
+        OddBudgetWarning, match=r"was \$100 per million queries meant\? Then give budget=100e-6"
+    ) as warned:
         rcjax.tune(LOG, budget=100, intervals=False)
+    assert warned[0].filename == __file__  # the line of the caller
 
 
 def test_tuning_warns():

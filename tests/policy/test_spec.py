@@ -97,12 +97,13 @@ def test_a_spec_has_one_target():
         (Target("max_error", 0.05), "at most 5 % error", None),
         (Target("error_cost", 0.02), "one error costs $0.02", 0.02),
         (Target("lam", 50), "one error costs $0.02", 0.02),
+        (Target("lam", 0), "one error costs more than any money", None),
     ],
 )
 def test_a_target_in_words(target, words, error_cost):
     assert str(target) == words
     assert target.error_cost == error_cost
-    assert target.is_limit == (error_cost is None)
+    assert target.is_limit == (target.name in ("budget", "max_error", "match"))
     assert Target.of(**target.to_json()) == target
 
 

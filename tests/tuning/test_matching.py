@@ -8,7 +8,7 @@ from helpers.judged_logs import judged_log
 
 import rcjax
 from rcjax.policy.counted import Reference
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import Spec, Target, recorded_tuning
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.deploying import Margins, margins
 from rcjax.tuning.replaying.comparing import compare_policy, default_today
@@ -100,6 +100,39 @@ def test_a_policy_may_be_todays(log, tmp_path):
     again = rcjax.retune(rcjax.load_policy(tmp_path / "policy.json"), log)
     assert again.spec.today.rungs[0].rules == today.rungs[0].rules
     assert "reference" not in again.spec.today.provenance
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows, tmp_path):
+    """Its figures are those of this log, it is beside itself, and its file names one target."""
+    before = rcjax.tune(rcjax.sample_log(384, seed=1).select(MODELS), budget=6e-5, follows=follows, intervals=False)
+    today = before.policy
+    tuned = rcjax.tune(log, match=0.0, today=today, intervals=False)
+    tuned.policy.save(tmp_path / "policy.json")
+    policy = rcjax.load_policy(tmp_path / "policy.json")
+    assert [rung.rules for rung in policy.rungs] == [rung.rules for rung in today.rungs]
+    assert (policy.budget, policy.follows) == (today.budget, today.follows)
+    assert tuned.advice.startswith("keep ")
+    assert (tuned.comparison.today.error_difference, tuned.comparison.today.se) == (0, 0)
+    if follows:
+        assert policy.expected["cost"] == pytest.approx(today.budget)
+    else:
+        replayed = rcjax.replay(policy, log)
+        assert (policy.position, policy.expected["error"]) == pytest.approx((today.position, float(replayed.error)))
+    assert recorded_tuning(policy).spec.target == {"match": 0.0}
+    check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
+    assert next(one.figure for one in check.checks if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_policy_without_figures_that_stays_gets_them(log):
+    today = dataclasses.replace(rcjax.tune(log, budget=6e-5, intervals=False).policy.rungs[1], expected={})
+    policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy
+    assert policy.expected["error"] == pytest.approx(float(rcjax.replay(today, log).error))
+
+
+def test_a_margin_needs_a_tuning_of_its_own(log):
+    with pytest.raises(ValueError, match="a margin needs a tuning of its own"):
+        rcjax.tune(log, intervals=False).policy_for(Target("match", 0.01))
 
 
 def test_todays_is_settled_before_the_held_out_queries_are_seen():

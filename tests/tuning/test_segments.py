@@ -16,6 +16,7 @@ from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
 from rcjax.policy.spec import Target
 from rcjax.serving.cascade import Cascade
+from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.deploying import _at_target
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -61,6 +62,11 @@ def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):
         chosen.append(best)
         assert _at_target(rungs, Target("error_cost", price)) is _at_target(rungs, Target("lam", 1 / price)) is best
     assert (chosen[0], chosen[-1]) == (rungs[0], rungs[-1])
+
+
+def test_a_limit_that_no_rung_meets_is_refused(log):
+    with pytest.raises(InfeasibleError, match="or less; the best errs on"):
+        rcjax.tune(log, max_error=1e-4, segment="kind", intervals=False)
 
 
 def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):

@@ -32,7 +32,6 @@ from rcjax._base.codec import (
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
 from rcjax.model.calibrated_models import Fitted
-from rcjax.model.cascade_model import fitted_from_json
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
@@ -443,6 +442,8 @@ def frontier_from_json(data: Any) -> Frontier:
     header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
     with inside("model"):
+        from rcjax.model.cascade_model import fitted_from_json  # a frontier by labels needs no copulas
+
         model = fitted_from_json(data.get("model"))
     require(file.models == model.models, "models", f"must be the model's, {list(model.models)}", file.models)
     points = file.frontier

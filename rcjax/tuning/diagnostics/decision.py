@@ -32,6 +32,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import Spec, Target, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
@@ -286,8 +287,8 @@ def judge_replacement(policy: AnyPolicy, after: AnyPolicy, log: Log, known: Log,
         known: the queries that the new policy was tuned on, fresh and carried.
         seed: seed of the folds.
     """
-    if policy.period is not None:  # both spread the same money over the same queries a day
-        after = dataclasses.replace(after, budget=policy.budget)  # type: ignore[type-var]
+    if policy.period is not None and isinstance(after, Ladder):  # both spread the same money over as many queries
+        after = dataclasses.replace(after, budget=policy.budget)
     lam = comparable_tuning(policy, log).lam
     gain, improvement, untested, limit = None, None, None, ""
     try:

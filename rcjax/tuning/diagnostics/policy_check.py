@@ -377,14 +377,15 @@ def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFi
     if (today := matched_today(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=name_today(today))
-        now = now._replace(wrong=QueryLosses.of(policy, shared).wrong - QueryLosses.of(today, shared).wrong)
+        more = QueryLosses.of(policy, shared).wrong - QueryLosses.of(today, shared).wrong
     if policy.budget is None or not policy.follows:
-        return _QueryFigures(now.wrong, bill, bill, error, promised, promised)
+        return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.of(policy.budget))
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-    return _QueryFigures(stream.wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+    wrong = stream.wrong if today is None else more
+    return _QueryFigures(wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
 
 
 class _LastLook(NamedTuple):

@@ -23,7 +23,7 @@ from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.ladder import penalty
+from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
@@ -194,9 +194,9 @@ def compare_policy(
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
             err, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
-        same = subject in (policy, _alone(policy))
-        se = 0.0 if same else float(paired_error(replies.wrong - theirs.wrong))
-        return Rival(name, role, err, bill, 0.0 if same else error - err, se)
+        if subject == _alone(policy) or (isinstance(subject, AnyPolicy) and _bare(subject) == _bare(policy)):
+            return Rival(name, role, error, cost, 0.0, 0.0)  # the policy itself
+        return Rival(name, role, err, bill, error - err, float(paired_error(replies.wrong - theirs.wrong)))
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     return Comparison(error, cost, shared.n_queries, not tuned, rivals, policy.expected.get("error_cost"))
@@ -210,6 +210,15 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
     return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
+
+
+def _bare(policy: AnyPolicy) -> AnyPolicy:
+    """Return the policy without its figures and provenance: equal ones decide alike."""
+    rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
+    if not isinstance(policy, Ladder):
+        return rungs[0]
+    follows = policy.budget is not None and policy.follows  # its position is where its budget is
+    return replace(policy, rungs=rungs, position=0.0 if follows else policy.position)
 
 
 def _alone(policy: AnyPolicy) -> str | None:

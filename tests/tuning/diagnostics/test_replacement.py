@@ -188,6 +188,8 @@ def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
     )
     slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
     assert judge_replacement(slower, ladder, log, log).improvement == 0.0
+    single = ladder.rungs[0]  # of a frontier with a single rung
+    assert judge_replacement(ladder, single, log, log).improvement is not None
 
 
 def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_more(policy, asked, tmp_path):
