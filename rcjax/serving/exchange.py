@@ -20,10 +20,18 @@ from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
-from rcjax.serving.call_log import Call, CallLog, CascadeWarning, Charge
+from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, in_short, malformed_error
+from rcjax.serving.failures import (
+    CallError,
+    CascadeWarning,
+    Failure,
+    WithheldError,
+    connection_error,
+    in_short,
+    malformed_error,
+)
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
