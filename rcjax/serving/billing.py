@@ -20,7 +20,8 @@ from rcjax._base.codec import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AnyPolicy
-from rcjax.serving.call_log import Call, CallLog, CascadeWarning, Charge
+from rcjax.serving.call_log import Call, CallLog, Charge
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.totals import FileTotals, QueryCount, Total, Totals
 

@@ -49,10 +49,6 @@ LOGGED = ("written", "lost")
 _DIGITS = 16
 
 
-class CascadeWarning(UserWarning):
-    """Something hinders a cascade, which goes on: a confidence cannot be read, a call not logged, or money is spent."""
-
-
 @dataclass(frozen=True, slots=True)
 class Charge:
     """The charge of a call to a policy's bill."""

@@ -20,10 +20,18 @@ from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
-from rcjax.serving.call_log import Call, CallLog, CascadeWarning, Charge
+from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
-from rcjax.serving.failures import CallError, Failure, WithheldError, connection_error, in_short, malformed_error
+from rcjax.serving.failures import (
+    CallError,
+    CascadeWarning,
+    Failure,
+    WithheldError,
+    connection_error,
+    in_short,
+    malformed_error,
+)
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
@@ -108,7 +116,7 @@ class Exchange:
     """The failure of the first request."""
     no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
-    checking: bool = False
+    is_checking: bool = False
     """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
     """Money that the check reports as its cost."""
@@ -161,7 +169,7 @@ class Exchange:
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.question.messages
         if isinstance(signal, ReplyCheck):
-            self.checking = True
+            self.is_checking = True
             options = endpoint.options_for(self.question.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
@@ -186,8 +194,8 @@ class Exchange:
             self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
         else:
-            self.error = f"{'the check' if self.checking else 'the second question:'} {problem}"
-            self.error_kind = f"the check {problem.kind}" if self.checking else problem.kind
+            self.error = f"{'the check' if self.is_checking else 'the second question:'} {problem}"
+            self.error_kind = f"the check {problem.kind}" if self.is_checking else problem.kind
 
     def end(self, policy: Policy | None = None, request_settings: str | None = None) -> Call:
         """Complete the exchange and return its call.

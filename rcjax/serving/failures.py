@@ -1,4 +1,4 @@
-"""Failures of calls to models, and errors that answer requests of clients.
+"""Failures of calls to models, errors that answer requests of clients, and the warning of a cascade that goes on.
 
 A call fails by HTTP's status, in place of an answer, or inside an answer that looks complete. Messages name an error by
 the server's code alone, since its text may quote keys and prompts.
@@ -22,6 +22,10 @@ from traceback import extract_tb
 from typing import Any
 
 from rcjax.policy.signals.answers import as_object
+
+
+class CascadeWarning(UserWarning):
+    """Something hinders a cascade, which goes on: a confidence cannot be read, a call not logged, or money is spent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from rcjax._base.codec import visible
 from rcjax._base.extras import required
 from rcjax._base.figures import count
-from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import EXCHANGE_SECONDS, SECONDS_KEPT, QueryCount
 
 _SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rcjax._base.codec import visible
 from rcjax._base.files import try_lock
-from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 
 
 class _RowKey(NamedTuple):

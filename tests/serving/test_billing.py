@@ -17,7 +17,8 @@ from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
-from rcjax.serving.call_log import Call, CallLog, CascadeWarning, queries_per_day
+from rcjax.serving.call_log import Call, CallLog, queries_per_day
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import FileTotals
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)

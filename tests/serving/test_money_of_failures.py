@@ -16,7 +16,7 @@ from test_serving_votes import voting_policy
 from rcjax.policy import Ladder, Policy, Rule, signals
 from rcjax.serving.cascade import CascadeError
 
-pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
 MEAN = 3e-4  # of the large model, in the policy
 EMPTY = Response(b"")
 ERROR = {"error": {"message": "too long", "code": "internal_error"}}

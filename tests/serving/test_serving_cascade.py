@@ -19,8 +19,9 @@ import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Policy, Rule, signals
-from rcjax.serving.call_log import CallLog, CascadeWarning
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
 SECRETS = (KEY, "bearer", "the prompt", "quoted by the server")
@@ -115,7 +116,7 @@ def test_conversations_and_clients_and_signals_by_model():
         (Response(completion("Well", [("Well", {"Well": -0.1})])), "no choice of A, B, C, D is among"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
+@pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
 def test_a_model_that_fails_is_skipped_upward(response, error, tmp_path):
     with CallLog(tmp_path / "calls.jsonl") as log:
         result, server = ask(script(small=response, middle=good("B", SURE)), retries=0, log=log)

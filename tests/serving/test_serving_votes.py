@@ -13,9 +13,10 @@ from helpers.gateway_service import PRICES, make_policy
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.records import contradiction, record_signal
-from rcjax.serving.call_log import CallLog, CascadeWarning
+from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import AsInLog, votes_apart
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
 MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}

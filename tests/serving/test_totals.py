@@ -11,7 +11,7 @@ import pytest
 
 from rcjax._base import files
 from rcjax.serving import totals as module
-from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.totals import FileTotals
 

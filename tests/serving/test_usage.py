@@ -15,7 +15,8 @@ import rcjax
 from rcjax._base.tokens import Price, Tokens
 from rcjax.logs import PricesWarning
 from rcjax.logs.importing.api_logs import used
-from rcjax.serving.call_log import CallLog, CascadeWarning
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import CallUsage
 

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
-from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.gateway.catalog import (
     METRICS_FOLDER,
     Catalog,

@@ -8,7 +8,7 @@ import pytest
 from helpers.chat_server import Response, sure
 from helpers.gateway_service import SURE, gateway, make_policy
 
-from rcjax.serving.call_log import CascadeWarning
+from rcjax.serving.failures import CascadeWarning
 
 
 def answers(request, headers):

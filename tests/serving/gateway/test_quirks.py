@@ -9,7 +9,7 @@ from helpers.gateway_service import PRICES, gateway
 from benchmarks.gateway.quirks import QUIRKS, stream_of, whole
 from rcjax.logs.importing.evaluations import How, import_evaluations
 
-pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.call_log.CascadeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
 WHOLE = {name: quirk for name, quirk in QUIRKS.items() if quirk.whole is not None}
 STREAMED = {name: quirk for name, quirk in QUIRKS.items() if quirk.events is not None}
 

@@ -12,8 +12,8 @@ from helpers.gateway_service import SURE, gateway
 from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period
-from rcjax.serving.call_log import CascadeWarning
 from rcjax.serving.exchange import Query
+from rcjax.serving.failures import CascadeWarning
 
 MONEY = 0.01
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
