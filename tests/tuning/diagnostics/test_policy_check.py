@@ -142,7 +142,7 @@ def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
     assert found.error.expected == pytest.approx(float(rcjax.replay(policy, logs[0]).error))
     assert abs(found.replacement.improvement) <= 0.005  # at the price of its target
     assert found.remarks == ()
-    target = {**policy.provenance["tuning"], "error_cost": None, "max_error": 0.4}
+    target = {**policy.provenance["tuning"], "error_cost": None, "lam": None, "max_error": 0.4}
     limited = with_provenance(dataclasses.replace(policy, expected={}), tuning=target)
     found = rcjax.check_policy(limited, logs[1])
     assert found.replacement.improvement is None
