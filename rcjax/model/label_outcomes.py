@@ -187,6 +187,24 @@ def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array
 FOLDS = 5
 
 
+def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """Deal queries into folds at random, with as many complete queries in each: (n,) the fold of each query.
+
+    A plain random deal of a log with gaps may leave a fold without a query that all models answered. `complete` (n,)
+    bool are the queries that all models answered.
+
+    >>> complete = np.arange(12) < 4
+    >>> fold = deal_folds(complete, 4, seed=0)
+    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
+    ([1, 1, 1, 1], [3, 3, 3, 3])
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(complete))
+    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
+    fold = np.empty(len(complete), int)
+    fold[dealt] = np.arange(len(complete)) % folds
+    return fold
+
+
 def expected_right(log: Log) -> np.ndarray:
     """The label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
@@ -292,5 +310,5 @@ def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: 
 def _folds(log: Log) -> np.ndarray:
     """Random fold of each query: (n,); all rows of a query that a bootstrap draws repeatedly share one."""
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
-    shuffled = np.random.default_rng(0).permutation(len(number_of)) % FOLDS
-    return shuffled[[number_of[query] for query in log.queries]]
+    fold = deal_folds(np.ones(len(number_of), bool), FOLDS, seed=0)
+    return fold[[number_of[query] for query in log.queries]]

@@ -19,13 +19,20 @@ from rcjax._core.pytrees import Array
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS, corrected_log, expected_log, expected_without, is_whole
+from rcjax.model.label_outcomes import (
+    FOLDS,
+    corrected_log,
+    deal_folds,
+    expected_log,
+    expected_without,
+    is_whole,
+)
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, deal_folds, estimate_wrong, score_candidates
+from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
 
 N_LAM = 40
 BUDGETS = 24

@@ -48,7 +48,7 @@ from rcjax._core.pytrees import Array
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibrated_models import calibrate_log, pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS
+from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, Policies
@@ -238,24 +238,6 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
     between = below + (above - below) / 2
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
-
-
-def deal_folds(complete: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """Deal queries into folds at random, with as many complete queries in each: (n,) the fold of each query.
-
-    A plain random deal of a log with gaps may leave a fold without a query that all models answered. `complete` (n,)
-    bool are the queries that all models answered.
-
-    >>> complete = np.arange(12) < 4
-    >>> fold = deal_folds(complete, 4, seed=0)
-    >>> np.bincount(fold[complete]).tolist(), np.bincount(fold).tolist()
-    ([1, 1, 1, 1], [3, 3, 3, 3])
-    """
-    shuffled = np.random.default_rng(seed).permutation(len(complete))
-    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
-    fold = np.empty(len(complete), int)
-    fold[dealt] = np.arange(len(complete)) % folds
-    return fold
 
 
 _CUTS = 16  # thresholds of each model at which the weights are estimated

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from helpers.selection_references import make_log
 
+from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import cross_validation
 from rcjax.tuning.cross_validation import sample_queries
 from rcjax.tuning.diagnostics.diagnosis import without
-from rcjax.tuning.scoring import deal_folds
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -8,6 +8,7 @@ import pytest
 from helpers.selection_references import logistic, make_log
 from scipy.optimize import minimize
 
+from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import candidates, scoring as module
 from rcjax.tuning.candidates import Blending, draw_enough, recentre
 from rcjax.tuning.scoring import charges, estimate_blending
@@ -71,7 +72,7 @@ def test_weights_are_those_of_the_definition(seed, missing):
     log = make_log(150, 3, seed=seed, missing=missing)
     blend = estimate_blending(log, "generation")
     log = log.take(np.asarray(log.answered).any(1))  # what nobody answered plays no part
-    folds = module.deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
+    folds = deal_folds(np.asarray(log.answered).all(1), 5, seed=0)
     np.testing.assert_allclose([blend.calibrated, blend.conditional], blend_by_definition(log, folds), atol=2e-4)
 
 

@@ -30,7 +30,7 @@ from rcjax.model.goodness_of_fit.reliability import (
     calibration_test,
     separation,
 )
-from rcjax.model.label_outcomes import FOLDS, corrected_log, expected_log
+from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
@@ -44,7 +44,6 @@ from rcjax.tuning.diagnostics.checks import (
     worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
-from rcjax.tuning.scoring import deal_folds
 from rcjax.tuning.search import search_of, select_frontier
 
 if TYPE_CHECKING:
