@@ -6,6 +6,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import rcjax
 
 
@@ -24,6 +26,7 @@ def test_every_public_name_is_there_and_no_module_takes_its_place():
             assert f"{package}.{name}" not in modules
 
 
+@pytest.mark.thorough
 def test_replay_is_the_function_before_and_after_everything_is_imported():
     script = f"""
 import importlib, json, rcjax

@@ -115,7 +115,7 @@ class Observations(NamedTuple):
     priors: Priors = PRIORS
 
 
-def gather(
+def build_observations(
     fitted: CascadeModel,
     logprob: jax.Array,
     correct: jax.Array,

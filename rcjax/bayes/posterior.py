@@ -28,9 +28,9 @@ from rcjax.bayes.hierarchy import (
     Observations,
     Priors,
     assemble,
+    build_observations,
     described,
     draw_masses,
-    gather,
     hierarchical_model,
     starting_point,
 )
@@ -208,7 +208,7 @@ def _prepare(
     labelled: jax.Array,
     priors: Priors,
 ) -> tuple[Observations, dict[str, jax.Array]]:
-    evidence = gather(fitted, logprob, correct, answered, labelled, priors)
+    evidence = build_observations(fitted, logprob, correct, answered, labelled, priors)
     return evidence, starting_point(fitted, evidence)
 
 

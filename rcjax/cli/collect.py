@@ -76,13 +76,13 @@ def import_(
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
-    from rcjax.logs.importing.evaluations import KINDS, How, import_evaluations, write_table
+    from rcjax.logs.importing.evaluations import KINDS, ImportOptions, import_evaluations, write_table
     from rcjax.logs.oddities import summarise
 
     if out.suffix.lower() not in ("", *KINDS):
         raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
-    settings = How(format_, scorer, renamed, columns, prompts)
+    settings = ImportOptions(format_, scorer, renamed, columns, prompts)
     settings = settings if score_max is None else replace(settings, score_max=score_max)
     with busy("reading"):
         evaluations = import_evaluations(files, settings)

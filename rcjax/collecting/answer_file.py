@@ -59,7 +59,7 @@ class AnswerRows:
         return answered
 
     @property
-    def numbered(self) -> bool:
+    def has_samples(self) -> bool:
         """Whether the rows have sample numbers."""
         return any(row.get("sample") is not None for row in self.rows.values())
 

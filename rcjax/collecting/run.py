@@ -287,7 +287,7 @@ class Run:
         """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
         self._enough = _ENOUGH
         self.tallies: dict[str, Tally] = {}
-        self._numbered = file.answers.numbered or any(asked.samples > 1 for asked in models)
+        self._has_samples = file.answers.has_samples or any(asked.samples > 1 for asked in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
         self._grading: dict[str, str] = {}  # errors of graders that cannot work any more, by name
@@ -321,7 +321,7 @@ class Run:
 
         Raises OSError if the file cannot be written any more, after the calls under way have ended.
         """
-        if self._numbered:
+        if self._has_samples:
             self.file.number()
         tasks = [task for asked in self.models for task in self._workers(asked)]
         try:
@@ -354,7 +354,7 @@ class Run:
                 share = await self._verdicts_first(share, asked, question)
                 async with asked.respondent.serialise_until_priced(self.budget):
                     share = await self._reservations.renew(share, asked, question)
-                    sample = number if self._numbered else None
+                    sample = number if self._has_samples else None
                     row = await call(asked, question, self.file, self.budget, share.call, sample)
                     self.file.write(row)  # first of all: the answer is paid for
             except StoppedError as why:

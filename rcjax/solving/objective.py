@@ -94,7 +94,7 @@ class Grid:
         smooth = jnp.where(panel < cut, full, jnp.where(panel == cut, inside, 0.0))
         mass = self.mass_indices
         left, right = self.edges[mass], self.edges[mass + 1]
-        return joined(jnp.clip(u - left, 0.0, right - left), smooth)
+        return join_nodes(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def panel_values(self, values: jax.Array) -> jax.Array:
         """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
@@ -114,10 +114,10 @@ class Grid:
         masses = divide(cells, jnp.diff(self.edges))
         values = self.panel_values(cells) @ jnp.asarray(_RECONSTRUCTION, cells.dtype)
         inner = divide(values, (self.ends - self.starts)[:, None])
-        return joined(masses[..., self.mass_indices], inner)
+        return join_nodes(masses[..., self.mass_indices], inner)
 
 
-def joined(masses: jax.Array, panels: jax.Array) -> jax.Array:
+def join_nodes(masses: jax.Array, panels: jax.Array) -> jax.Array:
     """Join values at masses (…, M) and within panels (…, P, ORDER) to values at the nodes: (…, G).
 
     Masses are at both ends (M = 2), or before, between and behind all panels (M = P + 1).
@@ -157,7 +157,7 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     values = jnp.where(between > 0, value, confidence[count + 1 :][: between.shape[0]])
 
     def nodes(first: jax.Array, middle: jax.Array, last: jax.Array, panels: jax.Array) -> jax.Array:
-        return joined(jnp.concatenate([first[None], middle, last[None]]), panels)
+        return join_nodes(jnp.concatenate([first[None], middle, last[None]]), panels)
 
     edges = nodes(jnp.zeros_like(top), behind, 1 - top, before + smooth * z_edges)
     return Grid(

@@ -17,7 +17,7 @@ from scipy.interpolate import CubicSpline
 
 import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior
-from rcjax.bayes.hierarchy import KNOTS, gather, hierarchical_model, interpolate, starting_point
+from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate, starting_point
 from rcjax.bayes.posterior import credible_bands
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
@@ -52,8 +52,8 @@ def reference(log):
 
 @pytest.fixture(scope="module")
 def evidence(log, reference):
-    found = jax.jit(gather)(reference, log.logprob, log.correct, log.answered, log.answered)
-    return found, starting_point(reference, found)
+    observations = jax.jit(build_observations)(reference, log.logprob, log.correct, log.answered, log.answered)
+    return observations, starting_point(reference, observations)
 
 
 def finite(tree):

@@ -22,7 +22,7 @@ from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,
-    How,
+    ImportOptions,
     Line,
     amount_of,
     holding,
@@ -270,11 +270,11 @@ def _calls_responded(body: Mapping[str, Any]) -> str | None:
 
 def _read(
     program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
-) -> Callable[[Path, How], Iterator[Line | DamageError]]:
+) -> Callable[[Path, ImportOptions], Iterator[Line | DamageError]]:
     """Return the reader of a program's files; `lines(object, path of the query's name, place)` reads one object."""
 
-    def read(path: Path, how: How) -> Iterator[Line | DamageError]:
-        query = how.columns.get("query")
+    def read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+        query = options.columns.get("query")
         return lines_of(path, program, lambda record, where: lines(record, query, where))
 
     return read

@@ -1,6 +1,6 @@
 """Turn evaluations of other programs into one table for `read_log`, with a row per query and model.
 
-`gather` collects the answers of all files by model and query; unreadable parts are left out and reported.
+`collect_answers` collects the answers of all files by model and query; unreadable parts are left out and reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rcjax.logs.importing.lines import (
     WIDE,
     DamageError,
     Format,
-    How,
+    ImportOptions,
     Line,
     require,
     require_sound,
@@ -49,8 +49,8 @@ _HEAD = 1 << 16
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
-def gather(
-    paths: Sequence[str | os.PathLike[str]], how: How
+def collect_answers(
+    paths: Sequence[str | os.PathLike[str]], options: ImportOptions
 ) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
     """Read files and folders; return (lines by model and query, messages about unreadable parts).
 
@@ -63,34 +63,33 @@ def gather(
     for path in _usable([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
         lost, before = list[str](), len(lines)
-        for line in _read(path, how):
+        for line in _read(path, options):
             if isinstance(line, DamageError):
                 lost.append(str(line))
             else:
                 lines.append(line | {"place": path.name})
         # One message is enough for a file without a readable line.
         unreadable += lost if len(lines) > before else lost[:1]
-    for name, column in how.columns.items() if how.table_columns else ():
-        what = (
-            f"no table has this column{near(column, how.table_columns)}; there are {listed(sorted(how.table_columns))}"
-        )
-        require(column in how.table_columns, f"--column {name}={brief(column)}", what)
+    known = options.table_columns
+    for name, column in options.columns.items() if known else ():
+        what = f"no table has this column{near(column, known)}; there are {listed(sorted(known))}"
+        require(column in known, f"--column {name}={brief(column)}", what)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
-    names = _names([*dict.fromkeys(line["model"] for line in lines)], how.rename)
+    names = _names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
     for line in lines:
         line["model"] = names[line["model"]]
         _put(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
     return answers, tuple(unreadable)
 
 
-def _read(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
     by_name = {one.name: one for one in FORMATS}
-    known = how.format is None or how.format in by_name
-    require(known, f"format {how.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
+    known = options.format is None or options.format in by_name
+    require(known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
-        yield from (format_of(path) if how.format is None else by_name[how.format]).read(path, how)
+        yield from (format_of(path) if options.format is None else by_name[options.format]).read(path, options)
     except DamageError as damage:
         yield damage
 
@@ -222,8 +221,8 @@ def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[
 
     Args:
         files: paths of files, or of folders of files.
-        choices: fields of `How`, which files leave open: `format`, `scorer`, `score_max`, `rename`, `columns`,
-            `prompts`.
+        choices: fields of `ImportOptions`, which files leave open: `format`, `scorer`, `score_max`, `rename`,
+            `columns`, `prompts`.
 
     Raises LogError if a file cannot be used, or a model's answers have no confidence, with advice how to get one.
 
@@ -234,23 +233,23 @@ def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[
     {'query': '1', 'model': 'small', 'correct': 1, 'logprob': -0.105..., 'cost': 2.0}
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
-    evaluations = import_evaluations(paths, How(**choices))
+    evaluations = import_evaluations(paths, ImportOptions(**choices))
     for remark in filter(None, (evaluations.left_out, evaluations.damage)):
         warnings.warn(remark, LeftOutWarning, stacklevel=2)
     return evaluations.frame
 
 
-def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Evaluations:
+def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportOptions) -> Evaluations:
     """Read files of evaluations, as `rcjax.logs.importing.read_evaluations` does, with notes in place of warnings.
 
     Args:
         paths: paths of files, and of folders of files.
-        how: options of the import.
+        options: options of the import.
 
     Raises ValueError for a full score that is not a positive number.
     """
-    scoring = Scoring(how.score_max).check()
-    answers, unreadable = gather(paths, how)
+    scoring = Scoring(options.score_max).check()
+    answers, unreadable = collect_answers(paths, options)
     left_out: Counter[str] = Counter()
     rows: list[Line] = []
     by_signal: dict[str | None, list[str]] = {}
@@ -261,13 +260,13 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
             sampled.append(model)
         signal = _signal(model, used)
         by_signal.setdefault(signal, []).extend([model] if used else [])
-        rows += _rows(used, signal, how, left_out)
+        rows += _rows(used, signal, options, left_out)
     if not rows:
-        why = _reasons(left_out) or f"none has a score of {how.scorer!r:.60}: choose another scorer"
+        why = _reasons(left_out) or f"none has a score of {options.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {why}" if answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
-    frame, more = as_frame(rows, how, sampled=bool(sampled))
+    frame, more = as_frame(rows, options, sampled=bool(sampled))
     if sampled:
         what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         more.append(f"{what}, whose confidence is how many agree")
@@ -278,7 +277,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], how: How) -> Eva
     ]
     return Evaluations(
         frame,
-        (*signals, *_alike(answers), *more, *_remarks(rows, by_signal.get("choice", ()), how)),
+        (*signals, *_alike(answers), *more, *_remarks(rows, by_signal.get("choice", ()), options)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         unreadable,
     )
@@ -320,12 +319,12 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
     raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _rows(used: Sequence[Line], signal: str | None, how: How, left_out: Counter[str]) -> list[Line]:
+def _rows(used: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]) -> list[Line]:
     """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
     rows = []
     for line in used:
         where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
-        right = label_of(line.get("correct"), how.score_max, where)
+        right = label_of(line.get("correct"), options.score_max, where)
         if right is None and "correct" in line:
             left_out["without a score"] += 1
             continue
@@ -344,7 +343,7 @@ def _one_line(text: str) -> str:
     return canonical_json(text) or " ".join(text.split())
 
 
-def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[str]:
+def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOptions) -> list[str]:
     """Return sentences about missing confidences and labels, unlikely choices, truncated answers and scores."""
     answers, others, cut = (
         Counter(row["model"] for row in rows if kept(row))
@@ -364,7 +363,7 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], how: How) -> list[s
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         scorers = f", by {listed(names)}," if names else ""
-        full = "" if how.score_max == 1 else f", {how.score_max:g} as 1"
+        full = "" if options.score_max == 1 else f", {options.score_max:g} as 1"
         remarks.append(f"scores from 0 to 1{scorers} are in the column score{full}")
     return remarks
 
@@ -405,12 +404,12 @@ def label_of(score: Any, most: float, where: str) -> float | None:
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
-def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
+def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
     """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
 
     Args:
         rows: lines whose `correct` is a label.
-        how: options of the import; `prompts` keeps prompts.
+        options: options of the import; `prompts` keeps prompts.
         sampled: whether a model has several answers to a query.
 
     Raises LogError if some model has no cost, and some row no tokens, not even estimated ones.
@@ -440,7 +439,7 @@ def as_frame(rows: list[Line], how: How, *, sampled: bool) -> tuple[pl.DataFrame
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
-    schema |= dict.fromkeys([*answers, *["prompt"] * how.prompts], pl.String)
+    schema |= dict.fromkeys([*answers, *["prompt"] * options.prompts], pl.String)
     caches = [name for name in CACHED if counted and any(row.get(name) for row in rows)]
     schema |= dict.fromkeys([*TOKENS * counted, *caches, *["cost"] * priced, *["seconds"] * timed], pl.Float64)
     frame = pl.DataFrame({name: [row.get(name) for row in rows] for name in schema}, schema=schema, strict=False)

@@ -39,7 +39,7 @@ from rcjax.logs.importing.api_logs import (
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,
-    How,
+    ImportOptions,
     Line,
     amount_of,
     document_of,
@@ -83,7 +83,7 @@ def _is_inspect(path: Path, head: bytes) -> bool:
     return head.lstrip().startswith(b"{") and b'"eval"' in head and b'"version"' in head
 
 
-def _read_inspect(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
     evaluation = None
@@ -94,7 +94,7 @@ def _read_inspect(path: Path, how: How) -> Iterator[Line | DamageError]:
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from pieces(
-            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, how, where)]
+            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, options, where)]
         )
 
 
@@ -145,11 +145,11 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
-def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, where: str) -> Line:
+def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
     scores = _scores(sample.get("scores") or {})
-    scorer = _chosen(scores, how.scorer, where) if scores else None
+    scorer = _chosen(scores, options.scorer, where) if scores else None
     if sample.get("error"):
         return line | {"error": "with an error"}
     output = sample.get("output") or {}
@@ -157,7 +157,7 @@ def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], how: How, wh
     content = (first.get("logprobs") or {}).get("content") or []
     value, answer = (None, None) if scorer is None else scores[scorer]
     offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
-    line |= {"correct": _value_of(value, how.score_max), "scorer": scorer}
+    line |= {"correct": _value_of(value, options.score_max), "scorer": scorer}
     calls = calls_in(_with_functions(first.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
@@ -266,7 +266,7 @@ _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
-def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = document_of(path, "HELM")
     beside = path.with_name(_STATS)
@@ -285,7 +285,7 @@ def _read_run(path: Path, how: How) -> Iterator[Line | DamageError]:
         require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_of_request(request, key, figures.get(key, {}), (model, scenario), how, where)]
+        return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, where)]
 
     for number, request in enumerate(requests, 1):
         where = f"{path.name}, request {number}"
@@ -308,7 +308,7 @@ def _of_request(
     key: tuple[str, str, int],
     figures: Mapping[str, float],
     named: tuple[str, str],
-    how: How,
+    options: ImportOptions,
     where: str,
 ) -> Line:
     model, scenario = named
@@ -323,7 +323,7 @@ def _of_request(
     text, prompt = completion.get("text") or "", (request.get("request") or {}).get("prompt") or ""
     counts = figures.get("num_prompt_tokens"), figures.get("num_output_tokens", figures.get("num_completion_tokens"))
     line |= {"answer": text, "prompt": prompt, **tokens_of(*counts, prompt, [text])}
-    line |= _scored(figures, how.scorer, where) if figures else {"correct": None}
+    line |= _scored(figures, options.scorer, where) if figures else {"correct": None}
     if not result.get("cached"):
         line["seconds"] = amount_of(result.get("request_time"))
     return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
@@ -359,7 +359,7 @@ _USAGE = {"prompt_tokens": "prompt", "completion_tokens": "completion", "total_t
 _ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 
-def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
     content = document_of(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
@@ -368,7 +368,7 @@ def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
     attempts: Counter[tuple[str, str]] = Counter()
 
     def numbered(row: Mapping[str, Any], where: str) -> list[Line]:
-        line = _of_result(row, how, where)
+        line = _of_result(row, options, where)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
@@ -377,7 +377,7 @@ def _read_results(path: Path, how: How) -> Iterator[Line | DamageError]:
         yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
 
 
-def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
+def _of_result(row: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
@@ -385,7 +385,7 @@ def _of_result(row: Mapping[str, Any], how: How, where: str) -> Line:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
     usage = response.get("tokenUsage") or {}
-    line |= {"correct": _score(row, how.scorer, where), "scorer": how.scorer, "answer": text, "prompt": prompt}
+    line |= {"correct": _score(row, options.scorer, where), "scorer": options.scorer, "answer": text, "prompt": prompt}
     line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
     if not response.get("cached"):  # a cached reply has not the model's latency and cost
         line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
@@ -423,7 +423,7 @@ _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
-def _read_samples(path: Path, how: How) -> Iterator[Line | DamageError]:
+def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document."""
     task, model = _named(path)
     filters: dict[str, None] = {}
@@ -431,12 +431,14 @@ def _read_samples(path: Path, how: How) -> Iterator[Line | DamageError]:
     def lines(row: Mapping[str, Any], where: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
-        if how.scorer not in (None, *_metrics(row), filtered):
+        if options.scorer not in (None, *_metrics(row), filtered):
             return []
         several = f"each document stands there for several filters, {', '.join(filters)}"
-        require(len(filters) == 1 or how.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)")
+        require(
+            len(filters) == 1 or options.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)"
+        )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _answer(row, how.scorer, where)]
+        return [line | _answer(row, options.scorer, where)]
 
     return lines_of(path, "lm-eval", lines)
 

@@ -60,7 +60,7 @@ class WrongValueError(ValueError):
 
 
 @dataclass(frozen=True)
-class How:
+class ImportOptions:
     """Options of an import, which the files leave open."""
 
     format: str | None = None
@@ -88,7 +88,7 @@ class Format(NamedTuple):
     """Description of its files, for messages."""
     recognises: Callable[[Path, bytes], bool]
     """Predicate of a file's path and first bytes."""
-    read: Callable[[Path, How], Iterator[Line | DamageError]]
+    read: Callable[[Path, ImportOptions], Iterator[Line | DamageError]]
     """Reader: yields lines in file order, and damage to parts; raises DamageError if the whole file is unreadable, and
     LogError if an option is missing or wrong."""
 
@@ -302,10 +302,10 @@ def source_of(path: Path) -> Path | TextFile:
     return TextFile("\n".join(map(json.dumps, rows)).encode(), separator=None)
 
 
-def _read_table(path: Path, how: How) -> Iterator[Line]:
+def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a table, one per row."""
-    require_ours(how.columns, ("query", "model", "correct", *OPTIONAL))
-    return _table_lines(source_of(path), path.name, how, how.columns)
+    require_ours(options.columns, ("query", "model", "correct", *OPTIONAL))
+    return _table_lines(source_of(path), path.name, options, options.columns)
 
 
 def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
@@ -315,20 +315,20 @@ def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
 
 
 def _table_lines(
-    source: Any, where: str, how: How, named: Mapping[str, str], model: str | None = None
+    source: Any, where: str, options: ImportOptions, named: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
     """Yield the lines of a table, read as `read_log` reads it.
 
     Args:
         source: the table, as `load` takes it.
         where: name of the table, for messages.
-        how: options of the import.
+        options: options of the import.
         named: names of its columns, by the canonical names.
         model: name of the model of all rows, if no column holds it.
 
     Raises LogError for a missing column or an invalid cell.
     """
-    scoring = Scoring(how.score_max)
+    scoring = Scoring(options.score_max)
 
     def choose(_: str, there: list[str]) -> list[str]:
         nonlocal scoring
@@ -351,15 +351,15 @@ def _table_lines(
         return [
             name
             for name in ("query", "model", labels, *OPTIONAL)
-            if name in there and (name != "prompt" or how.prompts)
+            if name in there and (name != "prompt" or options.prompts)
         ]
 
     table = load(source, choose, named, where)
-    how.table_columns.update(table.columns)
+    options.table_columns.update(table.columns)
     for rows in typed(table, scoring, ["prompt"]):
         if model is not None:
             rows = dataclasses.replace(rows, frame=rows.frame.with_columns(model=pl.lit(model)))
-        yield from _lines(rows, how.columns.get("correct"))
+        yield from _lines(rows, options.columns.get("correct"))
 
 
 def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoReturn:
@@ -413,9 +413,9 @@ _OF_ROW = {
 }
 
 
-def _read_wide(path: Path, how: How) -> Iterator[Line]:
+def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a wide table, model by model."""
-    require_ours(how.columns, (*_OF_ROW, *_ENDINGS))
+    require_ours(options.columns, (*_OF_ROW, *_ENDINGS))
     source = _separated(path)
     columns: list[str] = []
 
@@ -424,9 +424,10 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
         return there
 
     load(source, choose, name=path.name)
-    how.table_columns.update(column.rpartition(BAR)[2] for column in columns)
+    options.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
-        name: (how.columns[name],) if name in how.columns else usual for name, usual in (_OF_ROW | _ENDINGS).items()
+        name: (options.columns[name],) if name in options.columns else usual
+        for name, usual in (_OF_ROW | _ENDINGS).items()
     }
     of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
     what = f"no column names the query: --column query=…; there are {listed(columns)}"
@@ -436,7 +437,7 @@ def _read_wide(path: Path, how: How) -> Iterator[Line]:
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
     for model, of_model in models.items():
         named = {name: column for name, column in of_row.items() if column is not None} | of_model
-        for line in _table_lines(source, path.name, how, named, model):
+        for line in _table_lines(source, path.name, options, named, model):
             line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
             usable = any(line.get(name) is not None for name in ("correct", "answer", "answer_key"))
             yield line if usable else line | {"error": "without a score or an answer"}

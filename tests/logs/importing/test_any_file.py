@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = FILES / "lm_eval" / "org__toy-0.6"
@@ -45,7 +45,7 @@ def changed(value, path, odd):
 def refusal(path, **how):
     """Why a file cannot be used; nothing where it can."""
     try:
-        import_evaluations([path], How(**how))
+        import_evaluations([path], ImportOptions(**how))
     except LogError as problem:
         return str(problem)
     return ""

@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
 
 ROWS = {
     "id": [1, 2, 1, 2],
@@ -71,7 +71,7 @@ def test_a_call_log_is_a_log_as_it_is(tmp_path):
 def test_one_model_that_files_call_in_two_ways(write):
     half = {name: values[:2] for name, values in ROWS.items()}
     one, other = write("one.csv", **half), write("two.csv", **half | {"id": [3, 4], "engine": ["Small"] * 2})
-    (note,) = [n for n in import_evaluations([one, other], How(columns=COLUMNS)).notes if "two models" in n]
+    (note,) = [n for n in import_evaluations([one, other], ImportOptions(columns=COLUMNS)).notes if "two models" in n]
     assert note == "small and Small: they are two models; where they are one, --rename Small=small"
     assert read(one, other, rename={"Small": "small"})["model"].to_list() == ["small"] * 4
 
@@ -193,6 +193,8 @@ def test_what_was_answered_is_kept_and_compared(write):
     assert log.answer is not None
     assert np.asarray(log.answer).tolist() == [[0, 0], [0, -1]]
     assert "answer" not in read(write()).columns  # where files tell none
-    two = import_evaluations([write(answer=["[invalid]", "Lyon", "[Invalid]", "[none]"])], How(columns=COLUMNS))
+    two = import_evaluations(
+        [write(answer=["[invalid]", "Lyon", "[Invalid]", "[none]"])], ImportOptions(columns=COLUMNS)
+    )
     assert two.frame["answer"].to_list() == [None, "Lyon", None, None]
     assert [note[:10] for note in two.notes if "[" in note] == ["1 answer o", "2 answers "]

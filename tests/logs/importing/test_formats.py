@@ -11,7 +11,7 @@ import pytest
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing import harnesses
-from rcjax.logs.importing.evaluations import How, format_of, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
@@ -20,7 +20,7 @@ PROMPTFOO = FILES / "promptfoo" / "results.json"
 
 
 def imported(*paths, **how):
-    return import_evaluations(paths, How(**how))
+    return import_evaluations(paths, ImportOptions(**how))
 
 
 def by_query(frame, model=None):

@@ -11,7 +11,7 @@ from helpers.command_line import run
 
 import rcjax
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
 from rcjax.logs.importing.harnesses import DamageError, _evaluation
 
 FILES = Path(__file__).parent / "files"
@@ -21,7 +21,7 @@ SUMS, *_ = (FILES / "lm_eval" / "org__toy-0.6").glob("samples_sums_*.jsonl")
 
 
 def imported(*paths, **how):
-    return import_evaluations(paths, How(**how))
+    return import_evaluations(paths, ImportOptions(**how))
 
 
 def aborted(path):

@@ -11,7 +11,7 @@ import pytest
 
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import messages_of, query_of
-from rcjax.logs.importing.evaluations import How, format_of, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 LITELLM = FILES / "litellm" / "calls.jsonl"
@@ -20,7 +20,7 @@ WIDE = FILES / "wide" / "table.csv"
 
 
 def imported(*paths, **how):
-    return import_evaluations(paths, How(**how))
+    return import_evaluations(paths, ImportOptions(**how))
 
 
 def lines(path):

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import How, import_evaluations, label_of
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, label_of
 from rcjax.logs.oddities import summarise
 
 FILES = Path(__file__).parent / "files"
@@ -16,7 +16,7 @@ LETTERS = sorted((FILES / "inspect").glob("*.eval"))
 
 
 def imported(*paths, **how):
-    return import_evaluations(paths, How(**how))
+    return import_evaluations(paths, ImportOptions(**how))
 
 
 def lm_eval(folder):

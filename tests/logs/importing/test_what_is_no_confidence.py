@@ -10,7 +10,7 @@ import pytest
 from helpers.server_replies import token
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted((FILES / "lm_eval").glob("*/samples_letters_*.jsonl"))
@@ -32,7 +32,7 @@ def said(right, why=WHY, *, answers="1 answer", labelled=1):
 
 
 def imported(*paths, **how):
-    return import_evaluations(paths, How(**how))
+    return import_evaluations(paths, ImportOptions(**how))
 
 
 def write(path, content):
