@@ -83,7 +83,7 @@ class Settings:
     ledger: str | None = field(default=None, repr=False)
     """The address of the ledger, with its password; None if replicas share nothing but the log."""
     share: float = 1.0
-    """This replica's share of the money for a period."""
+    """This replica's share of the money for a period, and of what each client may spend and ask."""
     log_prompts: bool = False
     """Whether the log keeps prompts."""
     refusal: str = "I am not sure enough to answer this."
@@ -112,7 +112,7 @@ class Settings:
     def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
         """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
-            ring = KeyRing.read(self.keys_file, policies, models)
+            ring = KeyRing.read(self.keys_file, policies, models, self.share)
             limited = [client for client in ring.named if client.money is not None]
             if limited and self.log_file is None and self.ledger is None:
                 where = f"{self.keys_file.name}, client {limited[0].name}"
