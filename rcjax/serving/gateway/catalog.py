@@ -28,7 +28,7 @@ from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import Endpoint, checked_options
+from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
 from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -42,7 +42,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""
 
 #: Options that change the price of an answer: clients cannot replace them once `models.toml` or the policy sets them.
-_OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
+_OPERATOR_OPTIONS = THINKING | {"service_tier"}
 
 #: Options of a model that no client may replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
