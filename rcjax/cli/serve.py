@@ -262,7 +262,8 @@ class ReplicaOptions:
     Args:
         ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
             RCJAX_LEDGER keeps a password out of sight.
-        share: Share of the money for a period that this replica may spend, without a ledger: 1/5 for one of five.
+        share: Share of the money for a period, and of each client's money and requests, that this replica may spend,
+            without a ledger: 1/5 for one of five.
         replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 

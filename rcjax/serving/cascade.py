@@ -15,6 +15,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -297,21 +298,28 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(question.query, question.messages), position)
         exchanges: list[Exchange] = []
         expect = partial(self._expect_rung, question)
-        with self.billing.reserve((drawn, 0), expect, question.client) as rung_index:
+        with ExitStack() as money, self.billing.reserve((drawn, 0), expect, question.client) as rung_index:
             rung = self.policy.rungs[rung_index]
+            policy = rung.of_segment(question.segment)
             place = None if position is None else rung_index
-            question = replace(question, position=position, rung=place)
+            is_shadow = question.shadow and money.enter_context(self._reserve_others(policy.first, question))
+            question = replace(question, position=position, rung=place, shadow=is_shadow)
             try:
-                result = await self._follow(rung.of_segment(question.segment), question, end, exchanges)
+                result = await self._follow(policy, question, end, exchanges)
+            except BaseException:  # the queries that end well would be a sample of the easy ones
+                self._log_unasked(question, self.all_models, exchanges)
+                raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
                 self.billing.pay([exchange.call for exchange in exchanges], cost, question.client)
-        others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-        return result, self._ask_others(others, question) if question.shadow and others else None
+            others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
+            return result, self._ask_others(others, question, money.pop_all()) if is_shadow and others else None
 
     def _expect_rung(self, question: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        models = self.policy.rungs[index].of_segment(question.segment).models
+        return self._expect_all(question, self.policy.rungs[index].of_segment(question.segment).models)
+
+    def _expect_all(self, question: Query, models: Iterable[str]) -> float:
         return math.fsum(self._caller.expect(question, model) for model in models)
 
     def _question(
@@ -328,17 +336,33 @@ class Cascade:
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    async def _ask_others(self, models: Sequence[str], question: Query) -> None:
+    def _reserve_others(self, first: str, question: Query) -> AbstractContextManager[bool]:
+        """Put aside, before the first model is asked, the money for all other models; give whether it is covered.
+
+        The log calls a query a shadow query from its first line on, whatever the policy decides.
+        """
+        others = (model for model in self.all_models if model != first)
+        return self.billing.reserve_shadow(self._expect_all(question, others))
+
+    async def _ask_others(self, models: Sequence[str], question: Query, money: ExitStack) -> None:
+        """Ask the models that the policy did not ask, and release the money put aside."""
         question = replace(question, charge=self.billing.shadow_charge)
-        cost = math.fsum(self._caller.expect(question, model) for model in models)
-        with self.billing.reserve_shadow(cost) as is_covered:
-            if is_covered:
-                exchanges = list[Exchange]()
-                calls = (self._caller.call(question, model, None, exchanges=exchanges) for model in models)
-                try:
-                    await asyncio.gather(*calls)
-                finally:  # a service that stops still pays for the calls made
-                    self.billing.pay_shadow([exchange.call for exchange in exchanges])
+        with money:
+            exchanges = list[Exchange]()
+            calls = (self._caller.call(question, model, None, exchanges=exchanges) for model in models)
+            try:
+                outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
+            finally:  # a service that stops still pays for the calls made
+                self.billing.pay_shadow([exchange.call for exchange in exchanges])
+                self._log_unasked(question, models, exchanges)
+        _raise_first(outcomes)
+
+    def _log_unasked(self, question: Query, models: Iterable[str], exchanges: Sequence[Exchange]) -> None:
+        """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
+        asked = {exchange.model for exchange in exchanges}
+        for model in models if question.shadow else ():
+            if model not in asked:
+                self._caller.log_unasked(question, model)
 
     async def _follow(self, policy: Policy, question: Query, end: float | None, exchanges: list[Exchange]) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
@@ -402,6 +426,13 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
     whole(retries, "retries", 0)
     if not number(timeout, "timeout", 0.0, math.inf):
         raise ValueError("timeout must be above 0 seconds")
+
+
+def _raise_first(outcomes: Iterable[object]) -> None:
+    """Raise the first exception among the outcomes of `asyncio.gather`, if there is one."""
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _confidence_of(exchange: Exchange) -> float:

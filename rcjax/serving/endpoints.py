@@ -16,6 +16,7 @@ from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AnyPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
+from rcjax.policy.signals.answers import as_object
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.models_file import ServedModel
@@ -70,6 +71,14 @@ _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "ma
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 
+_NAMES = """
+    budget_tokens chat_template_kwargs enable_thinking reasoning reasoning_budget reasoning_effort think thinking
+    thinking_budget thinking_budget_tokens thinking_token_budget
+"""
+
+#: Options by which servers say how long a model thinks: if one of them is fixed, so are the others.
+THINKING = frozenset(_NAMES.split())
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -112,12 +121,23 @@ class Endpoint:
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a question without the fixed ones; the lower limit on tokens holds."""
+        """Return the options of a question without the fixed ones; the lower limit on tokens holds.
+
+        >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING}
+        >>> Endpoint(None, "small", None, price=None, mean_cost=None, **fixed)._permitted(
+        ...     {"seed": 1, "extra_body": {"thinking": {"type": "enabled"}}}
+        ... )
+        {'seed': 1}
+        """
         most, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
-        kept = {name for name in self.fixed if name in self.options and name not in TOKEN_LIMITS}
+        given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
+        kept = (self.fixed & given).difference(TOKEN_LIMITS)
+        kept |= self.fixed & THINKING if kept & THINKING else frozenset()
         if most is not None and (wanted is None or wanted >= most):
             kept |= self.fixed.intersection(TOKEN_LIMITS)
-        return {name: value for name, value in overrides.items() if name not in kept}
+        body = {name: value for name, value in as_object(overrides.get("extra_body")).items() if name not in kept}
+        others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
+        return {**others, "extra_body": body} if body else others
 
     def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.

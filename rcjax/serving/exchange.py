@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -415,6 +415,9 @@ class Caller:
         except asyncio.CancelledError:
             exchange.error, exchange.error_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise
+        except Exception as problem:  # a fault of rcjax: without an error, the line would be an answer
+            exchange.error, exchange.error_kind = f"rcjax failed: {in_short(problem)}", "other"
+            raise
         finally:
             self._end(exchange, policy)
             exchanges.append(exchange)
@@ -469,7 +472,18 @@ class Caller:
                 self._observe(call)
             except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
                 self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
-        news = None if self.log is None else self.log.keep(call, question.messages)
+        self._keep(exchange)
+
+    def log_unasked(self, question: Query, model: str) -> None:
+        """Log a model that was to be asked, and was not, as the query ended early."""
+        exchange = Exchange(replace(question, charge=None), model, self.endpoints[model])
+        exchange.error = "not asked: the query ended early"
+        exchange.end(None, self._record_of(model, question))
+        self._keep(exchange)
+
+    def _keep(self, exchange: Exchange) -> None:
+        """Write the call of an exchange into the log."""
+        news = None if self.log is None else self.log.keep(exchange.call, exchange.question.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 

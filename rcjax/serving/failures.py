@@ -317,9 +317,9 @@ def in_short(problem: BaseException) -> str:
     return f"{type(problem).__name__} in {Path(last.filename).name}, line {last.lineno}"
 
 
-def fault_within(problem: Exception) -> ApiError:
+def fault_within(problem: Exception, query: str) -> ApiError:
     """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
     traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
     where = logging.getLogger("rcjax.serving")
-    where.error("a request failed within rcjax: %s", type(problem).__name__, exc_info=traceback)
+    where.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
     return ApiError(500, "rcjax itself failed: its log says where", "internal_error")

@@ -5,7 +5,7 @@ import json
 
 import polars as pl
 import pytest
-from helpers.chat_server import serving
+from helpers.chat_server import Response, serving, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE
 from helpers.scripted_cascade import POLICY, ask, good, script
 
@@ -90,3 +90,36 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
     assert int(log.answered[:, j].sum()) == len(tiny)
     assert not log.correct[:, j].any()
     assert float(log.cost[j]) == pytest.approx(102e-6)
+
+
+def test_a_shadow_query_that_ends_early_says_whom_it_did_not_ask(tmp_path):
+    """If its client leaves: otherwise those that one model answers at once would be the whole ones, easy queries."""
+    slow = Response(sure("B", SURE), delay=60.0)
+    whole = {"small": good("A", SURE), "middle": good("B", SURE), "large": good("C", SURE)}
+    early = {"small": good("A", UNSURE), "middle": slow}
+    behave = script(**{model: [reply, reply, early.get(model, reply)] for model, reply in whole.items()})
+
+    async def main(log):
+        async with (
+            serving(behave) as (server, client),
+            Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0) as cascade,
+        ):
+            await cascade.ask_all([("q0", "one"), ("q1", "two")])
+            asking = asyncio.create_task(cascade.ask("three", "q2"))
+            await asyncio.to_thread(server.wait_for, 8)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+
+    path = tmp_path / "calls.jsonl"
+    with CallLog(path) as log:
+        asyncio.run(main(log))
+    rows = [row for row in read(path) if row["query"] == "q2"]
+    assert [(row["model"], row["shadow"], row["error"], row["cost"] > 0) for row in rows] == [
+        ("small", True, None, True),
+        ("middle", True, "cancelled: nobody waits for the answer", True),
+        ("large", True, "not asked: the query ended early", False),
+    ]
+    with pytest.warns(LeftOutWarning, match="2 of 9 rows are left out: 2 failed"):
+        log = read_log(path, labels=pl.DataFrame({"query": ["q0", "q1", "q2"], "answer": "A"}), task="choice")
+    assert [(calls.asked, calls.failed) for calls in log.failed] == [({*MODELS}, {"middle", "large"})]

@@ -28,7 +28,7 @@ from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import Endpoint, checked_options
+from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
 from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
@@ -42,7 +42,7 @@ METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable, of Prometheus's client, for the folder in which several workers count together."""
 
 #: Options that change the price of an answer: clients cannot replace them once `models.toml` or the policy sets them.
-_OPERATOR_OPTIONS = frozenset({"reasoning_effort", "service_tier"})
+_OPERATOR_OPTIONS = THINKING | {"service_tier"}
 
 #: Options of a model that no client may replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
@@ -83,7 +83,7 @@ class Settings:
     ledger: str | None = field(default=None, repr=False)
     """The address of the ledger, with its password; None if replicas share nothing but the log."""
     share: float = 1.0
-    """This replica's share of the money for a period."""
+    """This replica's share of the money for a period, and of what each client may spend and ask."""
     log_prompts: bool = False
     """Whether the log keeps prompts."""
     refusal: str = "I am not sure enough to answer this."
@@ -112,7 +112,7 @@ class Settings:
     def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
         """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
-            ring = KeyRing.read(self.keys_file, policies, models)
+            ring = KeyRing.read(self.keys_file, policies, models, self.share)
             limited = [client for client in ring.named if client.money is not None]
             if limited and self.log_file is None and self.ledger is None:
                 where = f"{self.keys_file.name}, client {limited[0].name}"

@@ -65,9 +65,12 @@ _SERVER_FIELDS = {"chat_template_kwargs", "documents", "grammar", "guided_choice
 _SERVER_FIELDS |= {"guided_regex", "include_reasoning", "json_schema", "reasoning", "safety_settings"}
 _SERVER_FIELDS |= {"structured_outputs", "thinking"}
 
-#: Fields that clients may send: OpenAI's except the tier, which decides the cost of an answer, and those of other
-#: servers that change how one answer is written. Other fields may name other models, addresses or keys.
-FIELDS = (_PARAMETERS - {"service_tier"}) | SERVER_OPTIONS | _SERVER_FIELDS
+#: Fields that change what an answer costs otherwise than by its tokens: the tier, and searches, which no price counts.
+_PRICED = frozenset({"service_tier", "web_search_options"})
+
+#: Fields that clients may send: OpenAI's except `_PRICED`, and those of other servers that change how one answer is
+#: written. Other fields may name other models, addresses or keys.
+FIELDS = (_PARAMETERS - _PRICED) | SERVER_OPTIONS | _SERVER_FIELDS
 
 #: Fields that the gateway itself handles.
 _HANDLED = frozenset({"model", "messages", "stream"})

@@ -22,7 +22,7 @@ import secrets
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,12 @@ class Client(Record):
             return self.policies is None or model in self.policies
         return model in self.models
 
+    def scale(self, share: float) -> Client:
+        """Return the client with a replica's share of its money and its requests a minute, one request at least."""
+        money = None if self.money is None else replace(self.money, money=self.money.money * share)
+        requests = None if self.requests is None else max(1, int(round(self.requests * share, 6)))
+        return replace(self, money=money, requests=requests)
+
 
 _FIELDS = ("sha256", "requests", "at_once", "money", "policies", "models", "metrics")
 
@@ -116,12 +122,15 @@ class KeyRing:
         return cls(clients, None if clients else Client("0" * 64, models=listed, metrics=True))
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], policies: Container[str], models: Container[str]) -> KeyRing:
+    def read(
+        cls, path: str | os.PathLike[str], policies: Container[str], models: Container[str], share: float = 1.0
+    ) -> KeyRing:
         """Read the clients of a file. Raises ValueError, which names the file and the client, and OSError.
 
         Args:
             path: path of the file.
             policies, models: names that the service knows.
+            share: the replica's share of the clients' money and requests.
         """
         where, clients = Path(path).name, dict[str, Client]()
         for name, entry in _tables(path).items():
@@ -141,7 +150,7 @@ class KeyRing:
                     raise ValueError(f"{place}.{kind}: there is no {missing[0]}: correct it")
             if client.sha256 in clients:
                 raise ValueError(f"{place}: has the key of {clients[client.sha256].name}: give each its own")
-            clients[client.sha256] = client
+            clients[client.sha256] = client.scale(share)
         if not clients:
             raise ValueError(f"{where}: no clients: rcjax key new NAME --keys {where} adds one")
         return cls(clients)

@@ -246,7 +246,7 @@ class Gateway:
 
     async def answer(self, scope: Scope, receive: Receive, responder: Responder) -> None:
         """Answer a request in the responder's interface."""
-        headers, ids, client = Headers(scope=scope), {}, None
+        headers, ids, query, client = Headers(scope=scope), {}, "", None
         try:
             client = self.catalog.ring.client_of(headers)
             query = query_of(headers, client.name)
@@ -274,7 +274,7 @@ class Gateway:
             await responder.send_error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
             self._count_refusal(client, "internal", 500)
-            await responder.send_error(fault_within(problem), ids)
+            await responder.send_error(fault_within(problem, query), ids)
 
     def _require_place(self) -> None:
         """Refuse a request if as many as the limit allows are being answered: ApiError 429."""

@@ -6,7 +6,7 @@ from helpers.gateway_service import gateway
 
 #: Of requests, which a service passes on where its operator permits it.
 FIELDS = frozenset(
-    {"extra_body", "options", "self", "service_tier", "session", "timeout", "ünknown field"}
+    {"extra_body", "options", "self", "service_tier", "session", "timeout", "web_search_options", "ünknown field"}
 ) | frozenset({"api_base", "api_key", "biases", "large", "s3cret"})
 
 

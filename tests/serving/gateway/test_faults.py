@@ -120,10 +120,12 @@ def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
             raise RuntimeError(self.request.messages[0]["content"])
 
         monkeypatch.setattr(RequestHandler, "answer", broken)
-        reply = service.ask("a secret of the client")
+        reply = service.post(
+            {"model": "policy", "messages": [{"content": "a secret of the client"}]}, x_rcjax_query="q3"
+        )
     assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
     assert "secret" not in reply.body.decode() + caplog.text
-    assert "RuntimeError" in caplog.text
+    assert re.search(r"query q3 failed within rcjax: RuntimeError in test_faults\.py, line \d+", caplog.text)
 
 
 # Clients

@@ -2,7 +2,7 @@
 
 import pytest
 from helpers.chat_server import Response, sure
-from helpers.gateway_service import SURE, gateway
+from helpers.gateway_service import SURE, UNSURE, gateway
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -47,10 +47,11 @@ def test_fields_that_may_name_models_addresses_and_keys_are_refused(service, nam
     assert service.server.requests == []
 
 
-def test_a_tier_is_refused_unless_the_operator_permits_it(service):
+def test_a_tier_and_searches_are_refused_unless_the_operator_permits_it(service):
     assert asked(service, service_tier="priority")["service_tier"] == "priority"
     with gateway(behave=behave) as strict:
-        assert strict.ask(service_tier="priority").json["error"]["param"] == "service_tier"
+        for name, value in {"service_tier": "priority", "web_search_options": {}}.items():
+            assert strict.ask(**{name: value}).json["error"]["param"] == name
         assert strict.ask(service_tier=None, top_k=3).status == 200
 
 
@@ -67,6 +68,37 @@ def test_what_the_file_says_of_the_price_of_an_answer_no_client_replaces(service
     request = asked(service, reasoning_effort="high", service_tier="priority", tools=[TOOL])
     assert (request["reasoning_effort"], request["service_tier"]) == ("high", "flex")
     assert request["provider"] == {"only": ["a"]}
+
+
+#: How clients ask for more thinking, each by the words of another server.
+THINKING = {
+    "reasoning_effort": "high",
+    "reasoning": {"effort": "high"},
+    "thinking": {"type": "enabled"},
+    "enable_thinking": True,
+    "chat_template_kwargs": {"enable_thinking": True},
+}
+
+
+def test_who_says_in_one_way_how_long_a_model_thinks_says_it_in_all():
+    tables = {
+        "small": 'options = { reasoning_effort = "low" }',
+        "middle": "options = { seed = 1 }",
+        "large": "options = { extra_body = { enable_thinking = false } }",
+    }
+    unsure = Response(sure("B", UNSURE))
+    with gateway(behave=lambda *_: unsure, tables=tables) as service:
+        asked(service, **THINKING, top_k=3)
+        small, middle, large = service.server.requests
+        passed_on = asked(service, **THINKING, top_k=3, tools=[TOOL])
+    sent = [{name: one[name] for name in (*THINKING, "top_k") if name in one} for one in (small, middle, large)]
+    assert sent == [
+        {"reasoning_effort": "low", "top_k": 3},
+        THINKING | {"top_k": 3},
+        {"enable_thinking": False, "top_k": 3},
+    ]
+    assert {*THINKING} & {*passed_on} == {"enable_thinking"}
+    assert passed_on["enable_thinking"] is False
 
 
 def test_all_answers_to_a_request_have_so_many_tokens_at_most(service):

@@ -70,6 +70,21 @@ def test_a_share_of_the_money():
         assert figure(service, "period_left") == pytest.approx(MONEY / 5)
 
 
+def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
+    keys = tmp_path / "keys.toml"
+    for name, limits in {
+        "many": 'money = "50/month"\nrequests = 600\nat_once = 7',
+        "few": "requests = 2",
+        "all": "",
+    }.items():
+        add_key(name, keys)
+        keys.write_text(f"{keys.read_text()}{limits}\n")
+    with gateway(ladder(), share=0.2, keys_file=keys) as service:
+        clients = service.app.state.gateway.catalog.ring.named
+    limits = {client.name: (client.money, client.requests, client.at_once) for client in clients}
+    assert limits == {"many": (Period(10.0, "month"), 120, 7), "few": (None, 1, None), "all": (None, None, None)}
+
+
 def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica():
     text = "x" * 6_000  # longer than a pipe takes at once
     with gateway_process(None, behave) as upstream:
