@@ -213,8 +213,9 @@ def _with_figures(policy: AnyPolicy, log: Log) -> AnyPolicy:
         rungs.append(dataclasses.replace(rung, expected=expected | kept))
     if not isinstance(policy, Ladder):
         return rungs[0]
-    follows = policy.budget is not None and policy.follows
-    position = position_at(means["cost"].tolist(), policy.budget) if follows else policy.position
+    position = policy.position
+    if policy.budget is not None and policy.follows:
+        position = position_at(means["cost"].tolist(), policy.budget)
     return dataclasses.replace(policy, rungs=tuple(rungs), position=position)
 
 
