@@ -124,6 +124,14 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
     assert next(one.figure for one in check.checks if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
+    today = rcjax.tune(log, budget=1.2e-4, intervals=False).policy
+    policy = rcjax.tune(log, match=0.03, today=today, intervals=False).policy
+    fresh = rcjax.sample_log(384, seed=2).select(MODELS)
+    figure = next(one.figure for one in rcjax.check_policy(policy, fresh).checks if one.name == "difference")
+    assert figure == pytest.approx(compare_policy(policy, fresh, today).today.error_difference - 0.03)
+
+
 def test_a_policy_without_figures_that_stays_gets_them(log):
     today = dataclasses.replace(rcjax.tune(log, budget=6e-5, intervals=False).policy.rungs[1], expected={})
     policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy

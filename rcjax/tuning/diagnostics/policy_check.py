@@ -377,7 +377,7 @@ def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFi
     if (today := matched_today(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=name_today(today))
-        more = QueryLosses.of(policy, shared).wrong - QueryLosses.of(today, shared).wrong
+        more = QueryLosses.in_service(policy, shared).wrong - QueryLosses.in_service(today, shared).wrong
     if policy.budget is None or not policy.follows:
         return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)
