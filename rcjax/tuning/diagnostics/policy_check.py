@@ -58,6 +58,7 @@ from rcjax.tuning.replaying.comparing import (
     QueryLosses,
     comparable_log,
     compare_policy,
+    is_itself,
     matched_today,
     models_of,
     name_today,
@@ -377,7 +378,8 @@ def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFi
     if (today := matched_today(policy, log)) is not None:
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=name_today(today))
-        more = QueryLosses.in_service(policy, shared).wrong - QueryLosses.in_service(today, shared).wrong
+        subject = policy if is_itself(policy, today) else today
+        more = QueryLosses.in_service(policy, shared).wrong - QueryLosses.in_service(subject, shared).wrong
     if policy.budget is None or not policy.follows:
         return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)

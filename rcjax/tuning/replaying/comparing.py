@@ -194,8 +194,8 @@ def compare_policy(
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
             err, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
-        if subject == _alone(policy) or (isinstance(subject, AnyPolicy) and _bare(subject) == _bare(policy)):
-            return Rival(name, role, error, cost, 0.0, 0.0)  # the policy itself
+        if is_itself(policy, subject):
+            return Rival(name, role, error, cost, 0.0, 0.0)
         return Rival(name, role, err, bill, error - err, float(paired_error(replies.wrong - theirs.wrong)))
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
@@ -210,6 +210,11 @@ def _expected(policy: AnyPolicy) -> tuple[float, float]:
 def _bill(policy: AnyPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
     return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
+
+
+def is_itself(policy: AnyPolicy, subject: Today) -> bool:
+    """Return whether a model or a policy decides as a policy does, whatever their figures."""
+    return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
 
 
 def _bare(policy: AnyPolicy) -> AnyPolicy:
