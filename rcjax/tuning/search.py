@@ -179,7 +179,7 @@ class SecondsFilter:
 
     @classmethod
     def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds.
+        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds of a model.
 
         >>> import rcjax
         >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
@@ -190,6 +190,9 @@ class SecondsFilter:
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
         require_complete(log, "wait for")
+        if unknown := [log.models[j] for j in np.flatnonzero(np.isnan(log.seconds).all(0))]:
+            advice = "log them, or leave the model out (models=, --models)"
+            raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:

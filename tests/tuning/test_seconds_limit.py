@@ -72,6 +72,14 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
         SecondsFilter.of(SecondsLimit.of(2), none).require_any(model)
 
 
+def test_a_model_without_any_seconds_is_refused(log):
+    """A cascade that ends with it would look as quick as the queries that do not reach it."""
+    seconds = np.array(log.seconds)
+    seconds[:, -1] = np.nan
+    with pytest.raises(LogError, match=f"no answer of {log.models[-1]} has its seconds"):
+        rcjax.tune(dataclasses.replace(log, seconds=seconds), budget=1.0, max_seconds="p95=2.5", **SURE)
+
+
 def test_an_infeasible_limit_names_the_seconds_of_the_fastest(log):
     with pytest.raises(InfeasibleError, match=r"^no policy takes at most 0.2 seconds for 95 % of the queries with one") as caught:  # fmt: skip # noqa: E501
         rcjax.tune(log, max_seconds="p95=0.2", max_error=0.3, **SURE)
