@@ -273,13 +273,20 @@ class Cascade:
         return self._caller.endpoints[model].signal
 
     async def close(self) -> None:
-        """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log."""
+        """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log.
+
+        Raises the first exception of a shadow call, once all of them have ended and everything is closed.
+        """
+        outcomes = list[object]()
         try:
             while self._background:
-                await asyncio.gather(*self._background)
+                outcomes += await asyncio.gather(*self._background, return_exceptions=True)
         finally:
-            self.billing.settle()
-        await self._caller.close()
+            try:
+                self.billing.settle()
+            finally:
+                await self._caller.close()
+        _raise_first(outcomes)
 
     async def __aenter__(self) -> Cascade:
         return self
@@ -431,7 +438,7 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
 def _raise_first(outcomes: Iterable[object]) -> None:
     """Raise the first exception among the outcomes of `asyncio.gather`, if there is one."""
     for outcome in outcomes:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, Exception):
             raise outcome
 
 
