@@ -123,6 +123,8 @@ def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
         reply = service.post(
             {"model": "policy", "messages": [{"content": "a secret of the client"}]}, x_rcjax_query="q3"
         )
+        page = service.get("/metrics").body.decode()
+    assert 'rcjax_refused_requests_total{reason="internal_error",status="500"} 1.0' in page
     assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
     assert "secret" not in reply.body.decode() + caplog.text
     assert re.search(r"query q3 failed within rcjax: RuntimeError in test_faults\.py, line \d+", caplog.text)
