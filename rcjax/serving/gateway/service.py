@@ -128,6 +128,8 @@ _LOGGER = logging.getLogger("rcjax.serving")
 
 _LEFT = ApiError(499, "the client has left", "client_left")  # in metrics alone
 
+ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
+
 RELOAD_SECONDS = 1.0  # seconds between two checks of the files
 
 
@@ -356,7 +358,7 @@ def build_app(settings: Settings) -> Starlette:
     routes += [
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
-        Route("/ready", _health, methods=["GET"]),
+        Route("/ready", _ready, methods=["GET"]),
     ]
     guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
     no_path = partial(_no_path, gateway)
@@ -408,6 +410,13 @@ async def _metrics(gateway: Gateway, request: Request) -> Response:
 
 async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
+
+
+async def _ready(request: Request) -> Response:
+    """Tell whether to send requests here: not after the signal to stop, even on a connection that is still open."""
+    if request.scope.get("state", {}).get(ENDING):
+        return JSONResponse({"status": "stopping"}, 503)
+    return await _health(request)
 
 
 async def _error(gateway: Gateway, _: Request, problem: Exception) -> Response:

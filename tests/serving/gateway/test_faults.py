@@ -1,6 +1,8 @@
 """Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import re
 import socket
@@ -164,6 +166,39 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         assert bill.balance == pytest.approx(1.0 - sum(costs))
         assert 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode()
         assert service.ask("again", model="small").status == 200
+
+
+def test_a_service_that_stops_is_healthy_and_not_ready(monkeypatch):
+    """Until it ends, on connections that are open."""
+    has_heard, shutdown, stack = threading.Semaphore(0), Connection.shutdown, contextlib.ExitStack()
+
+    def shutdown_and_tell(self):
+        shutdown(self)
+        has_heard.release()
+
+    monkeypatch.setattr(Connection, "shutdown", shutdown_and_tell)
+    monkeypatch.setattr(Connection, "farewell_seconds", 60.0)
+    service = stack.enter_context(gateway())
+    open_ones = [http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60) for _ in range(2)]
+
+    def statuses():
+        return [status_of(connection, path) for connection, path in zip(open_ones, ("/health", "/ready"), strict=True)]
+
+    before = statuses()
+    stopping = threading.Thread(target=stack.close)
+    stopping.start()
+    for _ in open_ones:
+        assert has_heard.acquire(timeout=60)
+    after = statuses()
+    stopping.join()
+    assert (before, after) == ([200, 200], [200, 503])
+
+
+def status_of(connection, path):
+    connection.request("GET", path)
+    with connection.getresponse() as response:
+        response.read()
+        return response.status
 
 
 def test_a_request_may_be_too_large_or_too_slow():
