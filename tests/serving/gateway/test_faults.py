@@ -15,6 +15,7 @@ from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error, upstream_error
+from rcjax.serving.gateway import chat
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits
@@ -199,6 +200,37 @@ def status_of(connection, path):
     with connection.getresponse() as response:
         response.read()
         return response.status
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch, path, answers):
+    """Load balancers cut connections that are silent for a minute."""
+    gate = threading.Event()
+
+    def behave(request, headers):
+        assert gate.wait(60)
+        return letter("B", SURE) if answers else Response({}, 400)
+
+    monkeypatch.setattr(chat, "COMMENT_SECONDS", 0.02)
+    asked = {"input": "?"} if "responses" in path else {"messages": [{"role": "user", "content": "?"}]}
+    with gateway(behave=behave, limits={"retries": 0}) as service:
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+        body = json.dumps({"model": "policy", "stream": True, **asked})
+        kind = {"content-type": "application/json", "x-rcjax-query": "q7"}
+        connection.request("POST", path, body, kind)
+        with contextlib.closing(connection), connection.getresponse() as response:
+            comments = [response.readline() for _ in range(4)]
+            gate.set()
+            text = response.read().decode()
+        page = service.get("/metrics").body.decode()
+    assert (response.status, response.headers["x-rcjax-query"]) == (200, "q7")
+    assert comments == [b": wait\n", b"\n"] * 2
+    events = [part for part in text.split("\n\n") if part and part != ": wait"]
+    assert ("upstream_refused" in text, '"B"' in text) == (not answers, answers)
+    assert answers or len(events) == 1
+    assert ("[DONE]" in events[-1] or "response.completed" in events[-1]) is answers
+    assert ('reason="upstream_refused",status="400"} 1.0' in page) is not answers
 
 
 def test_a_request_may_be_too_large_or_too_slow():
