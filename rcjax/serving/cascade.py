@@ -422,9 +422,11 @@ class Cascade:
             for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
         try:
-            return dict(zip(names, await asyncio.gather(*calls), strict=True))
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one does not stop the other
         finally:
             exchanges += [exchange for listed in ended for exchange in listed]
+        _raise_first(outcomes)
+        return {exchange.model: exchange for exchange in exchanges}
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
