@@ -364,8 +364,9 @@ class Run:
             except NotCoveredError:  # money may be reserved for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
-            except OSError as problem:
+            except OSError as problem:  # the call's money is free again, its verdict's is not: others may wait for it
                 self._problem = self._problem or problem
+                await self._reservations.close(Share(Decimal(0), share.judge))
                 return
             self._count(tally, row)
             if _is_cancelled():
@@ -406,7 +407,7 @@ class Run:
     async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
         """Grade a row and write it again, unless it failed, has no grader, or was graded in this run.
 
-        `aside` is money reserved for its judge.
+        `reserved` is money put aside for its judge.
         """
         grader = self.graders.named(question)
         if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:

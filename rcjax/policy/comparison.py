@@ -180,7 +180,6 @@ class Comparison(Record):
         if now is None or then is None or now.name != then.name or then.error_difference > 0:
             return None
         rise, se = now.error_difference - then.error_difference, math.hypot(now.se, then.se)
-        rise, se = now.error_difference - then.error_difference, math.hypot(now.se, then.se)
         if now.error_difference <= 1.96 * now.se or rise <= 1.96 * se:
             return None
         advice = "--match bounds this difference when you tune"

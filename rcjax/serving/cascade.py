@@ -273,13 +273,20 @@ class Cascade:
         return self._caller.endpoints[model].signal
 
     async def close(self) -> None:
-        """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log."""
+        """Wait for the shadow calls under way, then end the checks. The caller closes the clients and the log.
+
+        Raises the first exception of a shadow call, once all of them have ended and everything is closed.
+        """
+        outcomes = list[object]()
         try:
             while self._background:
-                await asyncio.gather(*self._background)
+                outcomes += await asyncio.gather(*self._background, return_exceptions=True)
         finally:
-            self.billing.settle()
-        await self._caller.close()
+            try:
+                self.billing.settle()
+            finally:
+                await self._caller.close()
+        _raise_first(outcomes)
 
     async def __aenter__(self) -> Cascade:
         return self
@@ -415,9 +422,11 @@ class Cascade:
             for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
         try:
-            return dict(zip(names, await asyncio.gather(*calls), strict=True))
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one does not stop the other
         finally:
             exchanges += [exchange for listed in ended for exchange in listed]
+        _raise_first(outcomes)
+        return {exchange.model: exchange for exchange in exchanges}
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
@@ -431,7 +440,7 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
 def _raise_first(outcomes: Iterable[object]) -> None:
     """Raise the first exception among the outcomes of `asyncio.gather`, if there is one."""
     for outcome in outcomes:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, Exception):
             raise outcome
 
 

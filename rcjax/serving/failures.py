@@ -271,10 +271,11 @@ class ApiError(Exception):
     def to_json(self) -> dict[str, Any]:
         """Return the body of the error.
 
-        >>> ApiError(404, "no such model", "model_not_found", "model").to_json()["error"]["type"]
-        'invalid_request_error'
+        >>> [ApiError(status, "no").to_json()["error"]["type"] for status in (404, 429, 503)]
+        ['invalid_request_error', 'rate_limit_error', 'server_error']
         """
         kind = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = "rate_limit_error" if self.status == 429 else kind  # as compatible servers; OpenAI: requests or tokens
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 

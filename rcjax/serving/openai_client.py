@@ -191,7 +191,7 @@ async def _limit_response(response: Any) -> None:
 
 
 class FairQueue:
-    """A fair queue: on every `every`-th iteration of the event loop, resumes `number` waiting tasks, first come first.
+    """A fair queue: once in `every` iterations of the event loop, resumes `number` waiting tasks, first come first.
 
     Args:
         number: tasks that are resumed at a time.

@@ -1,5 +1,8 @@
 """A run of `rcjax collect` that is killed, interrupted or out of space: nothing that was paid for is lost."""
 
+import asyncio
+import errno
+import os
 import signal
 
 import pytest
@@ -8,6 +11,8 @@ from helpers.collecting_runs import answers, collect, lines, start, wait_for
 from helpers.models_of_a_test import Models, questions, write_questions
 
 import rcjax
+from rcjax.collecting.answer_file import AnswerFile
+from rcjax.collecting.run import Run
 from rcjax.logs import LeftOutWarning
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -78,6 +83,25 @@ def test_a_second_interrupt_does_not_wait(place):
     lost = [row for row in lines(place) if row["error"]]
     assert lost
     assert all(row["at_most"] > 0 for row in lost)
+
+
+def test_a_full_disk_ends_a_run_whose_money_is_all_put_aside(place, monkeypatch):
+    """The money for verdicts on answers that could not be written stayed put aside, and later questions waited."""
+    go = Run.go
+
+    async def go_within_a_minute(self):
+        async with asyncio.timeout(60.0):
+            await go(self)
+
+    def fail(self, row):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "answers.jsonl")
+
+    monkeypatch.setattr(Run, "go", go_within_a_minute)
+    monkeypatch.setattr(AnswerFile, "write", fail)
+    options = "--signal", "choice", "--grade", "judge:large", "--budget", "0.08"
+    result, server = collect(place, Models(), *options, n=12, names=["tiny", "large"])
+    assert (result.exit_code, len(server.requests)) == (1, 2)
+    assert "No space left on device" in result.stderr
 
 
 @pytest.mark.thorough

@@ -13,13 +13,18 @@ import uuid
 from pathlib import Path
 
 import pytest
+from helpers.chat_server import Response, completion
 from helpers.checks_of_a_test import FUNCTIONS, PROGRAMS, expected, write_checks, write_program
+from helpers.gateway_service import until
+from helpers.scripted_cascade import ask, script
 
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.records import record_signal, signal_from_record
-from rcjax.serving import workers
+from rcjax.serving import exchange, workers
+from rcjax.serving.call_log import CallLog
+from rcjax.serving.completions import read_reply
 from rcjax.serving.workers import ReplyChecks, Workers, require_runnable
 
 SECRET = "what nobody is to read"
@@ -316,3 +321,33 @@ def test_a_script_without_a_guard_is_not_run_again(place):
     )
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60)
     assert (done.stdout.count("Reading("), done.stderr) == (1, "")
+
+
+def test_a_fault_of_a_shadow_call_stops_no_other_and_no_check_stays(place, monkeypatch):
+    with open(place / "of_a_test.py", "a") as file:
+        file.write("def tells(call):\n    open(f'pid-{os.getpid()}', 'w').close()\n    return 1.0\n")
+    monkeypatch.setattr(exchange, "read_reply", fail_on_the_broken_one)
+    replies = {"small": "B", "middle": "broken", "large": "B"}
+    behave = script(**{model: Response(completion(text), delay=0.1) for model, text in replies.items()})
+    with CallLog(place / "calls.jsonl") as log, pytest.raises(ZeroDivisionError):
+        ask(behave, signal=ReplyCheck("python:of_a_test:tells"), log=log, shadow=1.0)
+    rows = [json.loads(line) for line in (place / "calls.jsonl").read_text().splitlines()]
+    errors = {row["model"]: row["error"] for row in rows}
+    assert errors.pop("middle").startswith("rcjax failed: ZeroDivisionError in test_reply_checks.py, line ")
+    assert errors == {"small": None, "large": None}
+    pids = [path.name.removeprefix("pid-") for path in place.glob("pid-*")]
+    assert pids
+    until(lambda: not any(is_running(pid) for pid in pids))
+
+
+def fail_on_the_broken_one(completion):
+    reply = read_reply(completion)
+    return reply if reply.text == "B" else 1 / 0
+
+
+def is_running(pid):
+    """Whether a process runs: one that has ended may wait for its parent to read how."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -7,14 +7,16 @@ import polars as pl
 import pytest
 from helpers.chat_server import Response, serving, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE
-from helpers.scripted_cascade import POLICY, ask, good, script
+from helpers.scripted_cascade import POLICY, ask, cascade_policy, good, script
 
 from rcjax import read_log
 from rcjax._base.tokens import Price
 from rcjax.logs import LeftOutWarning
-from rcjax.policy import signals
+from rcjax.policy import Agreement, Rule, signals
+from rcjax.serving import exchange
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
+from rcjax.serving.completions import read_reply
 from rcjax.serving.models_file import ServedModel
 
 # Logs and shadow queries
@@ -123,3 +125,22 @@ def test_a_shadow_query_that_ends_early_says_whom_it_did_not_ask(tmp_path):
     with pytest.warns(LeftOutWarning, match="2 of 9 rows are left out: 2 failed"):
         log = read_log(path, labels=pl.DataFrame({"query": ["q0", "q1", "q2"], "answer": "A"}), task="choice")
     assert [(calls.asked, calls.failed) for calls in log.failed] == [({*MODELS}, {"middle", "large"})]
+
+
+def test_a_fault_of_one_of_two_models_asked_at_once_does_not_stop_the_other(tmp_path, monkeypatch):
+    """Each model has one line: the other's call was logged as not made, and once more when it ended."""
+
+    def fail_on_a(completion):
+        reply = read_reply(completion)
+        return 1 / 0 if reply.text == "A" else reply
+
+    monkeypatch.setattr(exchange, "read_reply", fail_on_a)
+    rules = {**POLICY.rules, "small": (Rule(1.0, "ask", "middle"),)}
+    policy = cascade_policy(rules=rules, agreements={"middle": Agreement("small", "large", "choice")})
+    behave = script(small=good("A", SURE), middle=Response(sure("B", SURE), delay=0.2), large=good("C", SURE))
+    with CallLog(tmp_path / "calls.jsonl") as log, pytest.raises(ZeroDivisionError):
+        ask(behave, policy=policy, log=log, shadow=1.0)
+    small, middle, large = read(tmp_path / "calls.jsonl")
+    assert small["error"].startswith("rcjax failed: ZeroDivisionError in test_serving_batches.py, line ")
+    assert (middle["model"], middle["error"], middle["answer"]) == ("middle", None, "B")
+    assert (large["model"], large["error"]) == ("large", "not asked: the query ended early")

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +33,9 @@ from rcjax.serving.gateway.metrics import Metrics
 
 STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 """Headers of a stream of events."""
+
+COMMENT_SECONDS = 15.0
+"""Seconds between comments in a stream that has no event yet: until the first one, an error has its own status."""
 
 
 class Responder:
@@ -69,6 +72,12 @@ class Responder:
             await self._start(200, {**STREAM, **headers})
         await self._body(event_of(document), more=True)
 
+    async def send_comment(self, headers: Mapping[str, str]) -> None:
+        """Send a comment, which clients skip, to keep a stream open; the first one after the headers."""
+        if not self.has_begun:
+            await self._start(200, {**STREAM, **headers})
+        await self._body(b": wait\n\n", more=True)
+
     async def end_stream(self) -> None:
         """End a stream."""
         if not self.is_complete:
@@ -86,7 +95,8 @@ class Responder:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.has_begun = True
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        async with self._turn:
+            await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
         """Send a part of the body: parts of one turn of the event loop go out in one write."""
@@ -193,9 +203,9 @@ class RequestHandler:
         try:
             with self.context.reserve(self._expected_cost):
                 if deployment is None or not self._judged:
-                    result = await self._ask_model(deployment)
+                    result = await self._keep_open(self._ask_model(deployment))
                 else:
-                    result = await self._ask_policy(deployment)
+                    result = await self._keep_open(self._ask_policy(deployment))
         except BudgetSpentError as problem:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
@@ -209,6 +219,26 @@ class RequestHandler:
         if self._delivery_problem is not None:
             raise self._delivery_problem
         await self._send_rest(result)
+
+    async def _keep_open(self, asking: Awaitable[Result]) -> Result:
+        """Wait for the result; a stream without an event gets a comment now and then, as proxies cut silent ones."""
+        if not self.request.stream:
+            return await asking
+        has_ended = asyncio.Event()
+        commenting = asyncio.create_task(self._comment_until(has_ended))
+        try:
+            return await asking
+        finally:
+            has_ended.set()
+            await asyncio.gather(commenting, return_exceptions=True)
+
+    async def _comment_until(self, has_ended: asyncio.Event) -> None:
+        while not has_ended.is_set() and not self._first_report:
+            try:
+                await asyncio.wait_for(has_ended.wait(), COMMENT_SECONDS)
+            except TimeoutError:
+                if not self._first_report:
+                    await self.responder.send_comment(id_headers(self.context.query))
 
     @property
     def _seconds_left(self) -> float:
@@ -296,7 +326,7 @@ class RequestHandler:
             raise
 
     async def _send_chunk(self, piece: Piece, chunk: Mapping[str, Any]) -> None:
-        if not self.responder.has_begun:
+        if not self._first_report:
             self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
             self._head = _head(self._first_report, chunk, _CHUNK) | usage
@@ -315,7 +345,7 @@ class RequestHandler:
     async def _send_rest(self, result: Result) -> None:
         """Send a complete answer, or the end of a stream."""
         report = self._report(result, result.status)
-        if self.responder.has_begun:
+        if self._first_report:
             if self.request.includes_usage:
                 last = {**self._head, "choices": [], "usage": result.usage, "rcjax": report}
                 await self.responder.send_event(last, {})

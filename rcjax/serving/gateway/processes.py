@@ -37,7 +37,7 @@ from rcjax.serving.gateway.catalog import (
     Settings,
     describe_problem,
 )
-from rcjax.serving.gateway.service import build_app
+from rcjax.serving.gateway.service import ENDING, build_app
 
 
 class Connection(H11Protocol):
@@ -109,6 +109,7 @@ class Connection(H11Protocol):
 
     def _close_after(self) -> None:
         """Close after this request, as if its client had asked for it, so that the answer has `connection: close`."""
+        self.scope.setdefault("state", {})[ENDING] = True
         self.scope["headers"] = [*self.scope["headers"], CLOSE_HEADER]
 
     def _start_head_timer(self) -> None:

@@ -368,9 +368,11 @@ class ResponseAssembly:
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
     def fail(self, problem: ApiError) -> Iterator[Event]:
-        """Yield the events of a failure; clients raise the first one."""
+        """Yield the events of a failure; clients raise the first one, which is all before the response was created."""
         error = problem.to_json()["error"]
         yield {**error, "type": "error", "error": error}
+        if not self._head:
+            return
         code = "rate_limit_exceeded" if problem.status == 429 else "server_error"  # the codes of a failed response
         yield {"type": "response.failed", "response": self.to_json("failed") | {"error": error | {"code": code}}}
 

@@ -126,7 +126,9 @@ def _may_name(host: str, allowed: frozenset[str]) -> bool:
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_LEFT = 499  # status, in metrics, of a request whose client disconnected
+_LEFT = ApiError(499, "the client has left", "client_left")  # in metrics alone
+
+ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
 
 RELOAD_SECONDS = 1.0  # seconds between two checks of the files
 
@@ -265,16 +267,17 @@ class Gateway:
                     await unless_client_leaves(handler.answer(), receive, responder)
             self.metrics.count_response(client.name, 200)
         except ClientLeftError:
-            self._count_refusal(client, "client_left", _LEFT)
+            self.count_refusal(_LEFT, client)
         except ApiError as problem:
-            self._count_refusal(client, problem.reason, problem.status)
+            self.count_refusal(problem, client)
             await responder.send_error(problem, ids)
         except asyncio.CancelledError:  # the time to drain requests is over
-            self._count_refusal(client, _STOPPED.reason, _STOPPED.status)
+            self.count_refusal(_STOPPED, client)
             await responder.send_error(_STOPPED, ids)
         except Exception as problem:  # its message may quote a prompt
-            self._count_refusal(client, "internal", 500)
-            await responder.send_error(fault_within(problem, query), ids)
+            fault = fault_within(problem, query)
+            self.count_refusal(fault, client)
+            await responder.send_error(fault, ids)
 
     def _require_place(self) -> None:
         """Refuse a request if as many as the limit allows are being answered: ApiError 429."""
@@ -291,9 +294,10 @@ class Gateway:
         finally:
             self.answering -= 1
 
-    def _count_refusal(self, client: Client | None, reason: str, status: int) -> None:
-        self.metrics.count_refusal(reason, status)
-        self.metrics.count_response(None if client is None else client.name, status)
+    def count_refusal(self, problem: ApiError, client: Client | None = None) -> None:
+        """Count a request that is answered with an error; the client is None before its key is known."""
+        self.metrics.count_refusal(problem.reason, problem.status)
+        self.metrics.count_response(None if client is None else client.name, problem.status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
         """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
@@ -354,10 +358,11 @@ def build_app(settings: Settings) -> Starlette:
     routes += [
         Route("/metrics", partial(_metrics, gateway), methods=["GET"]),
         Route("/health", _health, methods=["GET"]),
-        Route("/ready", _health, methods=["GET"]),
+        Route("/ready", _ready, methods=["GET"]),
     ]
     guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
-    handlers = {ApiError: _error, 404: _no_path, 405: _no_path}
+    no_path = partial(_no_path, gateway)
+    handlers = {ApiError: partial(_error, gateway), 404: no_path, 405: no_path}
     app = Starlette(
         routes=routes, middleware=[guard], lifespan=partial(_lifespan, gateway), exception_handlers=handlers
     )
@@ -407,14 +412,23 @@ async def _health(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _error(_: Request, problem: Exception) -> Response:
+async def _ready(request: Request) -> Response:
+    """Tell whether to send requests here: not after the signal to stop, even on a connection that is still open."""
+    if request.scope.get("state", {}).get(ENDING):
+        return JSONResponse({"status": "stopping"}, 503)
+    return await _health(request)
+
+
+async def _error(gateway: Gateway, _: Request, problem: Exception) -> Response:
     assert isinstance(problem, ApiError)
+    gateway.count_refusal(problem)
     return JSONResponse(problem.to_json(), problem.status, headers=problem.headers)
 
 
-async def _no_path(request: Request, problem: Exception) -> Response:
+async def _no_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
     status = getattr(problem, "status_code", 404)
     noun = "method" if status == 405 else "path"
     advice = "there are /v1/chat/completions, /v1/responses and /v1/models"
     error = ApiError(status, f"there is no such {noun}: {advice}", f"unknown_{noun}")
+    gateway.count_refusal(error)
     return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # the allowed methods

@@ -1,6 +1,8 @@
 """Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
 
 import asyncio
+import contextlib
+import http.client
 import json
 import re
 import socket
@@ -13,6 +15,7 @@ from helpers.gateway_service import SURE, UNSURE, gateway, make_policy, until
 
 from rcjax.policy import Ladder
 from rcjax.serving.failures import connection_error, upstream_error
+from rcjax.serving.gateway import chat
 from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.chat import RequestHandler, Responder
 from rcjax.serving.gateway.chat_request import RequestLimits
@@ -123,6 +126,8 @@ def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
         reply = service.post(
             {"model": "policy", "messages": [{"content": "a secret of the client"}]}, x_rcjax_query="q3"
         )
+        page = service.get("/metrics").body.decode()
+    assert 'rcjax_refused_requests_total{reason="internal_error",status="500"} 1.0' in page
     assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
     assert "secret" not in reply.body.decode() + caplog.text
     assert re.search(r"query q3 failed within rcjax: RuntimeError in test_faults\.py, line \d+", caplog.text)
@@ -162,6 +167,70 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
         assert bill.balance == pytest.approx(1.0 - sum(costs))
         assert 'reason="client_left",status="499"} 1.0' in service.get("/metrics").body.decode()
         assert service.ask("again", model="small").status == 200
+
+
+def test_a_service_that_stops_is_healthy_and_not_ready(monkeypatch):
+    """Until it ends, on connections that are open."""
+    has_heard, shutdown, stack = threading.Semaphore(0), Connection.shutdown, contextlib.ExitStack()
+
+    def shutdown_and_tell(self):
+        shutdown(self)
+        has_heard.release()
+
+    monkeypatch.setattr(Connection, "shutdown", shutdown_and_tell)
+    monkeypatch.setattr(Connection, "farewell_seconds", 60.0)
+    service = stack.enter_context(gateway())
+    open_ones = [http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60) for _ in range(2)]
+
+    def statuses():
+        return [status_of(connection, path) for connection, path in zip(open_ones, ("/health", "/ready"), strict=True)]
+
+    before = statuses()
+    stopping = threading.Thread(target=stack.close)
+    stopping.start()
+    for _ in open_ones:
+        assert has_heard.acquire(timeout=60)
+    after = statuses()
+    stopping.join()
+    assert (before, after) == ([200, 200], [200, 503])
+
+
+def status_of(connection, path):
+    connection.request("GET", path)
+    with connection.getresponse() as response:
+        response.read()
+        return response.status
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch, path, answers):
+    """Load balancers cut connections that are silent for a minute."""
+    gate = threading.Event()
+
+    def behave(request, headers):
+        assert gate.wait(60)
+        return letter("B", SURE) if answers else Response({}, 400)
+
+    monkeypatch.setattr(chat, "COMMENT_SECONDS", 0.02)
+    asked = {"input": "?"} if "responses" in path else {"messages": [{"role": "user", "content": "?"}]}
+    with gateway(behave=behave, limits={"retries": 0}) as service:
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+        body = json.dumps({"model": "policy", "stream": True, **asked})
+        kind = {"content-type": "application/json", "x-rcjax-query": "q7"}
+        connection.request("POST", path, body, kind)
+        with contextlib.closing(connection), connection.getresponse() as response:
+            comments = [response.readline() for _ in range(4)]
+            gate.set()
+            text = response.read().decode()
+        page = service.get("/metrics").body.decode()
+    assert (response.status, response.headers["x-rcjax-query"]) == (200, "q7")
+    assert comments == [b": wait\n", b"\n"] * 2
+    events = [part for part in text.split("\n\n") if part and part != ": wait"]
+    assert ("upstream_refused" in text, '"B"' in text) == (not answers, answers)
+    assert answers or len(events) == 1
+    assert ("[DONE]" in events[-1] or "response.completed" in events[-1]) is answers
+    assert ('reason="upstream_refused",status="400"} 1.0' in page) is not answers
 
 
 def test_a_request_may_be_too_large_or_too_slow():

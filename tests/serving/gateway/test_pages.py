@@ -1,5 +1,7 @@
 """What a service says of itself, with a key and without: at /v1/models and /metrics."""
 
+import re
+
 import pytest
 from helpers.gateway_service import MODELS, gateway, make_policy
 
@@ -19,6 +21,14 @@ def test_the_configuration_is_hidden_without_a_key():
             assert service.get(path, authorization="Bearer key").status == 401
             assert service.get(path, **KEY).status == 200
         assert [service.get(path).status for path in ("/health", "/ready", "/")] == [200, 200, 404]
+        assert service.get("/v1/models/none", **KEY).status == 404
+        page = service.get("/metrics", **KEY).body.decode()
+    counted = re.findall(r'rcjax_refused_requests_total\{reason="(\w+)",status="(\d+)"\} ([\d.]+)', page)
+    assert sorted(counted) == [
+        ("invalid_api_key", "401", "6.0"),
+        ("model_not_found", "404", "1.0"),
+        ("unknown_path", "404", "1.0"),
+    ]
 
 
 def test_the_list_of_models_has_policies_first_and_each_alone():
