@@ -347,7 +347,7 @@ class CandidateRows:
     conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
     present: Array  # (n, k) bool: there is an answer, and the query counts
-    charge: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
+    query_cost: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
@@ -355,7 +355,7 @@ class CandidateRows:
         cls,
         calibrators: Calibrator,
         rows: tuple[Array, Array, Array],
-        charge: Any = None,
+        query_cost: Any = None,
         answer: Any = None,
         answered: Array | None = None,
     ) -> "CandidateRows":
@@ -365,18 +365,17 @@ class CandidateRows:
             calibrators: (k,) calibrators of the models.
             rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and
                 whether there is an answer and the query counts.
-            charge, answer: as the fields.
+            query_cost, answer: as the fields.
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
         logprob, correct, present = rows
         conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
-        return cls(confidence, conditional, correct, present, charge, answer)
+        return cls(confidence, conditional, correct, present, query_cost, answer)
 
-    @property
-    def charges(self) -> Array:
-        """(n, k) money of each answer."""
-        return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
+    def query_costs(self) -> Array:
+        """Return the money of each answer: (n, k)."""
+        return jnp.broadcast_to(jnp.asarray(self.query_cost), self.confidence.shape)
 
     def conditional_of(self, model: Any, other: Any) -> Array:
         """Return P(later model right | confidence of the earlier one): (n,).
@@ -405,8 +404,8 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
         blending: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
+    >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
     >>> cascades = score_pairs(rows, Blending())
     >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
@@ -422,8 +421,8 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels as they are; a model without answers has the error inf."""
     answers = rows.present.sum(0)
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
-    bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
-    cost = jnp.where(answers > 0, bill, rows.charges.mean(0))
+    bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
+    cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
     refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if blending.refusal_worth is not None:
         refusal, gain, abstention = best_refusals(rows, blending)
@@ -487,7 +486,7 @@ def _pair(
     wrong = cuts.mean(1 - first_label, present, empty=1.0)
     figures = {
         "error": jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + below(rows.charges[:, second]),
+        "cost": singles.cost[first] + below(rows.query_costs()[:, second]),
         "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }

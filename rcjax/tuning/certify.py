@@ -225,18 +225,18 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
-def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> LossTerms:
+def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
     Args:
         frontier: the frontier.
         log: the log, with the models of the frontier.
         right: (n, k) whether the answer is right, or its score.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        cost: money of each answer (n, k), or of every answer of a model (k,).
     """
     rungs = frontier.rungs
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
-    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
+    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, cost)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 

@@ -25,7 +25,7 @@ from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
+from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
 
 #: Prices and budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
@@ -260,7 +260,7 @@ class CrossValidatedLosses(NamedTuple):
     targets: Targets
     penalty: np.ndarray
     """(F, S, T, m) errors, and refusals at their price."""
-    charge: np.ndarray
+    cost: np.ndarray
     """(S, T, m) cost, in money per query."""
     estimated: np.ndarray
     """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
@@ -289,7 +289,7 @@ class CrossValidatedLosses(NamedTuple):
         """
         pair = [rival, challenger]
         lam = self.targets.lam_slice
-        money = self.targets.lam[:, None] * self.charge[pair, lam]
+        money = self.targets.lam[:, None] * self.cost[pair, lam]
         counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
         loss = self.estimated[:, pair, lam] + money if expected else counted
         share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
@@ -298,7 +298,7 @@ class CrossValidatedLosses(NamedTuple):
 
     def summarise(self) -> CrossValidation:
         """Return the gains and the optimism of the candidate sets."""
-        within, sets = self.targets.budget_slice, len(self.charge)
+        within, sets = self.targets.budget_slice, len(self.cost)
         pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
         return CrossValidation(
             self.targets,
@@ -335,7 +335,7 @@ def cross_validate(
     complete, price = log.complete, None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
-    charge = charges(log)
+    query_cost = filled_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         by_labels = expected_log(log)
@@ -344,13 +344,13 @@ def cross_validate(
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
+        """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
         walked = [
-            [_replay_fold(calibrators, choice, out, log, right, charge) for choice in choices] for right in outcomes
+            [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
         ]  # F forms of outcomes by S sets, each of three terms (T, m)
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(price)
@@ -376,7 +376,9 @@ def _choose_without(
     rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
     calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = score_candidates(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
+    pairs, answers = score_candidates(
+        calibrators, (*rows, log.answer if comparing else None), filled_query_cost(log), blending
+    )
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -390,8 +392,8 @@ def _choose_without(
 
 
 def _replay_fold(
-    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, charge: Any
+    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, query_cost: Any
 ) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
+    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
     return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)

@@ -212,14 +212,14 @@ def _triple(
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
     answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
-    later_cost = rows.charges[:, second] + jnp.where(~settled, rows.charges[:, third], 0.0)
+    later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
 
     cuts = spread_cuts(confidence[:, first], counts, most, rising)
     below = partial(cuts.sum_below_per_query, present=counts)
     mean = partial(cuts.mean, present=counts)
     wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
-    cost = mean(rows.charges[:, first]) + below(later_cost)
+    cost = mean(rows.query_costs()[:, first]) + below(later_cost)
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
     refusal = None if refused is None else refused[third]
     return candidates_at_cuts(cuts, models, confidence.shape[1], refusal, fallback, **figures)
@@ -234,12 +234,12 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
 
 
-def charges(log: Log) -> np.ndarray:
+def filled_query_cost(log: Log) -> np.ndarray:
     """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> bool((charges(log) == np.asarray(log.query_cost)).all())
+    >>> bool((filled_query_cost(log) == np.asarray(log.query_cost)).all())
     True
     """
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
@@ -264,7 +264,7 @@ def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
 
 
 def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, charge: np.ndarray
+    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
@@ -278,7 +278,7 @@ def score_chains(
         confidence: (n, k) calibrated confidence.
         right: (n, k) probability that the answer is right, by blended labels.
         complete: (n,) bool: the queries that all models answered.
-        charge: (n, k) money of each answer.
+        query_cost: (n, k) money of each answer.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> tried = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
@@ -288,16 +288,16 @@ def score_chains(
     k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
     if k < 3 or not rows.size:
         return None
-    confidence, right, charge = (np.asarray(column, float)[rows] for column in (confidence, right, charge))
+    confidence, right, query_cost = (np.asarray(column, float)[rows] for column in (confidence, right, query_cost))
     cuts = np.array([_cut(column) for column in confidence.T])
     defers = confidence <= cuts
-    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, charge)}
+    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, query_cost)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*combinations(range(k), 3)}
     useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    shares, bills = np.array([_score_chain(chain, defers, right, charge) for chain in useful]).T
+    shares, bills = np.array([_score_chain(chain, defers, right, query_cost) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
@@ -316,7 +316,7 @@ def _cut(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
     chain, reaching, grown = [first], np.ones(len(defers), bool), list[tuple[int, ...]]()
     while len(chain) < LONGEST_CHAIN:
@@ -324,7 +324,7 @@ def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.nd
         if not deferred.any() or not later:
             break
         gains = right[deferred][:, later].sum(0) - right[deferred, chain[-1]].sum()
-        worth = gains / np.maximum(charge[deferred][:, later].sum(0), np.finfo(float).tiny)
+        worth = gains / np.maximum(query_cost[deferred][:, later].sum(0), np.finfo(float).tiny)
         if worth.max() <= 0:
             break
         chain.append(later[int(worth.argmax())])
@@ -334,12 +334,12 @@ def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.nd
 
 
 def _score_chain(
-    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, charge: np.ndarray
+    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray
 ) -> tuple[float, float]:
     """Return (share of right answers, money per query) of a chain."""
     at, answered, spent = np.ones(len(defers), bool), np.zeros(len(defers)), np.zeros(len(defers))
     for j in chain:
-        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, charge[:, j], 0.0)
+        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, query_cost[:, j], 0.0)
         at = at & defers[:, j]
     return float(answered.mean()), float(spent.mean())
 
@@ -352,7 +352,7 @@ _score_triples = compiled(score_triples, runs="long")
 
 
 def score_table(
-    calibrators: Calibrator, columns: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
+    calibrators: Calibrator, columns: tuple[Any, Any, Any], query_cost: Any, blending: Blending, answer: Any = None
 ) -> Candidates:
     """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
 
@@ -362,20 +362,20 @@ def score_table(
     Args:
         calibrators: (k,) calibrators of the models.
         columns: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         answer: (n, k) codes of answers.
     """
-    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
     codes = None if answer is None else fill_up(answer)[0]
-    rows = replace(candidate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
+    rows = replace(candidate_rows(calibrators, fill_up(*columns)), query_cost=money, answer=codes)
     return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
 
 
 def score_candidates(
     calibrators: Calibrator,
     columns: tuple[Any, Any, Any, Any],
-    charge: Any,
+    query_cost: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
@@ -387,26 +387,28 @@ def score_candidates(
     Args:
         calibrators: (k,) calibrators of the models.
         columns: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
     *labels, answer = columns
-    table = score_table(calibrators, tuple(labels), charge, blending)
+    table = score_table(calibrators, tuple(labels), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, charge, blending)
+    longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if answer is None:
         return table, None
-    triples = score_table(calibrators, tuple(labels), charge, blending, answer)
+    triples = score_table(calibrators, tuple(labels), query_cost, blending, answer)
     triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
         triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
     return table, triples if triples.cost.size else None
 
 
-def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, blending: Blending) -> Candidates | None:
+def _score_chains(
+    calibrators: Calibrator, labels: Sequence[Any], query_cost: Any, blending: Blending
+) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
     logprob, correct, present = map(np.asarray, labels)
     if not are_verdicts(logprob, present):
@@ -416,7 +418,7 @@ def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, b
     expected = np.stack([recentre(*columns) for columns in by_model], 1)
     right = float(blending.label) * correct + (1 - float(blending.label)) * expected
     return score_chains(
-        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
+        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
 
 

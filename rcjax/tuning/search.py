@@ -41,7 +41,7 @@ from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
-from rcjax.tuning.scoring import charges, score_candidates
+from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _candidates(
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
     columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
-    table, triples = score_candidates(model.calibrators, columns, charges(log), blending, admits)
+    table, triples = score_candidates(model.calibrators, columns, filled_query_cost(log), blending, admits)
     if triples is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -206,8 +206,8 @@ class SecondsFilter:
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            charge = np.asarray(log.seconds)
-            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
+            seconds = np.asarray(log.seconds)
+            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, waits=True)
             waits = np.asarray(terms.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
@@ -287,10 +287,10 @@ class LabelSearch:
         blending = estimate_blending(log, transform, refusal)  # estimated on the whole log, as for the cross-validation
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labels, charge, answer = drawn(log, queries)
+            labels, query_cost, answer = drawn(log, queries)
             calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
             answer = answer if comparing.size else None
-            table, answers = score_candidates(calibrators, (*labels, answer), charge, blending)
+            table, answers = score_candidates(calibrators, (*labels, answer), query_cost, blending)
             if answers is not None:
                 table = concatenate(table, answers.best(comparing))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
@@ -344,8 +344,8 @@ class ModelSearch:
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered), charge, _ = drawn(log, queries)
-            cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
+            (logprob, correct, answered), query_cost, _ = drawn(log, queries)
+            cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = search_tables(fitted, plan, refusal, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
@@ -371,4 +371,4 @@ def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarr
     if log.hand is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return (logprob, correct, answered), charges(log)[queries], answer
+    return (logprob, correct, answered), filled_query_cost(log)[queries], answer

@@ -56,8 +56,8 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
 
 
 def by_hand(log, model, blending, targets, folds, seed):
-    """(penalty (S, T, m), charge (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
-    logprob, right, answered, charge = columns(log)
+    """(penalty (S, T, m), cost (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
+    logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
     price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
@@ -67,7 +67,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_table(fitted.calibrators, rows, charge, blending)
+        trial = score_table(fitted.calibrators, rows, query_cost, blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -76,7 +76,7 @@ def by_hand(log, model, blending, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_table(fitted.calibrators, rows, charge, blending, log.answer)
+            compared = score_table(fitted.calibrators, rows, query_cost, blending, log.answer)
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -91,7 +91,7 @@ def by_hand(log, model, blending, targets, folds, seed):
                 for share, place in mixed:
                     own, index = every[place]
                     policies = own.take(np.array([index])).policies()
-                    walked = walk_by_hand(policies, 0, confidence[part], right[part], charge[part], codes)
+                    walked = walk_by_hand(policies, 0, confidence[part], right[part], query_cost[part], codes)
                     penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
                     money[row, part] += share * walked[1]
                     told[row] += share * error[place] * part.sum() / complete.sum()
@@ -120,7 +120,7 @@ def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
     assert losses.penalty.shape == (1, 2, N_LAM + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
-    np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
+    np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
@@ -145,10 +145,10 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     blending = estimate_blending(log, transform, refusal_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, blending, 3, 5)
     penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
-    assert len(losses.charge) == len(money) == 3
-    np.testing.assert_allclose(losses.charge.mean(-1), money.mean(-1), rtol=1e-6)
+    assert len(losses.cost) == len(money) == 3
+    np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty[-1], penalty, atol=1e-9)
-    np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
+    np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
 
 

@@ -526,7 +526,7 @@ def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
         return walked.spent
     assert walked.query_cost is not None  # the replay of a log has it
     mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
-    return walked.charge + share @ (walked.query_cost - mean[:, None])
+    return walked.cost_at_means + share @ (walked.query_cost - mean[:, None])
 
 
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

@@ -303,7 +303,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
 
     wrong: Column  # (n,) wrong answer, or score lost
     refused: Column  # (n,) refusal
-    charge: Column  # (n,) money, each answer at its model's mean cost on these queries
+    cost_at_means: Column  # (n,) money, each answer at its model's mean cost on these queries
     spent: Column  # (n,) money, each answer at its own cost
     answers: Column  # (k, n) the model that answered
     asked: Column  # (k, n) the models that were asked
@@ -405,16 +405,16 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) 
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    charged, spent = route.paid(mean_cost), route.paid(query_cost)
+    cost_at_means, spent = route.paid(mean_cost), route.paid(query_cost)
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, refused = route.wrong(columns.correct).astype(phi.dtype), route.refused.astype(phi.dtype)
-    return QueryReplay(wrong, refused, charged, spent, route.answers, route.asked, waits)
+    return QueryReplay(wrong, refused, cost_at_means, spent, route.answers, route.asked, waits)
 
 
 def _figures(paths: QueryReplay[jax.Array], counts: Array) -> tuple[jax.Array, ...]:
     """Compute the fields of `Replay` without the seconds, from the outcomes of the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
-    cost, cost_se = _mean_and_se(paths.charge, counts)
+    cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
     n = counts.sum().astype(paths.wrong.dtype)
     share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
     return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention

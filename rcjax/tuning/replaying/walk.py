@@ -163,7 +163,7 @@ def loss_terms(
 
 
 def loss_terms_on_log(
-    calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
+    calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any, *, waits: bool = False
 ) -> LossTerms:
     """Return `loss_terms` of the queries of a log, by a compiled function; numpy arrays.
 
@@ -174,11 +174,11 @@ def loss_terms_on_log(
         policies: L policies over k models.
         log: the log.
         right: (n, k) whether the answer is right, or its score.
-        charge: cost of each answer (n, k), or mean cost of each model (k,).
+        cost: cost of each answer (n, k), or mean cost of each model (k,).
         waits: as for `loss_terms`.
     """
     codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
-    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
     rows = fill_up(log.logprob, right, log.answered)
     shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, waits=waits)
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
