@@ -27,7 +27,7 @@ from rcjax.tuning.search import Retuner, search_of
 
 _ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it
 
-_PRICES = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
+_LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
 
 #: Draws on which everything is tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
@@ -135,7 +135,7 @@ def _replicated(
 def _spread(frontier: Frontier) -> np.ndarray:
     """Spread positions evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
-    size = RESAMPLED_RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
+    size = RESAMPLED_RUNGS if frontier.search == "selected" else min(_LAM_POINTS, -(-len(points) // _ROUND) * _ROUND)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 

@@ -250,7 +250,7 @@ class LadderTest:
     """(R, n) terms of the losses; `wrong` is 1 for an error and else 0, or the score lost, or corrected by labels."""
     most: np.ndarray
     """(n,) upper end of the loss of each query."""
-    price: float
+    abstain_price: float
     """Price of a refusal, in errors."""
     rival: QueryLosses | None = None
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
@@ -288,14 +288,14 @@ class LadderTest:
             has_chance = np.isfinite(most)  # after the last label the corrected outcome has no upper end
             right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
         fitted = frontier.model
-        price = frontier.abstain_price or 0.0
+        abstain_price = frontier.abstain_price or 0.0
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         of_frontier = right[:, columns].astype(log.logprob.dtype)
         terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
-        most = np.maximum(most, price)
+        most = np.maximum(most, abstain_price)
         rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
-        return cls(tested, terms, most if rival is None else 2 * most - 1, price, rival)
+        return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
@@ -303,7 +303,7 @@ class LadderTest:
         Beside a rival, the difference of losses is shifted by 1, from [−1, 1] to [0, 2]: `refuted` takes positive
         limits.
         """
-        penalty = self.at(positions).penalty(self.price)
+        penalty = self.at(positions).penalty(self.abstain_price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
 
     def at(self, positions: ArrayLike) -> LossTerms:
@@ -319,7 +319,7 @@ class LadderTest:
     def error_bound(self, position: float, level: float, top: float | None = None) -> float:
         """Return an upper confidence limit of the expected loss at a position, `top` at most."""
         losses, added = self.losses([position])
-        top = max(1.0, self.price) if top is None else top
+        top = max(1.0, self.abstain_price) if top is None else top
         return upper_limit(losses[0], level, self.most + added, top + added) - added
 
 
@@ -545,7 +545,7 @@ def _infeasible(test: LadderTest, position: float, target: Target, level: float,
     rate = float(losses.mean()) - added
     refused = round(float(first.refused.sum()))
     figures = f"had {phrase(rate)}"
-    figures += f" and refused {refused:,}, each counted as {100 * test.price:.4g} %" if refused else ""
+    figures += f" and refused {refused:,}, each counted as {100 * test.abstain_price:.4g} %" if refused else ""
     bound = math.ceil(1e4 * test.error_bound(position, level)) / 1e4
     instead = f"at most {phrase(bound, '.2f')}"
     limit = f"at most {phrase(target.value, '.4g')}"

@@ -1,7 +1,7 @@
 """Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
 
-The calibration and the choice, for every price and budget, use the other folds. The two blending weights (`blending`)
-and the list of stated confidences are those of the whole log. Three nested candidate sets are compared: single models;
+Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
+(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;
 with pairs; with policies that compare answers. The losses of each set on each query give the gains of one set over
 another, with their standard errors, and the optimism of each set: held-out error minus in-sample error. The more
 policies are searched, the more optimistic the in-sample error of the best is.
@@ -27,7 +27,7 @@ from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, conca
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
 
-#: Prices and budgets for which candidate sets are compared.
+#: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
 
 #: Least gain of policies that compare answers, averaged over all λ, as a share of error + λ·cost.
@@ -111,7 +111,7 @@ class ChosenPolicies(NamedTuple):
 
 
 def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
-    """Choose a policy for each target: a corner of the hull for a price, a mixture of two corners for a budget.
+    """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
     >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
@@ -164,7 +164,7 @@ class Gains(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
     by_lam: Gain[np.ndarray]
-    """(G,) gain at each price, in errors."""
+    """(G,) gain at each λ, in errors."""
     overall: Gain[float]
     """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
     counted: Gain[float]
@@ -222,7 +222,7 @@ class CrossValidation:
 
         Args:
             comparing: return it for policies that compare answers.
-            target: a budget, or a price; the gain at a price is in error + λ·cost.
+            target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
         if target.name == "budget":
@@ -279,7 +279,7 @@ class CrossValidatedLosses(NamedTuple):
         return optimism * (1 - 1 / self.folds)
 
     def gains(self, challenger: int, rival: int, expected: bool = False) -> Gains:
-        """Return the gains of one candidate set over another, in error + λ·cost at every price, over all queries.
+        """Return the gains of one candidate set over another, in error + λ·cost at every λ, over all queries.
 
         Args:
             challenger: index of the candidate set.
@@ -332,7 +332,8 @@ def cross_validate(
         folds: number of folds.
         seed: seed of the folds.
     """
-    complete, price = log.complete, None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
+    complete = log.complete
+    abstain_price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
     query_cost = filled_query_cost(log)
@@ -353,7 +354,7 @@ def cross_validate(
             [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
         ]  # F forms of outcomes by S sets, each of three terms (T, m)
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
-        penalty = terms.penalty(price)
+        penalty = terms.penalty(abstain_price)
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 

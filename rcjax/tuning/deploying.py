@@ -10,7 +10,7 @@ At a single position the bound has a confidence of 95 %. The cheapest of many po
 with a probability of some 90 % (`benchmarks.match`).
 
 With segments, each segment has its own frontier. From rung to rung one segment takes its next step: the step that saves
-most errors for its money. So a position on the ladder stands for one price of an error in all segments (the greedy
+most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
 solution of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
 """
 
@@ -306,7 +306,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AnyPolicy:
-    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price.
+    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.
     """

@@ -1,7 +1,7 @@
 """Score every candidate policy on a log: single models and pairs, policies that compare answers, and chains.
 
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
-policy at some price of an error.
+policy at some λ.
 
 A policy that compares answers asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal, the answer
 of j is kept; where they differ, model l is asked. The error probability of the policy is

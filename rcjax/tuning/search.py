@@ -149,13 +149,13 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
-    """Make the frontier of some candidates; `price` is the price of a refusal, `compare` the comparison of answers."""
-    wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
+def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any) -> Frontier:
+    """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
+    wrong = np.maximum(table.error - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
-    return make_frontier(model, solved, Spec(abstain_price=price), compare)
+    return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
 
 
 _SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
@@ -166,7 +166,7 @@ _AT_ONCE = 64  # policies that are replayed at a time
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
 #: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
-#: each of some prices.
+#: each of some λ.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -265,19 +265,19 @@ class LabelSearch:
             seed: seed of the folds of the cross-validation.
         """
         admits = None if limit is None else limit.admits
-        price = self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
+        abstain_price = self.spec.abstain_price
+        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=abstain_price, admits=admits)
         return selection.frontier, selection.cross_validation
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
+        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some λ.
 
         The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) positions of points of the frontier, whose prices are used; None: a ladder.
+            points: (G,) positions of points of the frontier, whose λ are used; None: a ladder.
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements

@@ -161,7 +161,7 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> AnyPolicy:
-        """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a price.
+        """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a λ.
 
         The rungs of a ladder are corners of the frontier's lower hull. Between two rungs a hash of the query decides
         which rung answers it. For a budget, a service moves along the ladder so that its bill keeps to the budget.
@@ -173,7 +173,7 @@ class Frontier:
             budget: expected cost per query, at most; the policy has the least error within it.
             max_error: error probability, at most; the policy has the least cost within it.
             error_cost: cost of one error (= 1/λ); the policy has the least sum of cost and errors.
-            lam: price λ; the policy has the least error + λ·cost.
+            lam: error probability per unit of money; the policy has the least error + λ·cost.
 
         Raises InfeasibleError if no point meets the target; ValueError unless exactly one valid target is given.
         """
@@ -220,8 +220,8 @@ class Frontier:
     def choose(self, **target: float) -> int:
         """Return the position of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
-        price = None if self.abstention is None else self.abstain_price
-        return point_for(Target.of(**target), *figures, price, self.counted)
+        abstain_price = None if self.abstention is None else self.abstain_price
+        return point_for(Target.of(**target), *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -246,7 +246,7 @@ class Frontier:
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
-        price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
+        abstain_price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
         ends: dict[str, Any] = {}
         if self.bands is not None:
             for name in ("error", "cost"):
@@ -264,7 +264,7 @@ class Frontier:
                 "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
-                **price,
+                **abstain_price,
                 **ends,
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },

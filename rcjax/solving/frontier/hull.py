@@ -38,7 +38,7 @@ def pareto(cost: Array, error: Array) -> np.ndarray:
 def lower_hull(cost: Array, error: Array) -> np.ndarray:
     """Return the positions of the corners of the lower convex hull, by rising cost and falling error.
 
-    Each corner is the best point at some price (the monotone chain of Andrew 1979). Points with a figure that is not
+    Each corner is the best point at some λ (the monotone chain of Andrew 1979). Points with a figure that is not
     finite are ignored.
 
     >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()

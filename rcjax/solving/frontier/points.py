@@ -1,4 +1,4 @@
-"""Points of a frontier as arrays: policies, their prices, their expected figures, and intervals around these.
+"""Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
 Policies are intervals of calibrated confidence, with the action of the model in each: cascades with one threshold for
 each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
@@ -332,31 +332,33 @@ def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
 def check_lam(lam: Any) -> np.ndarray:
     """Return the distinct λ in rising order. Raises ValueError for none, or a λ that is negative or not finite."""
     try:
-        prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+        values = np.unique(np.atleast_1d(np.asarray(lam, float)))
     except (TypeError, ValueError):
         raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
-    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
+    if not values.size or not np.isfinite(values).all() or values[0] < 0:
         raise ValueError("lam must hold at least one finite number, none below 0")
-    return prices
+    return values
 
 
 def log_clipped(lam: Any) -> np.ndarray:
-    """Return log λ, the scale on which prices are compared; finite for λ = 0."""
+    """Return log λ, the scale on which values of λ are compared; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
-def check_abstain_price(price: Any) -> float | None:
+def check_abstain_price(abstain_price: Any) -> float | None:
     """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
-    if price is None:
+    if abstain_price is None:
         return None
-    if not price >= 0:  # so written, NaN is refused too
-        raise ValueError(f"abstain_price is {price}; it is what a refusal costs in errors, such as 0.3, at least 0")
-    return float(price) if price < np.inf else None
+    if not abstain_price >= 0:  # so written, NaN is refused too
+        raise ValueError(
+            f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
+        )
+    return float(abstain_price) if abstain_price < np.inf else None
 
 
-def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
+def refusal_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
     """Return the worth of a refusal, in right answers: 1 minus its price in errors, ().
 
     It is None if models do not refuse: for a price of 1 or more, a wrong answer costs no more than a refusal.
     """
-    return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)
+    return None if abstain_price is None or abstain_price >= 1 else jnp.asarray(1 - abstain_price, dtype)

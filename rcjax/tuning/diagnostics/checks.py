@@ -377,7 +377,7 @@ class _Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """Promised and observed figures of a search at L prices λ; numpy arrays (L,)."""
+    """Promised and observed figures of a search at L values of λ; numpy arrays (L,)."""
 
     search: CascadeSet | Literal["selected", "minimised"]
     """Search that found the policies, as `Frontier.search`."""

@@ -173,9 +173,9 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     rows, errors = [], []
     for frontier, log in comparisons:
         replayed = replay(frontier, log)
-        price = frontier.abstain_price or 0.0
+        abstain_price = frontier.abstain_price or 0.0
         observed = {
-            "error": np.asarray(replayed.error) + price * np.asarray(replayed.abstention),
+            "error": np.asarray(replayed.error) + abstain_price * np.asarray(replayed.abstention),
             "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}

@@ -53,13 +53,13 @@ class QueryLosses(NamedTuple):
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        price = subject.expected.get("abstain_price") or 0.0
+        abstain_price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
-            return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
+            return cls(weights @ (rungs.wrong + abstain_price * rungs.refused), weights @ rungs.spent)
         walked = replay_queries(subject, log)
-        return cls(walked.wrong + price * walked.refused, walked.spent)
+        return cls(walked.wrong + abstain_price * walked.refused, walked.spent)
 
     @classmethod
     def in_service(cls, subject: Today, log: Log) -> QueryLosses:
