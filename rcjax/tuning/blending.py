@@ -22,13 +22,13 @@ _CUTS = 16  # thresholds of each model at which the weights are estimated
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Blending:
+def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log; 5,000 labelled queries at most are used, drawn at random.
         transform: the transform of the raw confidence.
-        refusal: () worth of a refusal, in right answers; None: models do not refuse.
+        refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
     >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
@@ -38,7 +38,7 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
     known = _ESTIMATED.setdefault(log, {})
     if transform not in known:
         known[transform] = _weights(log, transform)
-    return Blending(*known[transform], refusal)
+    return Blending(*known[transform], refusal_worth)
 
 
 #: Weights of the logs in use: a search needs them, and its bootstrap needs them again.

@@ -66,7 +66,7 @@ RESAMPLED_RUNGS = 32
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=(
-        *("first", "second", "third", "threshold", "fallback", "refusal"),
+        *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
         *("error", "cost", "label_error", "abstention", "chain"),
     ),
     meta_fields=("k",),
@@ -94,7 +94,7 @@ class Candidates:
     """(C,) error by the labels alone, refusals at their price; `error` for policies that compare answers."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
-    refusal: Array | None = None
+    refusal_threshold: Array | None = None
     """(C,) confidence up to which the last model refuses; None: models do not refuse."""
     chain: Array | None = None
     """(C, k) thresholds of a chain's models; NaN for models that the chain does not ask, and for policies given by
@@ -164,8 +164,8 @@ class Candidates:
             longer = asked.any(1, keepdims=True)
             members = xp.where(longer, asked, members)
             thresholds = xp.where(longer, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
-        if self.refusal is not None:
-            refusals = xp.where(third, self.refusal[:, None], NEVER_REFUSE).astype(dtype)
+        if self.refusal_threshold is not None:
+            refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
         if self.compares.any() if comparing is None else comparing:
             here = second & self.compares[:, None]
@@ -270,9 +270,9 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
-    refusal = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
+    threshold = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
     share = jnp.where(gains, cuts.last[best] + 1.0, 0.0)
-    return refusal, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
+    return threshold, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
 
 
 @jax.tree_util.register_dataclass
@@ -423,14 +423,16 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
-    refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
+    refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if blending.refusal_worth is not None:
-        refusal, gain, abstention = best_refusals(rows, blending)
+        refusal_threshold, gain, abstention = best_refusals(rows, blending)
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
-    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **figures, refusal=refusal)
+    return Candidates(
+        k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
+    )
 
 
 def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
@@ -443,8 +445,8 @@ def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array
     """
     worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
     right = blend_labels(rows, blending)
-    level, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
-    return level, gain, share
+    threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
+    return threshold, gain, share
 
 
 def blend_labels(rows: CandidateRows, blending: Blending) -> Array:
@@ -475,10 +477,11 @@ def _pair(
     present = rows.present[:, first] & rows.present[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
     first_right, second_right = _blend_pair(rows, blending, first, second, conditional)
-    refuses, refusal = jnp.zeros_like(present), None
-    if singles.refusal is not None:
-        refusal = singles.refusal[second]
-        refuses, worth = rows.confidence[:, second] <= refusal, jnp.asarray(blending.refusal_worth, second_right.dtype)
+    refuses, refusal_threshold = jnp.zeros_like(present), None
+    if singles.refusal_threshold is not None:
+        refusal_threshold = singles.refusal_threshold[second]
+        refuses = rows.confidence[:, second] <= refusal_threshold
+        worth = jnp.asarray(blending.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
     cuts = spread_cuts(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
@@ -490,7 +493,7 @@ def _pair(
         "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }
-    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal, **figures)
+    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal_threshold, **figures)
 
 
 def _blend_pair(
@@ -513,7 +516,12 @@ def _blend_pair(
 
 
 def candidates_at_cuts(
-    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **figures: Array
+    cuts: Cuts,
+    models: Sequence[Any],
+    k: int,
+    refusal_threshold: Array | None,
+    fallback: Any = ALWAYS_ANSWER,
+    **figures: Array,
 ) -> Candidates:
     """Make the candidates that ask a first, second and third model, at M cuts of the first: (M,).
 
@@ -521,11 +529,11 @@ def candidates_at_cuts(
         cuts: the cuts.
         models: positions of the three models, of k.
         k: number of models.
-        refusal: () confidence up to which the last model refuses; None: models do not refuse.
+        refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
         figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(cuts.threshold)
     first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
-    last = None if refusal is None else level + refusal
-    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal=last)
+    refusals = None if refusal_threshold is None else level + refusal_threshold
+    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal_threshold=refusals)

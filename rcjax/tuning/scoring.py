@@ -161,7 +161,7 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels; with `refusal`, the last model may refuse.
+        blending: the blending weights of labels; with `refusal_worth`, the last model may refuse.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
@@ -175,16 +175,18 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
-    refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
+    refusal_thresholds = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    scored = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
+    scored = lax.map(
+        lambda models: _triple(rows, blending, refusal_thresholds, most, rising[models[0]], *models), tuple(triples)
+    )
     return jax.tree.map(jnp.ravel, scored)
 
 
 def _triple(
     rows: CandidateRows,
     blending: Blending,
-    refused: Array | None,
+    refusal_thresholds: Array | None,
     most: int,
     rising: Array,
     *models: Array,
@@ -193,7 +195,7 @@ def _triple(
 
     Args:
         rows, blending: as for `score_triples`.
-        refused: (k,) confidence up to which each model refuses as the last.
+        refusal_thresholds: (k,) confidence up to which each model refuses as the last.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence of the first model.
         models: positions of the three models, () each.
@@ -204,8 +206,9 @@ def _triple(
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
-    if refused is not None:
-        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal_worth, confidence.dtype)
+    if refusal_thresholds is not None:
+        refuses = confidence[:, third] <= refusal_thresholds[third]
+        worth = jnp.asarray(blending.refusal_worth, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
     first_right = blend_labels(rows, blending)[:, first]
@@ -221,8 +224,8 @@ def _triple(
     error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
     cost = mean(rows.query_costs()[:, first]) + below(later_cost)
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
-    refusal = None if refused is None else refused[third]
-    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal, fallback, **figures)
+    refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
+    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
@@ -428,7 +431,7 @@ def _undominated(pairs: Candidates) -> np.ndarray:
     Thresholds that divide no queries are dropped too.
     """
     use, k = np.isfinite(pairs.error), pairs.k
-    if pairs.refusal is None:
+    if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
         errors = np.append(np.inf, pairs.label_error[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models

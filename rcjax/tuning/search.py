@@ -35,7 +35,7 @@ from rcjax.solving.frontier.points import (
     Policies,
     check_abstain_price,
     check_lam,
-    refusal_at,
+    refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
@@ -102,7 +102,7 @@ def select_frontier(
     log = log.select(model.models)
     require_complete(log, "compare on")
     sample = sample_queries(log, seed)
-    blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
+    blending = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
@@ -283,8 +283,9 @@ class LabelSearch:
         agreements = frontier.policies.agreements
         comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
-        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
-        blending = estimate_blending(log, transform, refusal)  # estimated on the whole log, as for the cross-validation
+        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
+        # On the whole log, as for the cross-validation.
+        blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labels, query_cost, answer = drawn(log, queries)
@@ -339,7 +340,7 @@ class ModelSearch:
         assert isinstance(model, CascadeModel)  # as the search fitted it
         assert points is not None
         lam = np.asarray(frontier.lam)[points]
-        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
+        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
@@ -347,7 +348,7 @@ class ModelSearch:
             (logprob, correct, answered), query_cost, _ = drawn(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = search_tables(fitted, plan, refusal, panels)
+            problem = search_tables(fitted, plan, refusal_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again

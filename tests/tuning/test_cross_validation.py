@@ -11,7 +11,7 @@ from helpers.selection_references import make_log
 import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import lam_range, refusal_at
+from rcjax.solving.frontier.points import lam_range, refusal_worth_at
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending
 from rcjax.tuning.cross_validation import (
@@ -142,7 +142,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
-    blending = estimate_blending(log, transform, refusal_at(price, log.cost.dtype))
+    blending = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, blending, 3, 5)
     penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3

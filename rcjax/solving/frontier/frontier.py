@@ -464,8 +464,8 @@ def frontier_from_json(data: Any) -> Frontier:
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
     bands = None
     if file.bands is not None:
-        error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
-        abstention = None if points[0].abstention_interval is None else refused
+        error, cost, abstention = jax.device_put(_columns(points, *_INTERVALS))
+        abstention = None if points[0].abstention_interval is None else abstention
         bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
     known = not np.isnan(seconds.mean).all()
     return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
@@ -485,5 +485,5 @@ def _as_cascades(policies: Policies) -> Policies:
         for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refused = refusals if refusals.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)
+    refusals = refusals if refusals.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refusals, agreements=policies.agreements)

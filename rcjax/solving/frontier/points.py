@@ -356,7 +356,7 @@ def check_abstain_price(abstain_price: Any) -> float | None:
     return float(abstain_price) if abstain_price < np.inf else None
 
 
-def refusal_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
+def refusal_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
     """Return the worth of a refusal, in right answers: 1 minus its price in errors, ().
 
     It is None if models do not refuse: for a price of 1 or more, a wrong answer costs no more than a refusal.
