@@ -10,12 +10,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rcjax._core.batching import Array, fill_up
+from rcjax._core.batching import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import calibrate_log, pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, candidate_rows, draw_enough, recentre
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Observations, candidate_rows, draw_enough, recentre
 
 _CUTS = 16  # thresholds of each model at which the weights are estimated
 
@@ -74,8 +74,8 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = candidate_rows(calibrate_log(*rows, transform=transform)[0], rows)
+    observations = Observations(np.asarray(log.logprob), np.asarray(log.correct), train)
+    known = candidate_rows(observations.fit_calibrators(transform=transform), observations.filled())
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

@@ -28,16 +28,17 @@ import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, take_entries
+from rcjax._core.batching import Array, fill_up, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax.model.calibrated_models import calibrate_log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
@@ -334,6 +335,25 @@ def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
     return expected + xp.where(present, right - expected, 0.0).sum() / count
 
 
+class Observations(NamedTuple):
+    """The columns of a log that candidates are scored by: n queries, k models."""
+
+    logprob: Array  # (n, k) raw log-probabilities
+    correct: Array  # (n, k) whether the answer is right, or its probability or score
+    present: Array  # (n, k) bool: there is an answer, and the query counts
+    answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+
+    def filled(self) -> "Observations":
+        """Fill the rows up to their size class, so that logs of similar size share one compilation."""
+        answer = None if self.answer is None else fill_up(self.answer)[0]
+        return Observations(*fill_up(*self[:3]), answer)
+
+    def fit_calibrators(self, **options: Any) -> Calibrator:
+        """Calibrate the models; `options` are those of `calibrate_log`."""
+        logprob, correct, present, _ = self.filled()
+        return calibrate_log(logprob, correct, present, **options)[0]
+
+
 #: Thresholds tried for each pair, at most.
 MAX_THRESHOLDS = 400
 
@@ -354,21 +374,19 @@ class CandidateRows:
     def of(
         cls,
         calibrators: Calibrator,
-        rows: tuple[Array, Array, Array],
+        observations: Observations,
         query_cost: Any = None,
-        answer: Any = None,
         answered: Array | None = None,
     ) -> "CandidateRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
         Args:
             calibrators: (k,) calibrators of the models.
-            rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and
-                whether there is an answer and the query counts.
-            query_cost, answer: as the fields.
+            observations: the queries.
+            query_cost: as the field.
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
-        logprob, correct, present = rows
+        logprob, correct, present, answer = observations
         conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
         return cls(confidence, conditional, correct, present, query_cost, answer)

@@ -23,7 +23,7 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, Observations, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
 
@@ -374,12 +374,11 @@ def _choose_without(
     The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.
     """
-    rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
-    calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
     comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = score_candidates(
-        calibrators, (*rows, log.answer if comparing else None), filled_query_cost(log), blending
-    )
+    present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if comparing else None
+    observations = Observations(log.logprob, log.correct, present, answer)
+    calibrators = observations.fit_calibrators(transform=like.transform, values=like.values)
+    pairs, answers = score_candidates(calibrators, observations, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -388,7 +387,7 @@ def _choose_without(
     filled = [choice.padded() for choice in choices]
     if not comparing:
         return calibrators, filled, None
-    wrong = estimate_wrong(calibrators, rows, log, [choice.rungs for choice in filled])
+    wrong = estimate_wrong(calibrators, observations, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 

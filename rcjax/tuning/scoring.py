@@ -27,7 +27,7 @@ walking the queries of the log itself.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -51,6 +51,7 @@ from rcjax.tuning.candidates import (
     Blending,
     CandidateRows,
     Candidates,
+    Observations,
     best_refusals,
     blend_labels,
     candidate_rows,
@@ -113,13 +114,14 @@ def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, gr
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    rows: tuple[Array, Array, Array],
+    observations: Observations,
     answered: Array,
-    answer: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
     """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
-    known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
+    assert observations.answer is not None  # codes without any answer, where answers are not compared
+    codes = observations.answer.T
+    known = CandidateRows.of(calibrators, observations, answered=answered)
     confidence = jnp.asarray(known.confidence)
 
     def wrong(row: tuple[Candidates, Policies]) -> Array:
@@ -129,26 +131,28 @@ def _expected_wrong(
         right = confidence.T  # for chains, which do not compare answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
-        answers = walk(confidence.T, policy, answer.T).answers
+        answers = walk(confidence.T, policy, codes).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
     return lax.map(wrong, table)
 
 
-def estimate_wrong(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
+def estimate_wrong(
+    calibrators: Calibrator, observations: Observations, log: Log, several: list[Candidates]
+) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
-        rows: (logprob, correct, present), each (n, k); `present` are the labels to learn from.
+        observations: the queries of the log; `present` are the labels to learn from.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    *labels, answered, codes = fill_up(*rows, log.answered, answer)
+    (answered,), filled = fill_up(log.answered), observations._replace(answer=answer).filled()
     tables = ((candidates, candidates.policies(comparing=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, table) for table in tables]
+    wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
@@ -354,30 +358,28 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_triples = compiled(score_triples, runs="long")
 
 
-def score_table(
-    calibrators: Calibrator, columns: tuple[Any, Any, Any], query_cost: Any, blending: Blending, answer: Any = None
-) -> Candidates:
-    """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
+def score_table(calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending) -> Candidates:
+    """Score single models and pairs on n queries; with codes of answers, score agreement policies instead.
 
     Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
     arrays.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        columns: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
+        observations: the queries.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
-        answer: (n, k) codes of answers.
     """
     money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
-    codes = None if answer is None else fill_up(answer)[0]
-    rows = replace(candidate_rows(calibrators, fill_up(*columns)), query_cost=money, answer=codes)
-    return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
+    filled = observations.filled()
+    rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
+    rows = replace(rows, query_cost=money, answer=filled.answer)
+    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_triples)(rows, blending))
 
 
 def score_candidates(
     calibrators: Calibrator,
-    columns: tuple[Any, Any, Any, Any],
+    observations: Observations,
     query_cost: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
@@ -389,20 +391,19 @@ def score_candidates(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        columns: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
+        observations: the queries; without codes of answers, answers are not compared.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
-    *labels, answer = columns
-    table = score_table(calibrators, tuple(labels), query_cost, blending)
+    table = score_table(calibrators, observations._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, query_cost, blending)
+    longer = _score_chains(calibrators, observations, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
-    if answer is None:
+    if observations.answer is None:
         return table, None
-    triples = score_table(calibrators, tuple(labels), query_cost, blending, answer)
+    triples = score_table(calibrators, observations, query_cost, blending)
     triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
     if longer is not None and triples.cost.size:
         triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
@@ -410,11 +411,11 @@ def score_candidates(
 
 
 def _score_chains(
-    calibrators: Calibrator, labels: Sequence[Any], query_cost: Any, blending: Blending
+    calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending
 ) -> Candidates | None:
-    """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
-    logprob, correct, present = map(np.asarray, labels)
-    if not are_verdicts(logprob, present):
+    """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
+    logprob, correct, present = map(np.asarray, observations[:3])
+    if blending.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     by_model = zip(confidence.T, correct.T.astype(float), present.T, strict=True)

@@ -19,10 +19,10 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import fill_up, in_pieces
+from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, calibrate_log, calibrated
+from rcjax.model.calibrated_models import Fitted, calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
@@ -38,7 +38,7 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
+from rcjax.tuning.candidates import Blending, Candidates, Observations, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
@@ -122,8 +122,8 @@ def _candidates(
     """Score single models and pairs on a log, and policies that compare answers at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
-    table, triples = score_candidates(model.calibrators, columns, filled_query_cost(log), blending, admits)
+    observations = Observations(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    table, triples = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
     if triples is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -288,14 +288,14 @@ class LabelSearch:
         blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labels, query_cost, answer = drawn(log, queries)
-            calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
-            answer = answer if comparing.size else None
-            table, answers = score_candidates(calibrators, (*labels, answer), query_cost, blending)
+            observations, query_cost = drawn(log, queries)
+            calibrators = observations.fit_calibrators(transform=transform)
+            observations = observations if comparing.size else observations._replace(answer=None)
+            table, answers = score_candidates(calibrators, observations, query_cost, blending)
             if answers is not None:
                 table = concatenate(table, answers.best(comparing))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(comparing=answer is not None)
+            return calibrators, chosen.policies(comparing=observations.answer is not None)
 
         return tune_again
 
@@ -345,7 +345,7 @@ class ModelSearch:
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered), query_cost, _ = drawn(log, queries)
+            (logprob, correct, answered, _), query_cost = drawn(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = search_tables(fitted, plan, refusal_worth, panels)
@@ -361,8 +361,8 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     return LabelSearch(spec) if spec.search == "selected" else ModelSearch(spec)
 
 
-def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
-    """Return ((logprob, correct, answered), money of each answer, codes of answers or None) of a draw, (n, k) each.
+def drawn(log: Log, queries: np.ndarray) -> tuple[Observations, np.ndarray]:
+    """Return (observations, (n, k) money of each answer) of a draw.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
@@ -372,4 +372,4 @@ def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarr
     if log.hand is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return (logprob, correct, answered), filled_query_cost(log)[queries], answer
+    return Observations(logprob, correct, answered, answer), filled_query_cost(log)[queries]
