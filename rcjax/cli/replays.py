@@ -253,7 +253,7 @@ def _show_replay(
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
-        paid = "spent" if document["search"] == "selected" else "cost"  # the promise is of bills, or of mean costs
+        paid = "spent" if document["search"] == "labels" else "cost"  # the promise is of bills, or of mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
             observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)

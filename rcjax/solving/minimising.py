@@ -420,7 +420,7 @@ def minimise(
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
     points = evaluate_optima(layout, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
-    return make_frontier(model, points, Spec(cascade="minimised"))
+    return make_frontier(model, points, Spec(cascade="objective"))
 
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:

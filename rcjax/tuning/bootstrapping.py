@@ -80,7 +80,7 @@ def bootstrap(
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)
     refit = log.n_queries <= ENOUGH_QUERIES if refit is None else refit
-    if refit and frontier.search == "minimised":
+    if refit and frontier.spec.has_own_objective:
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
     require_complete(log, "draw again")
@@ -88,7 +88,7 @@ def bootstrap(
     sample = sample_queries(log, seed)
     points = _spread(frontier)
     retuner = search_of(frontier.spec).retuner if refit else None
-    retune = retuner and retuner(frontier, sample, None if frontier.search == "selected" else points)
+    retune = retuner and retuner(frontier, sample, None if frontier.is_by_labels else points)
     fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
@@ -135,7 +135,7 @@ def _replicated(
 def _spread(frontier: Frontier) -> np.ndarray:
     """Spread positions evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
-    size = RESAMPLED_RUNGS if frontier.search == "selected" else min(_LAM_POINTS, -(-len(points) // _ROUND) * _ROUND)
+    size = RESAMPLED_RUNGS if frontier.is_by_labels else min(_LAM_POINTS, -(-len(points) // _ROUND) * _ROUND)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 
@@ -151,7 +151,7 @@ def _noise_and_optimism(
         tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
     """
     bills = fixed.cost
-    if frontier.search == "selected":  # each replicate keeps the budget by moving along its own ladder
+    if frontier.is_by_labels:  # each replicate keeps the budget by moving along its own ladder
         money = np.asarray(frontier.cost, float)[points]
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
@@ -178,12 +178,11 @@ def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTe
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None where the search was not repeated."""
     replayed = replay(frontier, log)
-    selected = frontier.search == "selected"
-    bill = replayed.spent if selected else replayed.cost  # the same kind of cost as the frontier's
+    bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]
     middle = on_log if optimism is None else [figure + more for figure, more in zip(on_log, optimism, strict=True)]
-    if optimism is not None and selected:
+    if optimism is not None and frontier.is_by_labels:
         # The frontier's error is corrected for optimism by cross-validation: the mean of two estimates is nearer.
         middle[0] = (middle[0] + np.asarray(frontier.error, float)) / 2
     error, cost, abstention = (

@@ -356,9 +356,9 @@ class ModelSearch:
 
 def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
-    if spec.search == "minimised":
+    if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    return LabelSearch(spec) if spec.search == "selected" else ModelSearch(spec)
+    return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
 def drawn(log: Log, queries: np.ndarray) -> tuple[Observations, np.ndarray]:

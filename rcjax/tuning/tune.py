@@ -56,7 +56,7 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
     bills already.
     """
-    if frontier.search == "selected":
+    if frontier.is_by_labels:
         return frontier, []
     if (replayed := _replayed(frontier, log)) is None:
         return frontier, []
@@ -481,7 +481,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     before = recorded_tuning(policy)
     if not before.spec.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
-    if before.spec.search == "minimised":
+    if before.spec.has_own_objective:
         raise ValueError(
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )

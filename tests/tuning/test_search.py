@@ -52,7 +52,7 @@ def test_a_spec_names_its_search(spec, search):
 
 def test_an_objective_of_ones_own_cannot_be_searched_again():
     with pytest.raises(ValueError, match="needs its objective"):
-        search_of(Spec(cascade="minimised"))
+        search_of(Spec(cascade="objective"))
 
 
 def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optimism(log, frontier):

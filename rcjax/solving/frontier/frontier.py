@@ -81,7 +81,7 @@ class Frontier:
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts them; for
-    `search="selected"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
+    `search="labels"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
     minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
@@ -109,9 +109,14 @@ class Frontier:
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
 
     @property
-    def search(self) -> CascadeSet | Literal["selected", "minimised"]:
-        """The cascades of `solve_frontier`, or "selected" for `select_frontier`, "minimised" for `minimise`."""
+    def search(self) -> CascadeSet | Literal["labels", "objective"]:
+        """The cascades of `solve_frontier`, or "labels" for `select_frontier`, "objective" for `minimise`."""
         return self.spec.search
+
+    @property
+    def is_by_labels(self) -> bool:
+        """Whether the labels were searched (`select_frontier`): costs are bills; otherwise the model predicts them."""
+        return self.spec.is_by_labels
 
     @property
     def abstain_price(self) -> float | None:
@@ -458,7 +463,7 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
-        Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
+        Spec(cascade=None if file.search == "labels" else file.search, abstain_price=file.abstain_price),
         next((one.compare for point in points for one in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))

@@ -379,7 +379,7 @@ class _Gap(NamedTuple):
 class Promise:
     """Promised and observed figures of a search at L values of λ; numpy arrays (L,)."""
 
-    search: CascadeSet | Literal["selected", "minimised"]
+    search: CascadeSet | Literal["labels", "objective"]
     """Search that found the policies, as `Frontier.search`."""
     lam: np.ndarray
     predicted_error: np.ndarray
@@ -413,7 +413,7 @@ class Promise:
         """Describe in words how far error and cost are from the promise.
 
         >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
-        >>> Promise("selected", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
+        >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
         '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
         """
         error, cost = (self._gap(name) for name in ("error", "cost"))

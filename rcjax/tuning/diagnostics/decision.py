@@ -157,7 +157,7 @@ def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
     lam = spec.lam if spec.error_cost is None else 1 / spec.error_cost
     lam = policy.expected.get("lam") if lam is None else lam
     absent = [name for name in policy.models if name not in tuning.models]
-    if spec.search == "minimised":
+    if spec.has_own_objective:
         return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
     if lam is None:
         return RetuningTerms(tuning, None, "the policy does not record its λ")

@@ -370,7 +370,7 @@ def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFi
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    by_model = recorded_tuning(policy).spec.search != "selected"
+    by_model = not recorded_tuning(policy).spec.is_by_labels
     bill = _costs(now, by_model)
     error = Baseline.promised(policy, "error", before.wrong, trained_on)
     promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
