@@ -124,7 +124,7 @@ def covered(
     if money is None:
         shares, error, bill = np.eye(len(frontier.lam)), np.asarray(true.error), np.asarray(spent)
     else:
-        money, rungs = money[money >= float(frontier.cost.min())], frontier.rungs
+        money, rungs = money[money >= float(frontier.cost.min())], frontier.rung_indices
         shares = np.stack([frontier.shares(Target("budget", float(budget))) for budget in money])
         cost, wrong = np.asarray(spent)[rungs], np.asarray(true.error)[rungs]
         error, bill = shares_at_bill(cost, money) @ wrong, None

@@ -96,7 +96,7 @@ def evaluate(
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
-        rungs, money = tuned.rungs.tolist(), Spec().money(document["cost"])
+        rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)

@@ -133,7 +133,7 @@ def _replicated(
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
-    """Spread positions evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
+    """Spread indices evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
     size = RESAMPLED_RUNGS if frontier.is_by_labels else min(_LAM_POINTS, -(-len(points) // _ROUND) * _ROUND)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
@@ -146,7 +146,7 @@ def _noise_and_optimism(
 
     Args:
         frontier: the frontier, of L points.
-        points: (G,) positions of the points that were replicated; figures between them are interpolated.
+        points: (G,) indices of the points that were replicated; figures between them are interpolated.
         fixed: (B, G, 3) figures of the frontier's policies, as `_replicated` returns them.
         tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
     """

@@ -78,11 +78,11 @@ class Candidates:
 
     k: int
     first: Array
-    """(C,) position of the model asked first."""
+    """(C,) index of the model asked first."""
     second: Array
-    """(C,) position of the model asked where the first is unsure; a single model has its first again."""
+    """(C,) index of the model asked where the first is unsure; a single model has its first again."""
     third: Array
-    """(C,) position of the model asked where these answers differ; the second again if answers are not compared."""
+    """(C,) index of the model asked where these answers differ; the second again if answers are not compared."""
     threshold: Array
     """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
     fallback: Array
@@ -102,7 +102,7 @@ class Candidates:
     their first, second and third model; None: no policy is a chain."""
 
     def take(self, indices: Any) -> "Candidates":
-        """Return the candidates at some positions."""
+        """Return the candidates at some indices."""
         return take_entries(self, indices)
 
     @property
@@ -190,7 +190,7 @@ class Cuts:
     """M cuts that divide n queries by their confidence; ties stay together."""
 
     order: Array  # (n,) the queries by rising confidence, then the queries that do not count
-    last: Array  # (M,) the position in `order` of the last query below the cut
+    last: Array  # (M,) the index in `order` of the last query below the cut
     threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
     parts: Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
     every: Array  # (M,) bool: all queries lie below, and no earlier cut is the same
@@ -399,8 +399,8 @@ class CandidateRows:
         """Return P(later model right | confidence of the earlier one): (n,).
 
         Args:
-            model: position of the later model.
-            other: position of the earlier model; the probability of the reverse condition is not known.
+            model: index of the later model.
+            other: index of the earlier model; the probability of the reverse condition is not known.
         """
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
@@ -545,7 +545,7 @@ def candidates_at_cuts(
 
     Args:
         cuts: the cuts.
-        models: positions of the three models, of k.
+        models: indices of the three models, of k.
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.

@@ -234,7 +234,7 @@ def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> 
         right: (n, k) whether the answer is right, or its score.
         cost: money of each answer (n, k), or of every answer of a model (k,).
     """
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
     terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, cost)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
@@ -269,7 +269,7 @@ class LadderTest:
         Raises InfeasibleError if the frontier has no policy with finite figures; LogError if no query is left, or if
         answers are to be compared and the log has none.
         """
-        rungs = frontier.rungs
+        rungs = frontier.rung_indices
         if not rungs.size:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
         policies = frontier.policies.on_host().take(rungs)
@@ -325,7 +325,7 @@ class LadderTest:
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
     return positions[bills < bill]

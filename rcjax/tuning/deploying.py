@@ -132,7 +132,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
         log: the log.
         today: a model of the log, or a policy over its models.
     """
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)

@@ -76,7 +76,7 @@ def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any)
 
     Args:
         rows: the queries.
-        first, second, third: positions of the models; a third equal to the second: answers are not compared.
+        first, second, third: indices of the models; a third equal to the second: answers are not compared.
     """
     counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
     assert rows.answer is not None  # without answers no policy compares them
@@ -202,7 +202,7 @@ def _triple(
         refusal_thresholds: (k,) confidence up to which each model refuses as the last.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence of the first model.
-        models: positions of the three models, () each.
+        models: indices of the three models, () each.
     """
     first, second, third = models
     counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
@@ -427,7 +427,7 @@ def _score_chains(
 
 
 def _undominated(pairs: Candidates) -> np.ndarray:
-    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their positions.
+    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
 
     Thresholds that divide no queries are dropped too.
     """
@@ -442,7 +442,7 @@ def _undominated(pairs: Candidates) -> np.ndarray:
 
 
 def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
-    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` positions."""
+    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` indices."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
     alone = trial.is_single[useful]

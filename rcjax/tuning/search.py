@@ -277,7 +277,7 @@ class LabelSearch:
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) positions of points of the frontier, whose λ are used; None: a ladder.
+            points: (G,) indices of points of the frontier, whose λ are used; None: a ladder.
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements

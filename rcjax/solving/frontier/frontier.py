@@ -194,19 +194,19 @@ class Frontier:
         """
         if not target.is_limit:
             return np.eye(len(self.lam))[self.choose(**target.to_json())]
-        rungs, shares = self.rungs, np.zeros(len(self.lam))
+        rungs, shares = self.rung_indices, np.zeros(len(self.lam))
         shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
         return shares
 
     def _position(self, target: Target) -> float:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
         self.choose(**target.to_json())
-        cost, error = (np.asarray(figure, float)[self.rungs].tolist() for figure in (self.cost, self.penalty))
+        cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
         return position_for(target, cost, error)
 
     @property
-    def rungs(self) -> np.ndarray:
-        """(R,) positions of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
+    def rung_indices(self) -> np.ndarray:
+        """(R,) indices of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
@@ -218,12 +218,12 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        points = tuple(self.point(int(index), target.to_json()) for index in self.rungs)
+        points = tuple(self.point(int(index), target.to_json()) for index in self.rung_indices)
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
     def choose(self, **target: float) -> int:
-        """Return the position of the point that meets one target; targets and errors are those of `policy`."""
+        """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
         return point_for(Target.of(**target), *figures, abstain_price, self.counted)
@@ -245,7 +245,7 @@ class Frontier:
         return dataclasses.replace(self, bands=bands)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
-        """Return the policy at one position of the frontier; its provenance records its `target`."""
+        """Return the policy at one index of the frontier; its provenance records its `target`."""
         cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)

@@ -24,7 +24,7 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 
-#: Action of a model that refuses to answer; other actions are positions of models.
+#: Action of a model that refuses to answer; other actions are indices of models.
 ABSTAIN = -1
 
 
@@ -50,9 +50,9 @@ class Agreements:
     """
 
     earlier: Array
-    """(…, k) position of the earlier model; NO_MODEL for a model that does not compare answers."""
+    """(…, k) index of the earlier model; NO_MODEL for a model that does not compare answers."""
     differ: Array
-    """(…, k) position of the model to ask if the answers differ; NO_MODEL for a model that does not compare answers."""
+    """(…, k) index of the model to ask if the answers differ; NO_MODEL for a model that does not compare answers."""
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Agreements:
@@ -79,11 +79,11 @@ class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
     first: Array
-    """(…) position of the model asked first."""
+    """(…) index of the model asked first."""
     bounds: Array
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
     actions: Array
-    """(…, k, R) action in each interval: the model's own position to answer, a later position to ask, or ABSTAIN."""
+    """(…, k, R) action in each interval: the model's own index to answer, a later index to ask, or ABSTAIN."""
     members: Array
     """(…, k) bool: the models that may be asked."""
     agreements: Agreements | None = None
@@ -138,7 +138,7 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     Args:
         names: names of the k models.
         policies: L policies, in numpy arrays.
-        index: position of the policy.
+        index: index of the policy.
         compare: comparison of answers.
 
     >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
