@@ -17,7 +17,7 @@ from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Observations, candidate_rows, draw_enough, recentre
 
-_CUTS = 16  # thresholds of each model at which the weights are estimated
+_THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 
 _PRIOR = 300  # weight of the prior, in labels
 
@@ -69,7 +69,7 @@ def _normal_equations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
 
-    They are summed over all pairs and cuts.
+    They are summed over all pairs and thresholds.
     """
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
@@ -82,12 +82,12 @@ def _normal_equations(
         trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
         if not (trained.any() and left_out.any()):
             continue
-        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
         first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
         by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
         by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j] - first
         gain = right[:, j] - right[:, i]
-        deferred = logprob[:, i, None] <= cuts
+        deferred = logprob[:, i, None] <= thresholds
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
         counted = gain[left_out] @ deferred[left_out] / left_out.sum()
         square += predicted[:2] @ predicted[:2].T

@@ -21,7 +21,7 @@ the queries: deferred queries may be longer than others. A threshold never split
 does, by lot.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.
+A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of 200 thresholds.
 """
 
 import dataclasses
@@ -180,28 +180,28 @@ def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
 
 
-#: Cuts tried for each model, at most.
-MAX_CUTS = 200
+#: Refusal thresholds tried for each model, at most.
+MAX_REFUSAL_THRESHOLDS = 200
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Cuts:
-    """M cuts that divide n queries by their confidence; ties stay together."""
+class ThresholdGrid:
+    """M thresholds that divide n queries by their confidence; ties stay together."""
 
     order: Array  # (n,) the queries by rising confidence, then the queries that do not count
-    last: Array  # (M,) the index in `order` of the last query below the cut
-    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
-    parts: Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
-    every: Array  # (M,) bool: all queries lie below, and no earlier cut is the same
+    last: Array  # (M,) the index in `order` of the last query up to the threshold
+    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it divides nothing
+    parts: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
+    every: Array  # (M,) bool: all queries lie up to it, and no earlier threshold is the same
     count: Array  # () number of queries that count
 
     def sums(self, values: Array) -> Array:
-        """Sum values (n,) over the queries below each cut: (M,)."""
+        """Sum values (n,) over the queries up to each threshold: (M,)."""
         return jnp.cumsum(values[self.order])[self.last]
 
     def sum_below_per_query(self, values: Array, present: Array) -> Array:
-        """Sum values (n,) over the present queries below each cut, divided by the queries that count: (M,)."""
+        """Sum values (n,) over the present queries up to each threshold, divided by the queries that count: (M,)."""
         return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
 
     def mean(self, values: Array, present: Array, empty: float = 0.0) -> Array:
@@ -209,19 +209,19 @@ class Cuts:
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
-def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | None = None) -> Cuts:
-    """Spread at most `most` cuts evenly over the confidences of the queries that count.
+def spread_thresholds(confidence: Array, present: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
+    """Spread at most `most` thresholds evenly over the confidences of the queries that count.
 
     The thresholds lie halfway between confidences that differ, so that rounding does not move a tie across.
 
     Args:
         confidence: (n,) confidences of the queries.
         present: (n,) bool: the queries that count.
-        most: number of cuts at most.
+        most: number of thresholds at most.
         rising: (n,) the queries by rising confidence, where the caller has sorted them: sorting is the slowest step.
 
-    >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
-    >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
+    >>> grid = spread_thresholds(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
+    >>> grid.threshold.tolist(), grid.last.tolist(), grid.parts.tolist()
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
@@ -233,7 +233,7 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
     ordered = jnp.where(present, confidence, jnp.inf)[order]
     tries = min(n, most)
-    # The last query below each cut: evenly spread over the present queries, then moved to the end of its ties.
+    # The last query up to each threshold: evenly spread over the present queries, then moved to the end of its ties.
     last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
@@ -241,7 +241,7 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
     middle = _midpoint(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
-    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
+    return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
 def _midpoint(low: Array, high: Array) -> Array:
@@ -266,14 +266,14 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    cuts = spread_cuts(confidence, present, MAX_CUTS)
-    gain = cuts.sums(jnp.where(present, worth - right, 0.0))
-    gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
+    grid = spread_thresholds(confidence, present, MAX_REFUSAL_THRESHOLDS)
+    gain = grid.sums(jnp.where(present, worth - right, 0.0))
+    gain = jnp.where(grid.parts | grid.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
-    threshold = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
-    share = jnp.where(gains, cuts.last[best] + 1.0, 0.0)
-    return threshold, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
+    threshold = jnp.where(gains, grid.threshold[best], NEVER_REFUSE)
+    share = jnp.where(gains, grid.last[best] + 1.0, 0.0)
+    return threshold, divide(jnp.maximum(gain[best], 0.0), grid.count), divide(share, grid.count)
 
 
 @jax.tree_util.register_dataclass
@@ -483,7 +483,7 @@ def _pair(
     second: Any,
     conditional: Array,
 ) -> Candidates:
-    """Score one pair of models at M thresholds: queries below a cut are deferred.
+    """Score one pair of models at M thresholds: queries up to a threshold are deferred.
 
     Args:
         rows, blending: as for `score_pairs`.
@@ -502,16 +502,16 @@ def _pair(
         worth = jnp.asarray(blending.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
-    cuts = spread_cuts(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
-    below = partial(cuts.sum_below_per_query, present=present)
-    wrong = cuts.mean(1 - first_label, present, empty=1.0)
+    grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
+    below = partial(grid.sum_below_per_query, present=present)
+    wrong = grid.mean(1 - first_label, present, empty=1.0)
     figures = {
-        "error": jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
+        "error": jnp.where(grid.parts, wrong - below(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + below(rows.query_costs()[:, second]),
-        "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
+        "label_error": jnp.where(grid.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }
-    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal_threshold, **figures)
+    return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
 
 
 def _blend_pair(
@@ -533,25 +533,25 @@ def _blend_pair(
     )
 
 
-def candidates_at_cuts(
-    cuts: Cuts,
+def candidates_at_thresholds(
+    grid: ThresholdGrid,
     models: Sequence[Any],
     k: int,
     refusal_threshold: Array | None,
     fallback: Any = ALWAYS_ANSWER,
     **figures: Array,
 ) -> Candidates:
-    """Make the candidates that ask a first, second and third model, at M cuts of the first: (M,).
+    """Make the candidates that ask a first, second and third model, at M thresholds of the first: (M,).
 
     Args:
-        cuts: the cuts.
+        grid: the thresholds.
         models: indices of the three models, of k.
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
         figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
-    level = jnp.zeros_like(cuts.threshold)
-    first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
+    level = jnp.zeros_like(grid.threshold)
+    first, second, third = (jnp.zeros_like(grid.last) + model for model in models)
     refusals = None if refusal_threshold is None else level + refusal_threshold
-    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal_threshold=refusals)
+    return Candidates(k, first, second, third, grid.threshold, level + fallback, **figures, refusal_threshold=refusals)

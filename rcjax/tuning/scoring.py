@@ -55,11 +55,11 @@ from rcjax.tuning.candidates import (
     best_refusals,
     blend_labels,
     candidate_rows,
-    candidates_at_cuts,
+    candidates_at_thresholds,
     draw_enough,
     recentre,
     score_pairs,
-    spread_cuts,
+    spread_thresholds,
 )
 from rcjax.tuning.replaying.walk import walk
 
@@ -221,15 +221,15 @@ def _triple(
     answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
     later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
 
-    cuts = spread_cuts(confidence[:, first], counts, most, rising)
-    below = partial(cuts.sum_below_per_query, present=counts)
-    mean = partial(cuts.mean, present=counts)
+    grid = spread_thresholds(confidence[:, first], counts, most, rising)
+    below = partial(grid.sum_below_per_query, present=counts)
+    mean = partial(grid.mean, present=counts)
     wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
-    error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
+    error = jnp.where(grid.parts | grid.every, wrong, jnp.inf)
     cost = mean(rows.query_costs()[:, first]) + below(later_cost)
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
-    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal_threshold, fallback, **figures)
+    return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
@@ -296,25 +296,25 @@ def score_chains(
     if k < 3 or not rows.size:
         return None
     confidence, right, query_cost = (np.asarray(column, float)[rows] for column in (confidence, right, query_cost))
-    cuts = np.array([_cut(column) for column in confidence.T])
-    defers = confidence <= cuts
+    thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
+    defers = confidence <= thresholds
     chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, query_cost)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*combinations(range(k), 3)}
-    useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
+    useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
     shares, bills = np.array([_score_chain(chain, defers, right, query_cost) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
-        row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
+        row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
     figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
-def _cut(confidence: np.ndarray) -> float:
+def _threshold_between_top_values(confidence: np.ndarray) -> float:
     """Return the threshold halfway between the two largest confidences; 1 where all confidences are equal.
 
     Answers that failed their check lie below it.
