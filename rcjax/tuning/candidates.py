@@ -74,7 +74,17 @@ RESAMPLED_RUNGS = 32
 )
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere."""
+    """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere.
+
+    Four kinds of policies are written in the same columns:
+
+    | kind           | first | second | third | threshold     | fallback      | chain          |
+    |----------------|-------|--------|-------|---------------|---------------|----------------|
+    | single model i | i     | i      | i     | ALWAYS_ANSWER | not used      | NaN            |
+    | pair           | i     | j      | j     | of i          | not used      | NaN            |
+    | agreement      | i     | j      | l     | of i          | of j          | NaN            |
+    | chain i, …, l  | i     | l      | l     | not used      | not used      | of each member |
+    """
 
     k: int
     first: Array
