@@ -8,6 +8,7 @@ policies are searched, the more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
+import enum
 import math
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -66,6 +67,17 @@ def sample_queries(log: Log, seed: int) -> Log:
         return log
     chosen = np.random.default_rng(seed).choice(log.n_queries, MAX_QUERIES, replace=False)
     return log.take(np.sort(chosen))
+
+
+class CandidateSet(enum.IntEnum):
+    """Nested sets of candidates: each has the policies of the one before, and more."""
+
+    SINGLE = 0
+    """Single models."""
+    PAIRS = 1
+    """With pairs of models, and chains."""
+    AGREEMENT = 2
+    """With agreement policies, where the log has answers."""
 
 
 _NONE = np.zeros(0)
@@ -145,15 +157,18 @@ class Gain(NamedTuple, Generic[Figures]):
     """Standard error of the mean."""
 
     @classmethod
-    def of(cls, forms: np.ndarray) -> "Gain[Any]":
-        """Return the mean gain and its standard error from the gains of m queries, in F forms of outcomes (F, …, m).
+    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain[Any]":
+        """Return the mean gain and its standard error from the gains of m queries (…, m).
 
-        The first form gives the mean, the last the standard error; they are the same where all answers are labelled.
+        Args:
+            expected: gains by expected outcomes, which give the mean.
+            corrected: gains by corrected outcomes, which give the standard error.
 
-        >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
+        >>> gains = np.array([0.0, 2.0, 1.0, 1.0])
+        >>> float(Gain.of(gains, gains).mean)
         1.0
         """
-        return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
+        return cls(expected.mean(-1), corrected.std(-1, ddof=1) / np.sqrt(corrected.shape[-1]))
 
     def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
         """Return the gain at an index of the arrays."""
@@ -167,8 +182,8 @@ class Gains(NamedTuple):
     """(G,) gain at each λ, in errors."""
     overall: Gain[float]
     """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
-    counted: Gain[float]
-    """() the same as `overall`, counted by the held-out labels alone."""
+    by_labels: Gain[float]
+    """() the same as `overall`, by the held-out labels alone."""
 
     @property
     def earned(self) -> bool:
@@ -176,15 +191,14 @@ class Gains(NamedTuple):
 
         Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
         """
-        return bool(self.overall.mean > _LEAST_GAIN and self.counted.mean > -_CONTRADICTION * self.counted.se)
+        return bool(self.overall.mean > _LEAST_GAIN and self.by_labels.mean > -_CONTRADICTION * self.by_labels.se)
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """Cross-validated gains and optimism of S nested candidate sets.
+    """Cross-validated gains and optimism of the first S sets of `CandidateSet`.
 
-    The sets are single models; with pairs; with policies that compare answers. The policy for each target and fold is
-    chosen on the other folds. Different targets may have different policies.
+    The policy for each target and fold is chosen on the other folds. Different targets may have different policies.
     """
 
     targets: Targets  # G values of λ and B budgets, each rising
@@ -203,34 +217,33 @@ class CrossValidation:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement.by_lam.mean > 0
 
-    def excess_optimism(self, comparing: bool) -> float:
+    def excess_optimism(self, candidates: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
         `select_frontier` adds it to the errors of cascades; errors of single models are unbiased counts.
 
         Args:
-            comparing: return it for policies that may compare answers, where there are any.
+            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
         """
-        return max(float(self.set_optimism[self.row(comparing)] - self.set_optimism[0]), 0.0)
+        return max(float(self.set_optimism[self._row(candidates)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
 
-    def row(self, comparing: bool) -> int:
-        """Return the index of the candidate set of a cascade: pairs, or all where it compares answers."""
-        return len(self.set_optimism) - 1 if comparing else min(1, len(self.set_optimism) - 1)
+    def _row(self, candidates: CandidateSet) -> int:
+        return min(candidates, len(self.set_optimism) - 1)
 
-    def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain[float]:
+    def gain(self, candidates: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            comparing: return it for policies that compare answers.
+            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
         if target.name == "budget":
-            return self.saved.at(self.row(comparing), self.at_budget(target.value, bills))
+            return self.saved.at(self._row(candidates), self.at_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
         index = int(self.nearest_lam(lam))
         pairs = self.pairs.by_lam.at(index)
-        if self.agreement is None or not comparing:
+        if self.agreement is None or candidates < CandidateSet.AGREEMENT:
             return pairs
         more = self.agreement.by_lam.at(index)
         return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
@@ -250,20 +263,25 @@ class CrossValidation:
         return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
 
 
-class CrossValidatedLosses(NamedTuple):
-    """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
+class Penalties(NamedTuple):
+    """Errors of m held-out queries, and refusals at their price, (S, T, m) each; the same array with full labels."""
 
-    F is 1 with full labels; else 2: expected outcomes, then corrected outcomes. The candidate sets are nested: single
-    models; with pairs; with policies that compare answers, where there are any.
-    """
+    expected: np.ndarray
+    """By expected outcomes, which give gains."""
+    corrected: np.ndarray
+    """By corrected outcomes, which give standard errors and optimism."""
+
+
+class CrossValidatedLosses(NamedTuple):
+    """Losses of m held-out queries, for the first S sets of `CandidateSet` and T targets."""
 
     targets: Targets
-    penalty: np.ndarray
-    """(F, S, T, m) errors, and refusals at their price."""
+    penalty: Penalties
+    """Penalties by the labels."""
     cost: np.ndarray
     """(S, T, m) cost, in money per query."""
-    estimated: np.ndarray
-    """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
+    estimated: Penalties
+    """Penalties with estimated errors in place of labels, where a log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
@@ -275,36 +293,46 @@ class CrossValidatedLosses(NamedTuple):
         For a fixed policy the result is 0, as each query is held out once. A choice on all folds has (1 − 1/folds) of
         the optimism of a choice on all but one.
         """
-        optimism = (self.penalty[-1, :, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
+        optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
-    def gains(self, challenger: int, rival: int, expected: bool = False) -> Gains:
+    def gains(self, candidates: int, *, over: int, estimated: bool = False) -> Gains:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ, over all queries.
 
         Args:
-            challenger: index of the candidate set.
-            rival: index of the candidate set that it is compared with.
-            expected: use expected errors, which are far less noisy than labels: by the labels of 300 queries a gain of
-                7 % has a standard error of 5 %, and two of three such gains would be missed.
+            candidates: the candidate set.
+            over: the candidate set that it is compared with.
+            estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
+                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        pair = [rival, challenger]
         lam = self.targets.lam_slice
-        money = self.targets.lam[:, None] * self.cost[pair, lam]
-        counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
-        loss = self.estimated[:, pair, lam] + money if expected else counted
-        share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
-        by_loss, by_count = (losses[:, 0] - losses[:, 1] for losses in (loss, counted))
-        return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
+        money = self.targets.lam[:, None] * self.cost[:, lam]
+
+        def loss(penalty: np.ndarray, number: int) -> np.ndarray:
+            return penalty[number, lam] + money[number]
+
+        def gains(penalties: Penalties) -> list[np.ndarray]:
+            return [loss(penalty, over) - loss(penalty, candidates) for penalty in penalties]
+
+        rival = np.maximum(loss(self.penalty.expected, over).mean(-1), np.finfo(float).tiny)[:, None]
+        by_labels = gains(self.penalty)
+        used = gains(self.estimated) if estimated else by_labels
+        shares = ([(gain / rival).mean(-2) for gain in both] for both in (used, by_labels))
+        return Gains(Gain.of(*used), *(Gain.of(*both) for both in shares))
 
     def summarise(self) -> CrossValidation:
         """Return the gains and the optimism of the candidate sets."""
         within, sets = self.targets.budget_slice, len(self.cost)
-        pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
+        pairs = min(CandidateSet.PAIRS, sets - 1)
+        agreement = None
+        if sets > CandidateSet.AGREEMENT:
+            agreement = self.gains(CandidateSet.AGREEMENT, over=CandidateSet.PAIRS, estimated=True)
+        saved = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
-            pairs=self.gains(pair, 0),
-            agreement=self.gains(2, pair, expected=True) if sets > 2 else None,
-            saved=Gain.of(penalty[:, :1] - penalty),
+            pairs=self.gains(pairs, over=CandidateSet.SINGLE),
+            agreement=agreement,
+            saved=Gain.of(*saved),
             set_optimism=self.optimism(within),
         )
 
@@ -352,7 +380,7 @@ def cross_validate(
         out = complete & (fold == number)
         walked = [
             [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
-        ]  # F forms of outcomes by S sets, each of three terms (T, m)
+        ]  # one or two kinds of outcomes by S sets, each of three terms (T, m)
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(abstain_price)
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
@@ -363,7 +391,8 @@ def cross_validate(
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return CrossValidatedLosses(targets, penalty, spent, estimated, in_sample, folds)
+    by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
+    return CrossValidatedLosses(targets, by_labels, spent, by_estimates, in_sample, folds)
 
 
 def _choose_without(

@@ -39,7 +39,7 @@ from rcjax.solving.frontier.points import (
 )
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, Observations, concatenate, draw_enough
-from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
+from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
@@ -133,7 +133,8 @@ def _candidates(
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
-    optimism = np.where(table.compares, cross_validation.excess_optimism(True), cross_validation.excess_optimism(False))
+    pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
+    optimism = np.where(table.compares, agreement, pairs)
     return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
 
 

@@ -33,7 +33,7 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.cross_validation import CrossValidation, held_out_confidence, sample_queries
+from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
@@ -216,8 +216,9 @@ class Tuned:
             return None
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
         expected = float(errors[best] - error + lam * (costs[best] - cost))
-        compares = any(rung.agreements for rung in policy.adjacent_rungs)
-        held_out, se = map(float, self.cross_validation.gain(compares, target, costs))
+        has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
+        candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
+        held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
         shown = expected >= LEAST_GAIN and held_out >= -se
         return None if shown else UnshownGain(log.models[best], expected, held_out, se)
 

@@ -17,6 +17,7 @@ from rcjax.tuning.candidates import Blending, Observations
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
+    CandidateSet,
     CrossValidation,
     Gain,
     Gains,
@@ -118,8 +119,8 @@ def two(float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.penalty.shape == (1, 2, N_LAM + BUDGETS, log.complete.sum())
-    np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
+    assert losses.penalty.expected.shape == (2, N_LAM + BUDGETS, log.complete.sum())
+    np.testing.assert_allclose(losses.penalty.expected, wrong, atol=1e-12)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
@@ -147,7 +148,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3
     np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
-    np.testing.assert_allclose(losses.penalty[-1], penalty, atol=1e-9)
+    np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
 
@@ -197,17 +198,20 @@ def made(saved, gain, rival=None):
 
 def test_a_gain_is_that_at_the_nearest_target():
     validation, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
-    assert validation.gain(False, Target("budget", 8.0), bills).mean == 0.2
-    assert validation.gain(False, Target("budget", 4.9), bills).mean == 0.1  # the second model cannot be paid for yet
-    assert validation.gain(True, Target("budget", 8.0), bills).mean == 0.4
-    assert validation.gain(False, Target("lam", 9.0), bills).mean == 2.0
-    assert validation.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
-    assert validation.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
-    assert (validation.excess_optimism(False), validation.excess_optimism(True)) == pytest.approx((0.01, 0.04))
+    assert validation.gain(CandidateSet.PAIRS, Target("budget", 8.0), bills).mean == 0.2
+    assert (
+        validation.gain(CandidateSet.PAIRS, Target("budget", 4.9), bills).mean == 0.1
+    )  # the second model cannot be paid for yet
+    assert validation.gain(CandidateSet.AGREEMENT, Target("budget", 8.0), bills).mean == 0.4
+    assert validation.gain(CandidateSet.PAIRS, Target("lam", 9.0), bills).mean == 2.0
+    assert validation.gain(CandidateSet.PAIRS, Target("error_cost", 0.01), bills).mean == 3.0
+    assert validation.gain(CandidateSet.AGREEMENT, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    assert validation.excess_optimism(CandidateSet.PAIRS) == pytest.approx(0.01)
+    assert validation.excess_optimism(CandidateSet.AGREEMENT) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(
-    ("overall", "counted", "earned"),
+    ("overall", "by_labels", "earned"),
     [
         (0.01, Gain(0.01, 1.0), True),
         (0.0019, Gain(0.01, 1.0), False),
@@ -215,8 +219,8 @@ def test_a_gain_is_that_at_the_nearest_target():
         (0.3, Gain(-3.1, 1.0), False),
     ],
 )
-def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
-    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
+def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, by_labels, earned):
+    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
     validation = made([0.0] * 3, [0.0] * 3)
     assert dataclasses.replace(validation, agreement=gains).uses_agreement.tolist() == [earned, False, False]
     assert not validation.uses_agreement.any()

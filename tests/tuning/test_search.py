@@ -12,6 +12,7 @@ from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.search import LabelSearch, ModelSearch, SecondsFilter, add_optimism, drawn, search_of
 
@@ -66,8 +67,8 @@ def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optim
 
 def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(frontier):
     class Validation:
-        def excess_optimism(self, compares):
-            return 0.2 if compares else 0.05
+        def excess_optimism(self, candidates):
+            return 0.2 if candidates == CandidateSet.AGREEMENT else 0.05
 
     first, second, third = np.array([[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 1]])
     error = np.array([0.3, 0.3, 0.3, 0.99])

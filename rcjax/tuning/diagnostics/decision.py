@@ -208,7 +208,8 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _cross_fitted_losses(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(*losses) * old.sum() / tuned_on, 0.0)
-    gain = Gain.of((served - retuned)[None]).at()
+    gains = served - retuned
+    gain = Gain.of(gains, gains).at()
     return RetuningGain(float(served.mean()), gain, float(lam), log.n_queries)
 
 
