@@ -89,9 +89,9 @@ def _normal_equations(
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= thresholds
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
-        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
+        observed = gain[left_out] @ deferred[left_out] / left_out.sum()
         square += predicted[:2] @ predicted[:2].T
-        product += predicted[:2] @ (counted - predicted[2])
+        product += predicted[:2] @ (observed - predicted[2])
     return square, product
 
 

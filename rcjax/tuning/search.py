@@ -212,9 +212,9 @@ class SecondsFilter:
             waits = np.asarray(terms.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
-            counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
-            mean = counted.sum(1) / n
-            spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
+            values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
+            mean = values.sum(1) / n
+            spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
         return in_pieces(of_some, policies, _AT_ONCE)

@@ -441,12 +441,12 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     truth = np.asarray(sample.correct)
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
+    right = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
         SingleModel(
             model=name,
             answers=int(rows.sum()),
-            accuracy=float(counted[rows, j].mean()),
+            accuracy=float(right[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
