@@ -102,7 +102,7 @@ class Candidates:
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
     label_error: Array
-    """(C,) error by the labels alone, refusals at their price; `error` for policies that compare answers."""
+    """(C,) error by the labels alone, refusals at their price; `error` for agreement policies."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal_threshold: Array | None = None
@@ -121,8 +121,8 @@ class Candidates:
         return self.first == self.third
 
     @property
-    def compares(self) -> Any:
-        """(C,) bool: the policies that compare answers."""
+    def is_agreement(self) -> Any:
+        """(C,) bool: the agreement policies, which compare answers."""
         return self.second != self.third
 
     def with_chains(self, others: "Candidates") -> "Candidates":
@@ -150,11 +150,11 @@ class Candidates:
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RESAMPLED_RUNGS, count)), count - 1))
 
-    def policies(self, comparing: bool | None = None, xp: Any = np) -> Policies:
+    def policies(self, agreement: bool | None = None, xp: Any = np) -> Policies:
         """Return the candidates as `Policies`: (C,).
 
         Args:
-            comparing: include `agreements`; None: if a candidate compares answers.
+            agreement: include `agreements`; None: if a candidate is an agreement policy.
             xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
@@ -178,8 +178,8 @@ class Candidates:
         if self.refusal_threshold is not None:
             refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
-        if self.compares.any() if comparing is None else comparing:
-            here = second & self.compares[:, None]
+        if self.is_agreement.any() if agreement is None else agreement:
+            here = second & self.is_agreement[:, None]
             places = (xp.where(here, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)

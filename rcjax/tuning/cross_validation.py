@@ -2,7 +2,7 @@
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
 (`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;
-with pairs; with policies that compare answers. The losses of each set on each query give the gains of one set over
+with pairs; with agreement policies. The losses of each set on each query give the gains of one set over
 another, with their standard errors, and the optimism of each set: held-out error minus in-sample error. The more
 policies are searched, the more optimistic the in-sample error of the best is.
 """
@@ -31,7 +31,7 @@ from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candid
 #: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
 
-#: Least gain of policies that compare answers, averaged over all λ, as a share of error + λ·cost.
+#: Least gain of agreement policies, averaged over all λ, as a share of error + λ·cost.
 _LEAST_GAIN = 0.002
 
 #: Standard errors below 0 at which the held-out labels contradict a gain.
@@ -203,13 +203,13 @@ class CrossValidation:
 
     targets: Targets  # G values of λ and B budgets, each rising
     pairs: Gains  # of pairs over single models
-    agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
+    agreement: Gains | None  # of agreement policies over pairs; None: the log has no answers
     saved: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
     def uses_agreement(self) -> np.ndarray:
-        """(G,) bool: the λ at which policies that compare answers are used.
+        """(G,) bool: the λ at which agreement policies are used.
 
         The gain must hold on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
@@ -403,18 +403,18 @@ def _choose_without(
     The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.
     """
-    comparing = log.answer is not None and len(log.models) > 2
-    present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if comparing else None
+    has_agreement = log.answer is not None and len(log.models) > 2
+    present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
     observations = Observations(log.logprob, log.correct, present, answer)
     calibrators = observations.fit_calibrators(transform=like.transform, values=like.values)
-    pairs, answers = score_candidates(calibrators, observations, filled_query_cost(log), blending)
+    pairs, agreement = score_candidates(calibrators, observations, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
-    if comparing:
-        choices.append(choose(pairs if answers is None else concatenate(pairs, answers), targets))
+    if has_agreement:
+        choices.append(choose(pairs if agreement is None else concatenate(pairs, agreement), targets))
     filled = [choice.padded() for choice in choices]
-    if not comparing:
+    if not has_agreement:
         return calibrators, filled, None
     wrong = estimate_wrong(calibrators, observations, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])

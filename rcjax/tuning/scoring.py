@@ -1,10 +1,10 @@
-"""Score every candidate policy on a log: single models and pairs, policies that compare answers, and chains.
+"""Score every candidate policy on a log: single models and pairs, agreement policies, and chains.
 
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
 policy at some λ.
 
-A policy that compares answers asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal, the answer
-of j is kept; where they differ, model l is asked. The error probability of the policy is
+An agreement policy compares answers. It asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal,
+the answer of j is kept; where they differ, model l is asked. The error probability of the policy is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
@@ -151,17 +151,17 @@ def estimate_wrong(
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
     (answered,), filled = fill_up(log.answered), observations._replace(answer=answer).filled()
-    tables = ((candidates, candidates.policies(comparing=True)) for candidates in several)
+    tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
     wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
-#: Thresholds tried for all triples together, about; and for each triple, at least.
+#: Thresholds tried for all agreement policies together, about; and for each three models, at least.
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
-def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score every triple of models, by rising cost, at 40 to 400 thresholds of its first model, on n queries.
+def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
+    """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
@@ -171,7 +171,7 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
-    >>> trial = score_triples(rows, Blending())   # as all are unsure, the second is always asked
+    >>> trial = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
     >>> best = int(trial.error.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
@@ -181,13 +181,14 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
     refusal_thresholds = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    scored = lax.map(
-        lambda models: _triple(rows, blending, refusal_thresholds, most, rising[models[0]], *models), tuple(triples)
-    )
-    return jax.tree.map(jnp.ravel, scored)
+
+    def score(models: tuple[Array, ...]) -> Candidates:
+        return _agreement_of(rows, blending, refusal_thresholds, most, rising[models[0]], *models)
+
+    return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
 
-def _triple(
+def _agreement_of(
     rows: CandidateRows,
     blending: Blending,
     refusal_thresholds: Array | None,
@@ -195,10 +196,10 @@ def _triple(
     rising: Array,
     *models: Array,
 ) -> Candidates:
-    """Score one triple of models at M thresholds.
+    """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
-        rows, blending: as for `score_triples`.
+        rows, blending: as for `score_agreement`.
         refusal_thresholds: (k,) confidence up to which each model refuses as the last.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence of the first model.
@@ -355,7 +356,7 @@ _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
 
 _score_pairs = compiled(score_pairs, runs="long")
-_score_triples = compiled(score_triples, runs="long")
+_score_agreement = compiled(score_agreement, runs="long")
 
 
 def score_table(calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending) -> Candidates:
@@ -374,7 +375,7 @@ def score_table(calibrators: Calibrator, observations: Observations, query_cost:
     filled = observations.filled()
     rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
     rows = replace(rows, query_cost=money, answer=filled.answer)
-    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_triples)(rows, blending))
+    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, blending))
 
 
 def score_candidates(
@@ -386,12 +387,12 @@ def score_candidates(
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and those of the others that are the best for some target.
 
-    The result is (single models and pairs, policies that compare answers or None). If all confidences are verdicts,
+    The result is (single models and pairs, agreement policies or None). If all confidences are verdicts,
     chains of three or more models are included in the first table.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        observations: the queries; without codes of answers, answers are not compared.
+        observations: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
@@ -403,11 +404,11 @@ def score_candidates(
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if observations.answer is None:
         return table, None
-    triples = score_table(calibrators, observations, query_cost, blending)
-    triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
-    if longer is not None and triples.cost.size:
-        triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
-    return table, triples if triples.cost.size else None
+    agreement = score_table(calibrators, observations, query_cost, blending)
+    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
+    if longer is not None and agreement.cost.size:
+        agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
+    return table, agreement if agreement.cost.size else None
 
 
 def _score_chains(

@@ -1,9 +1,9 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the
+for optimism: pairs, and agreement policies. They are chosen by noisy estimates: the more are searched, the
 more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
-probabilities (`candidates`). Policies that compare answers (`scoring`) are used only where they gain on pairs in
+probabilities (`candidates`). Agreement policies (`scoring`) are used only where they gain on pairs in
 `cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
 single models are counted by their labels. So a cascade does not stay on the frontier where a single model does better.
 """
@@ -52,7 +52,7 @@ class Selection:
     cross_validation: CrossValidation
 
 
-_LAM_GRID = 400  # λ for which the best policies that compare answers are kept
+_LAM_GRID = 400  # λ for which the best agreement policies are kept
 
 
 @takes(log=Log)
@@ -68,7 +68,7 @@ def select_frontier(
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Where the log
-    has answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
+    has answers, agreement policies are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
     The frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
     between two corners.
 
@@ -119,22 +119,22 @@ def _candidates(
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
-    """Score single models and pairs on a log, and policies that compare answers at the λ where they gain."""
+    """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
     observations = Observations(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, triples = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
-    if triples is None:
+    table, agreement = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
+    if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
-    return concatenate(table, triples.best(lam[uses_agreement[nearest]]))
+    return concatenate(table, agreement.best(lam[uses_agreement[nearest]]))
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
     pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
-    optimism = np.where(table.compares, agreement, pairs)
+    optimism = np.where(table.is_agreement, agreement, pairs)
     return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
 
 
@@ -245,7 +245,7 @@ class SecondsFilter:
 
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
-    """The search among single models, pairs, and policies that compare answers, scored by labels."""
+    """The search among single models, pairs, and agreement policies, scored by labels."""
 
     spec: Spec
 
@@ -282,7 +282,7 @@ class LabelSearch:
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements
-        comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
+        agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         # On the whole log, as for the cross-validation.
@@ -291,12 +291,12 @@ class LabelSearch:
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             observations, query_cost = drawn(log, queries)
             calibrators = observations.fit_calibrators(transform=transform)
-            observations = observations if comparing.size else observations._replace(answer=None)
-            table, answers = score_candidates(calibrators, observations, query_cost, blending)
-            if answers is not None:
-                table = concatenate(table, answers.best(comparing))
+            observations = observations if agreement_lam.size else observations._replace(answer=None)
+            table, agreement = score_candidates(calibrators, observations, query_cost, blending)
+            if agreement is not None:
+                table = concatenate(table, agreement.best(agreement_lam))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(comparing=observations.answer is not None)
+            return calibrators, chosen.policies(agreement=observations.answer is not None)
 
         return tune_again
 

@@ -20,7 +20,7 @@ from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER
 from rcjax.tuning.candidates import Blending, CandidateRows, Observations, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
-from rcjax.tuning.scoring import estimate_wrong, score_candidates, score_triples
+from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -28,11 +28,11 @@ K, N = 4, 16
 COST = np.array([1.0, 2.0, 5.0, 20.0])
 WORTH = 0.7
 LABEL = 0.25
-judged_by = jax.jit(score_triples)
+judged_by = jax.jit(score_agreement)
 
 
 def judged(log, query_cost=COST, **how):
-    """`score_triples` of (confidence, conditional, correct, present, answer)."""
+    """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
     return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), Blending(**how))
 

@@ -208,7 +208,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     calibrated = CandidateRows.of(fit.calibrators, observations, fit.cost)
     best = score_pairs(calibrated, Blending()).best(lam)
     expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
-    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(comparing=False, xp=jnp))
+    return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
 
 
 def _reported(points: FrontierPoints, fit: Fit) -> Points:
