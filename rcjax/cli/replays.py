@@ -276,7 +276,7 @@ def retune(
     policy: PolicyFile,
     log: Annotated[list[Path] | None, typer.Argument(metavar="[LOG...]", help=_FRESH)] = None,
     out: Output = None,
-    bands: bool | None = None,
+    intervals: Annotated[bool | None, typer.Option("--bands/--no-bands")] = None,
     anyway: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -292,7 +292,7 @@ def retune(
 
     Args:
         out: Write the new policy here; the file may be POLICY.
-        bands: Bootstrap intervals. [default: as before]
+        intervals: Bootstrap intervals. [default: as before]
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
@@ -307,7 +307,7 @@ def retune(
         old = load_tuned(policy)
         every_week, fresh = _read_fresh(old, log or (), reading, options)
     with steps("tuning again"):
-        retuned = rcjax.retune(old, fresh, bands=bands)
+        retuned = rcjax.retune(old, fresh, intervals=intervals)
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):

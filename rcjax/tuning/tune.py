@@ -456,7 +456,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
 
 
 @takes(policy=AnyPolicy, log=(Log, None))
-def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
+def retune(policy: AnyPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
     The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
@@ -466,7 +466,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     Args:
         policy: the policy in service.
         log: the fresh log; None: the carried queries alone, at new prices.
-        bands: estimate intervals; None: as in the first tuning.
+        intervals: estimate intervals; None: as in the first tuning.
         prices: today's prices of tokens, without a log; a log has its own.
 
     Raises ValueError for a policy that records neither target nor λ, or a policy of `minimise`, whose objective is not
@@ -489,7 +489,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     if log is not None and prices is not None:
         raise ValueError("prices go with no log: read the log at these prices")
     log = repriced(carried_log(policy), before.prices, prices) if log is None else log
-    tuning, remarks = _restrict(log, before, bands)
+    tuning, remarks = _restrict(log, before, intervals)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
@@ -508,17 +508,17 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
-def _restrict(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
+def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning, list[str]]:
     """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
 
-    `bands` as for `retune`. Raises LogError if fewer than two models are left.
+    `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
     left = tuning.within(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
     if not left.searches:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
-    if bands is not None:
-        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=bands))
+    if intervals is not None:
+        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=intervals))
     return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 

@@ -219,8 +219,8 @@ def test_a_policy_is_tuned_again_with_answers_and_without(log):
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
     policy = frontier.point(int(compares.argmax()), {"error_cost": 0.002})
     other = make_log(300, 0.0, seed=9)
-    new = rcjax.retune(policy, other, bands=False)
+    new = rcjax.retune(policy, other, intervals=False)
     assert new.policy.agreements
-    plain = rcjax.retune(policy, dataclasses.replace(other, answer=None, compare=None), bands=False)
+    plain = rcjax.retune(policy, dataclasses.replace(other, answer=None, compare=None), intervals=False)
     assert not plain.policy.agreements
     assert "the policy compares answers, and the log has none: tuned without" in plain.remarks

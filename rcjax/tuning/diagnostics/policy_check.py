@@ -294,7 +294,7 @@ def check_policy(
 def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
     """Tune a policy again on a log, and judge whether the new policy replaces it."""
     try:
-        tuned = retune(policy, log, bands=False)
+        tuned = retune(policy, log, intervals=False)
     except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
         return Replacement(None, (f"it cannot be tuned again: {problem}",))
     assert tuned.policy is not None  # as there is a target
