@@ -83,7 +83,7 @@ def bootstrap(
     if refit and frontier.spec.has_own_objective:
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
-    require_complete(log, "draw again")
+    require_complete(log, "the bootstrap")
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
     points = _spread(frontier)

@@ -279,7 +279,7 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         theirs = () if today is None else models_of(today)
         names += [name for name in theirs if name not in names]
-        require_complete(tested.select(names), "test on")
+        require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))

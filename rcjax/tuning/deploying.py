@@ -179,7 +179,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
-        hope = f"and some {float(f'{needed:.2g}'):,.0f} labelled ones might show one"
+        hope = f"and about {float(f'{needed:.2g}'):,.0f} labelled queries might"
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 

@@ -94,13 +94,13 @@ def select_frontier(
     (True, 2)
     """
     if log.n_queries < FOLDS:
-        needs = f"to choose cascades in {FOLDS} folds takes {FOLDS} at the least, and some hundred to be worth it"
+        needs = f"the search needs at least {FOLDS} queries, and about a hundred to be useful"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     lam = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
-    require_complete(log, "compare on")
+    require_complete(log, "the search")
     sample = sample_queries(log, seed)
     blending = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
@@ -190,7 +190,7 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        require_complete(log, "wait for")
+        require_complete(log, "a limit on the seconds")
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
@@ -232,14 +232,14 @@ class SecondsFilter:
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:
                 takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
-            problem = f"no policy takes {self.limit} with one standard error in hand"
+            problem = f"no policy takes {self.limit} with one standard error to spare"
             raise InfeasibleError(f"{problem}; the fastest, {model.models[fastest]} alone, {takes}")
 
     def within(self, frontier: Frontier) -> Frontier:
         """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""
         indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
         if not indices.size:
-            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
+            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error to spare")
         return frontier.take(indices)
 
 

@@ -121,7 +121,7 @@ def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
         known = ", ".join(log.models)
         raise LogError(f"{log.source}: no answers of {', '.join(sorted(absent))}; its models are {known}")
     log = log.select([name for name in log.models if name in named])
-    require_complete(log, "compare on")
+    require_complete(log, "a comparison")
     return log
 
 

@@ -255,10 +255,11 @@ class Columns(NamedTuple, Generic[Column]):
         return Columns._make((*columns, self.counts))
 
 
-def require_complete(log: Log, purpose: str) -> None:
-    """Raise LogError if no query has the answers of all models of a log; `purpose` is a verb for the message."""
+def require_complete(log: Log, operation: str) -> None:
+    """Raise LogError if no query has the answers of all models of a log; the message names the `operation`."""
     if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to {purpose}")
+        problem = f"no query was answered by all of {', '.join(log.models)}"
+        raise LogError(f"{log.source}: {problem}: {operation} needs one")
 
 
 def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns[np.ndarray]:
@@ -277,7 +278,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = corrected_log(log.select(names))
     rows = part.complete
-    require_complete(part, "replay")
+    require_complete(part, "a replay")
 
     def column(values: Any, otherwise: float = 0) -> np.ndarray:
         filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)
