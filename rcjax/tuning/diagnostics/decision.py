@@ -105,8 +105,10 @@ class Replacement:
         Args:
             broken: the policy in service broke its promise.
         """
-        if self.against or self.improvement is None:
-            return not self.against
+        if self.against:
+            return False
+        if self.improvement is None:  # an unknown gain does not prevent replacement; only faults do
+            return True
         if broken:
             return self.improvement >= 0 or bool(self.limit)
         gain = None if self.held_out is None else self.held_out.gain
@@ -182,7 +184,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     Answers cost their model's mean cost, and refusals their price. The queries are those of the fresh log and those
     that the policy carries, so that a bad week has no more than its share; 5,000 are drawn at random at most. The
     policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Models
-    that give the same answer get the mean of its outcomes (`alike`).
+    that give the same answer get the mean of its outcomes (`average_equal_answers`).
 
     Args:
         policy: the policy in service.
