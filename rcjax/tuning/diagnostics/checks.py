@@ -539,7 +539,7 @@ class Baseline:
         promise = Mean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
-    def beside(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
+    def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
         """Compare the queries of a log with the baseline.
 
         Args:

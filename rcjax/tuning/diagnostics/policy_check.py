@@ -284,7 +284,7 @@ def check_policy(
         bill=last_look.bill,
         replacement=replacement,
         checks=(*last_look.primary, *(check for check in sample if check.verdict == "bad"), *secondary),
-        decision=_beside_today(decision, policy, every_model),
+        decision=_prefer_dominating_today(decision, policy, every_model),
         followed=last_look.followed,
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(money, log.counted)),
         **about,
@@ -301,7 +301,7 @@ def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
     return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
-def _beside_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
+def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
     """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
 
     An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
@@ -431,8 +431,8 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         if rows.sum() < 2 and ago:
             continue
         fine = earlier & ~np.isin(weeks.ago, [*spoilt])
-        error = figures.error.beside(figures.wrong[rows], figures.wrong[fine])
-        cost = figures.cost.beside(figures.money[rows], figures.money[fine])
+        error = figures.error.compare(figures.wrong[rows], figures.wrong[fine])
+        cost = figures.cost.compare(figures.money[rows], figures.money[fine])
         primary = adjust_p_values([error.error_check(counted), cost.money_check()], separate)
         if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST_FOR_DRIFT:
             spoilt |= {*weeks.ago[rows].tolist()}
@@ -448,7 +448,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
     if weeks.end is not None and any(bad):
         figure, values = (error, figures.wrong) if bad[0] else (cost, figures.money)
         since = weeks.since(values, figure.expected)
-    bill = figures.promised.beside(figures.bill[rows], figures.bill[fine])
+    bill = figures.promised.compare(figures.bill[rows], figures.bill[fine])
     joined = np.unique(weeks.ago[fine])
     return _LastLook(error, cost, bill, primary, joined, alarms, since, figures.followed(rows))
 

@@ -4,7 +4,7 @@ Differences are paired: the error of a policy minus the error of its rival on th
 two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.
 
 If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
-answers tell the two apart (`Differing`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
+answers tell the two apart (`Disagreements`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
 often than a hundred labels of all queries. Such labels are no fair sample, so error rates and a new tuning need others.
 """
 
@@ -248,7 +248,7 @@ def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
     return np.where(answers.any(1), places[answers.argmax(1)], _REFUSED), walked.spent[rung, np.arange(n)]
 
 
-class Differing(NamedTuple):
+class Disagreements(NamedTuple):
     """The queries of a log that two models or policies answer differently."""
 
     log: Log
@@ -261,14 +261,14 @@ class Differing(NamedTuple):
     """(n,) bool: the answers differ, or one of them is refused."""
 
     @classmethod
-    def of(cls, first: Today, second: Today, log: Log) -> Differing:
+    def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
         Raises LogError if the log lacks a model, or has no such query.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
-        >>> between = Differing.of("llama3.2-1b", "llama3.1-405b", log)
+        >>> between = Disagreements.of("llama3.2-1b", "llama3.1-405b", log)
         >>> int(between.where.sum()), between.difference().labelled
         (300, 300)
         """
@@ -348,10 +348,10 @@ class Difference(NamedTuple):
     cost_se: float
     """Standard error of `cost`."""
 
-    def beside(self, lam: float) -> str:
+    def verdict_at(self, lam: float) -> str:
         """Return "better" or "worse" if the second significantly is, in error + λ·cost; "alike" otherwise.
 
-        >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).beside(0.0)
+        >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).verdict_at(0.0)
         'better'
         """
         loss, se = self.error_difference + lam * self.cost, math.hypot(self.error_se, lam * self.cost_se)
