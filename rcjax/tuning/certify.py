@@ -393,10 +393,10 @@ class Certificate:
         if self.error_difference is not None:
             more = "more" if self.error_difference > 0 else "less"
             figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._off_expected()}"
+        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._gap_to_expected()}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
-    def _off_expected(self) -> str:
+    def _gap_to_expected(self) -> str:
         """Say whether chance explains the difference of a point or more from the error that the tuning expects."""
         observed, expected = self.errors / self.n, self.policy.expected.get("error")
         if expected is None or self.refusals or abs(observed - expected) < 0.01:

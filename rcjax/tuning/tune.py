@@ -345,30 +345,29 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
-    search = search_of(spec)
     with stage("fitting the model"):
-        model = search.fit(log)
+        model = search_of(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
-
-    def tuned(limit: SecondsFilter | None) -> Tuned:
-        if limit is not None:
-            limit.require_any(model)
-        frontier, cross_validation = search.find(log, model, limit=limit)
-        if spec.intervals:
-            # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
-            refit = None if limit is None else False
-            frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-        frontier = with_seconds(frontier, log)
-        singles = describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, cross_validation, singles, spec)
-
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            return tuned(limit)
+            return _find(log, held_out, spec, model, limit)
         except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
-            problem.tuned = tuned(None)
+            problem.tuned = _find(log, held_out, spec, model, None)
             raise
+
+
+def _find(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
+    """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
+    if limit is not None:
+        limit.require_any(model)
+    frontier, cross_validation = search_of(spec).find(log, model, limit=limit)
+    if spec.intervals:
+        # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
+        refit = None if limit is None else False
+        frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
+    frontier = with_seconds(frontier, log)
+    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
