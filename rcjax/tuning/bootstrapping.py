@@ -114,8 +114,8 @@ def _replicated(
 ) -> tuple[LossTerms, LossTerms]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
-    The last axis is a `QuerySet`, with NaN where a set has no query. S is `_SEARCHED` at most;
-    without `retune`, the two results are the same.
+    The last axis is a `QuerySet`, with NaN where a set has no query. S is `_SEARCHED` at most; without `retune`, the
+    two results are the same.
     """
     corrected = corrected_log(log)
     complete = log.complete
@@ -149,11 +149,8 @@ def _replicated(
 def _spread(frontier: Frontier) -> np.ndarray:
     """Spread indices evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
-    size = (
-        RESAMPLED_RUNGS
-        if frontier.is_by_labels
-        else min(_LAM_POINTS, -(-len(points) // _POINTS_MULTIPLE) * _POINTS_MULTIPLE)
-    )
+    rounded = -(-len(points) // _POINTS_MULTIPLE) * _POINTS_MULTIPLE
+    size = RESAMPLED_RUNGS if frontier.is_by_labels else min(_LAM_POINTS, rounded)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 

@@ -208,7 +208,7 @@ class SecondsFilter:
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             seconds = np.asarray(log.seconds)
-            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, waits=True)
+            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, cost_is_seconds=True)
             waits = np.asarray(terms.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
