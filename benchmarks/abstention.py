@@ -26,7 +26,7 @@ from benchmarks.report import collected, machine, markdown, with_error
 N_LAM = (0.1, 0.2, 0.3, 0.5)
 #: λ times what one answer of the dearest model costs: what that is worth, in errors.
 WORTH = np.geomspace(3e-3, 1.0, 8)
-SEARCHES = ("full", "all", "selected")
+SEARCHES = ("full", "all", "labels")
 COLUMNS = {
     "predicted": "loss, predicted, %",
     "loss": "loss, %",
@@ -43,7 +43,7 @@ def changes(train: rcjax.Log, test: rcjax.Log, search: str) -> dict[str, float]:
     lam = WORTH / float(np.max(model.cost))
 
     def solve(search, **refusing):
-        if search == "selected":
+        if search == "labels":
             return rcjax.tuning.select_frontier(train, model=model, lam=lam, **refusing).frontier
         return rcjax.solve_frontier(model, lam=lam, cascades=search, **refusing)
 

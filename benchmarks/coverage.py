@@ -120,11 +120,11 @@ def covered(
 
     A budget is followed: its true error is that at the position where the rungs truly cost it, and its bill is kept.
     """
-    spent = true.spent if frontier.search == "selected" else true.cost  # who goes by the model knows no bills
+    spent = true.spent if frontier.is_by_labels else true.cost  # who goes by the model knows no bills
     if money is None:
         shares, error, bill = np.eye(len(frontier.lam)), np.asarray(true.error), np.asarray(spent)
     else:
-        money, rungs = money[money >= float(frontier.cost.min())], frontier.rungs
+        money, rungs = money[money >= float(frontier.cost.min())], frontier.rung_indices
         shares = np.stack([frontier.shares(Target("budget", float(budget))) for budget in money])
         cost, wrong = np.asarray(spent)[rungs], np.asarray(true.error)[rungs]
         error, bill = shares_at_bill(cost, money) @ wrong, None

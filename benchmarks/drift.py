@@ -188,7 +188,7 @@ def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int =
                     gap = max(wrong.mean() - promises[1], promises[0] - wrong.mean(), 0.0)
                     spread = np.hypot(wrong.std() / np.sqrt(size), old.wrong.std() / np.sqrt(TUNED_ON))
                     before = 24 * norm.sf(gap / max(spread, 1e-12)) < 0.05 and abs(wrong.mean() - promises[0]) > 0.02
-                    figures = error.beside(wrong, wrong[:0]), cost.beside(rest.spent[rows], wrong[:0])
+                    figures = error.compare(wrong, wrong[:0]), cost.compare(rest.spent[rows], wrong[:0])
                     checks = adjust_p_values([figures[0].error_check(), figures[1].money_check()])
                     now = [check.verdict == "bad" for check in checks]
                     counts[size, points, "before"] += bool(before)

@@ -51,9 +51,9 @@ class Truth(NamedTuple):
     @classmethod
     def of(cls, frontier: rcjax.Frontier, population: rcjax.Log) -> "Truth":
         """On the whole population."""
-        policies = frontier.policies.take(np.resize(frontier.rungs, MAX_RUNGS))  # one length is compiled
+        policies = frontier.policies.take(np.resize(frontier.rung_indices, MAX_RUNGS))  # one length is compiled
         seen = rcjax.replay(dataclasses.replace(frontier, policies=policies), population)
-        error, cost = (np.asarray(each, float)[: len(frontier.rungs)] for each in (seen.error, seen.spent))
+        error, cost = (np.asarray(each, float)[: len(frontier.rung_indices)] for each in (seen.error, seen.spent))
         return cls(error, cost)
 
     def at(self, position: float) -> tuple[float, float]:
@@ -93,7 +93,7 @@ def choices(
     """The position that is certified, and those that prediction and counting take to keep a limit on the error."""
     return {
         "certify": certified(frontier, log, max_error=max_error, confidence=confidence),
-        "by prediction": cheapest(np.asarray(frontier.error, float)[frontier.rungs], max_error),
+        "by prediction": cheapest(np.asarray(frontier.error, float)[frontier.rung_indices], max_error),
         "by counting": cheapest(Truth.of(frontier, log).error, max_error),
     }
 

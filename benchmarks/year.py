@@ -143,7 +143,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
     """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
-        tuned = rcjax.retune(known, week, bands=False)
+        tuned = rcjax.retune(known, week, intervals=False)
     except ValueError:  # no policy keeps to the budget
         return policy
     new = tuned.policy

@@ -40,7 +40,7 @@ TAKES_A_LOG: dict[str, Callable[[SimpleNamespace, rcjax.Log], Any]] = {
     ],
     "replay": lambda the, log: [figures_of(rcjax.replay(each, log)) for each in (the.frontier, the.policy, the.ladder)],
     "retune": lambda the, log: [
-        undated(rcjax.retune(each, log, bands=False).policy.to_json()) for each in (the.policy, the.ladder)
+        undated(rcjax.retune(each, log, intervals=False).policy.to_json()) for each in (the.policy, the.ladder)
     ],
     "select_frontier": lambda the, log: undated(rcjax.tuning.select_frontier(log, model=the.model).frontier.to_json()),
 }

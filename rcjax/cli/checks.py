@@ -245,34 +245,34 @@ def _check_against(
 ) -> int:
     """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
     from rcjax.logs.sources import join_parts
-    from rcjax.tuning.replaying.comparing import Differing
+    from rcjax.tuning.replaying.comparing import Disagreements
 
     steps = staged(1)
     with steps("comparing"):
         subject = load_tuned(policy)
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
-        difference = Differing.of(subject, other, data).difference()
-    beside = difference.beside(subject.expected.get("lam") or 0.0)
-    document = difference.to_json() | {"verdict": beside, "counted": data.counted.noun}
-    conclude(document, partial(_show_against, difference.describe(data.counted), beside), as_json=as_json)
-    return int(beside == "worse")
+        difference = Disagreements.of(subject, other, data).difference()
+    verdict = difference.verdict_at(subject.expected.get("lam") or 0.0)
+    document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
+    conclude(document, partial(_show_against, difference.describe(data.counted), verdict), as_json=as_json)
+    return int(verdict == "worse")
 
 
 @shown
-def _show_against(described: str, beside: str) -> None:
+def _show_against(described: str, verdict: str) -> None:
     """Print the comparison of another policy with the policy in service."""
     screen = Screen()
-    screen.print(f"The other one is {_BESIDE[beside]}.", style="bold")
+    screen.print(f"The other one is {_VERDICTS[verdict]}.", style="bold")
     screen.print(f"It {described} than the policy in service.")
     advice = {
         "better": "put it in the place of the policy in service",
         "worse": "keep the policy in service",
         "alike": "keep either, or label more where they differ (rcjax label --between)",
     }
-    screen.next_step(advice[beside])
+    screen.next_step(advice[verdict])
 
 
-_BESIDE = {"better": "better", "worse": "worse", "alike": "not shown to be better or worse"}
+_VERDICTS = {"better": "better", "worse": "worse", "alike": "not shown to be better or worse"}
 
 
 def diagnose(

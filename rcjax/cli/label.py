@@ -172,16 +172,15 @@ def _draw_between(
     data: Log, sides: Sequence[tuple[str, Today]], n: int, seed: int
 ) -> tuple[list[tuple[int, int]], str]:
     """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
-    from rcjax.tuning.replaying.comparing import Differing
+    from rcjax.tuning.replaying.comparing import Disagreements
 
     (_, first), (_, second) = sides
-    differing = Differing.of(first, second, data)
-    cells = differing.draw(n, seed)
+    disagreements = Disagreements.of(first, second, data)
+    cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
-    places = [
-        (rows[differing.log.queries[query]], data.models.index(differing.log.models[model])) for query, model in cells
-    ]
-    differ, queries = count(int(differing.where.sum()), "query"), len({query for query, _ in cells})
+    part = disagreements.log
+    places = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
+    differ, queries = count(int(disagreements.where.sum()), "query"), len({query for query, _ in cells})
     return sorted(places), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 

@@ -96,7 +96,7 @@ def evaluate(
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
-        rungs, money = tuned.rungs.tolist(), Spec().money(document["cost"])
+        rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
     conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
@@ -253,7 +253,7 @@ def _show_replay(
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
         table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
-        paid = "spent" if document["search"] == "selected" else "cost"  # the promise is of bills, or of mean costs
+        paid = "spent" if document["search"] == "labels" else "cost"  # the promise is of bills, or of mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
             observed = Fact(noun, document["error"][i], "share", tuple(interval[i])).show(money)
@@ -276,7 +276,7 @@ def retune(
     policy: PolicyFile,
     log: Annotated[list[Path] | None, typer.Argument(metavar="[LOG...]", help=_FRESH)] = None,
     out: Output = None,
-    bands: bool | None = None,
+    intervals: Annotated[bool | None, typer.Option("--bands/--no-bands")] = None,
     anyway: bool = False,
     json_: AsJson = False,
 ) -> None:
@@ -292,7 +292,7 @@ def retune(
 
     Args:
         out: Write the new policy here; the file may be POLICY.
-        bands: Bootstrap intervals. [default: as before]
+        intervals: Bootstrap intervals. [default: as before]
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
@@ -307,7 +307,7 @@ def retune(
         old = load_tuned(policy)
         every_week, fresh = _read_fresh(old, log or (), reading, options)
     with steps("tuning again"):
-        retuned = rcjax.retune(old, fresh, bands=bands)
+        retuned = rcjax.retune(old, fresh, intervals=intervals)
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):

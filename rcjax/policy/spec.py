@@ -165,7 +165,7 @@ PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
 
 #: A word, or the cascades to choose from.
 Search = str | tuple[tuple[str, ...], ...]
-SEARCHES = ("selected", "minimised", "all", "full", "adaptive")
+SEARCHES = ("labels", "objective", "all", "full", "adaptive")
 
 
 class SpecError(ValueError):
@@ -400,7 +400,17 @@ class Spec:
     @property
     def search(self) -> Any:
         """The search, as `Frontier.search` holds it."""
-        return "selected" if self.cascade is None else self.cascade
+        return "labels" if self.cascade is None else self.cascade
+
+    @property
+    def is_by_labels(self) -> bool:
+        """Whether the search is by the labels, as by default: it promises bills, and needs no fitted copulas."""
+        return self.search == "labels"
+
+    @property
+    def has_own_objective(self) -> bool:
+        """Whether the policies minimise an objective of the user's own (`minimise`), which no file holds."""
+        return self.search == "objective"
 
     @property
     def fit(self) -> dict[str, Any]:

@@ -387,7 +387,7 @@ def context(report: Report) -> dict[str, Any]:
 def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
     """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
     frontier, start = report.frontier, report.policy
-    curve = frontier.rungs.tolist() if report.start.is_limit else range(len(frontier.lam))
+    curve = frontier.rung_indices.tolist() if report.start.is_limit else range(len(frontier.lam))
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
     others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]

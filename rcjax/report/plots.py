@@ -105,7 +105,7 @@ def plot_frontier(ax: "Axes", frontier: Frontier, single: Mapping[str, tuple[flo
         ax.fill_between(cost, low, high, color=BLUE, alpha=0.15, linewidth=0, label=label)
     error = np.asarray(frontier.error)[order]
     ax.plot(cost, error, color=BLUE, linewidth=1.6, label="estimated from the log")
-    if frontier.search == "selected":
+    if frontier.is_by_labels:
         ax.scatter(cost, error, color=BLUE, **_CORNER)
     _finish_error_cost(ax, single or {}, money, frontier.counted.noun)
 

@@ -347,9 +347,9 @@ def _backward(
         suffix, rest, pair = plan.steps[number]
         j = tables.left[pair]
         grid = take_entries(tables.grid, j)
-        price = lam * tables.cost[tables.right[pair]]
+        added = lam * tables.cost[tables.right[pair]]
         after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
-        deferring = after @ tables.kernel[pair].T - price[:, None]
+        deferring = after @ tables.kernel[pair].T - added[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         written = cut, misplaced @ (grid.weight * most[j])

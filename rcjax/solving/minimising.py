@@ -276,18 +276,18 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(tables: Tables, plan: CascadePlan, prices: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
-    """Return the tables of the search, and the optima of additive objectives by cascade and price: (N·P, …).
+def propose(tables: Tables, plan: CascadePlan, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+    """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
     Args:
         tables: quadrature of the model.
         plan: candidate cascades.
-        prices: (P,) λ of the additive objectives, rising.
+        lam: (P,) λ of the additive objectives, rising.
         paths: number N of cascades in the plan, without padding.
     """
     search = OutcomeTables(tables, steps_of(tables.marginals), plan)
-    ranks = cuts_of_paths(tables, prices, plan).u[:paths].reshape(paths * len(prices), -1)
-    path = jnp.repeat(np.arange(paths), len(prices))
+    ranks = cuts_of_paths(tables, lam, plan).u[:paths].reshape(paths * len(lam), -1)
+    path = jnp.repeat(np.arange(paths), len(lam))
     return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
 
 
@@ -302,7 +302,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    value = lax.map(lambda price: jax.vmap(partial(_value_of, objective), (0, None))(outcome, price), lam)
+    value = lax.map(lambda one: jax.vmap(partial(_value_of, objective), (0, None))(outcome, one), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
@@ -337,7 +337,7 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
     return _evaluated(search, ranks, start.path), slope
 
 
-_PRICES = 64  # λ of additive objectives
+_ADDITIVE_LAM = 64  # λ of additive objectives
 
 _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
@@ -403,7 +403,7 @@ def minimise(
     >>> frontier.point(1).models
     ('llama3.2-1b', 'llama3.1-70b')
     """
-    prices = check_lam(lam)
+    lam = check_lam(lam)
     paths = candidate_paths(model.models, cascades)
     if paths is None:
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
@@ -412,15 +412,15 @@ def minimise(
         raise ValueError(f"cascades: {alone} alone has no threshold to choose: name a cascade of two models or more")
     required("optax", extra="objectives")
     plan = make_plan(paths, len(model.models))
-    starts = min(whole(starts, "starts", 1), _PRICES)
-    additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _PRICES)
+    starts = min(whole(starts, "starts", 1), _ADDITIVE_LAM)
+    additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
     layout = search_tables(model, plan, None)
-    search, proposed = propose(layout.tables, plan, additive.astype(prices.dtype), len(paths))
+    search, proposed = propose(layout.tables, plan, additive.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
-    chosen, status = _search(objective, search, proposed, prices.astype(model.cost.dtype), starts)
+    chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
-    points = evaluate_optima(layout, OptimalCuts(prices, chosen.path, jax.device_get(cut), status))
-    return make_frontier(model, points, Spec(cascade="minimised"))
+    points = evaluate_optima(layout, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
+    return make_frontier(model, points, Spec(cascade="objective"))
 
 
 def _check_objective(objective: Objective, outcomes: Outcome) -> None:
@@ -449,9 +449,9 @@ def _search(
     scale = _scale(value).astype(lam.dtype)
     proposed = jax.device_get(proposed)
     rows = _starting_rows(value, starts)  # (L, N, S)
-    price = np.repeat(np.arange(len(lam)), rows[0].size)
+    target = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
-    start = Start(proposed.ranks[rows], proposed.path[rows], lam[price], scale[price])
+    start = Start(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
     def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
@@ -482,11 +482,11 @@ def _scale(value: np.ndarray) -> np.ndarray:
 
 
 def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
-    """Number of the best candidate, of those (L, N·P), in each of S stretches of their prices: (L, N, S)."""
-    by_price = value.reshape(len(value), -1, _PRICES)
-    stretches = np.array_split(np.arange(_PRICES), starts)
-    best = [stretch[0] + by_price[:, :, stretch].argmin(-1) for stretch in stretches]
-    return np.stack(best, axis=-1) + _PRICES * np.arange(by_price.shape[1])[:, None]
+    """Number of the best candidate, of those (L, N·P), in each of S stretches of their λ: (L, N, S)."""
+    by_lam = value.reshape(len(value), -1, _ADDITIVE_LAM)
+    stretches = np.array_split(np.arange(_ADDITIVE_LAM), starts)
+    best = [stretch[0] + by_lam[:, :, stretch].argmin(-1) for stretch in stretches]
+    return np.stack(best, axis=-1) + _ADDITIVE_LAM * np.arange(by_lam.shape[1])[:, None]
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -346,7 +346,7 @@ def asked_at_all(thresholds: Any, members: Any) -> Any:
 #: Newton steps on the exact gradient of the loss.
 _THRESHOLD_STEPS = 5
 #: Distance from a point mass within which a threshold is held, in machine epsilons.
-_BESIDE = 64
+_HELD_MARGIN = 64
 
 
 @jax.tree_util.register_dataclass
@@ -538,7 +538,7 @@ def _least_jvp(
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
     """Whether a threshold is beside a point mass or outside the range of confidences: (k,)."""
-    margin = _BESIDE * jnp.finfo(thresholds.dtype).eps
+    margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
     held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:
         beside = jnp.abs(thresholds[:, None] - marginals.atoms.value) <= margin

@@ -31,7 +31,7 @@ from rcjax.solving.frontier.points import (
     check_abstain_price,
     check_lam,
     lam_range,
-    refusal_at,
+    refusal_worth_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
@@ -209,7 +209,7 @@ def solve_frontier(
     plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    refusal = refusal_at(abstain_price, model.cost.dtype)
+    refusal = refusal_worth_at(abstain_price, model.cost.dtype)
     search = search_tables(model, plan, refusal)
     named = _named(cascades, plan, model.models)
     points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal)

@@ -10,25 +10,25 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from rcjax._core.batching import Array, fill_up
+from rcjax._core.batching import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import calibrate_log, pairs
+from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, candidate_rows, draw_enough, recentre
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Observations, candidate_rows, draw_enough, recentre
 
-_CUTS = 16  # thresholds of each model at which the weights are estimated
+_THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 
 _PRIOR = 300  # weight of the prior, in labels
 
 
-def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Blending:
+def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None) -> Blending:
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
         log: the log; 5,000 labelled queries at most are used, drawn at random.
         transform: the transform of the raw confidence.
-        refusal: () worth of a refusal, in right answers; None: models do not refuse.
+        refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
 
     >>> import rcjax
     >>> blending = estimate_blending(rcjax.sample_log(300, seed=0), "choice")
@@ -38,7 +38,7 @@ def estimate_blending(log: Log, transform: Transform, refusal: Any = None) -> Bl
     known = _ESTIMATED.setdefault(log, {})
     if transform not in known:
         known[transform] = _weights(log, transform)
-    return Blending(*known[transform], refusal)
+    return Blending(*known[transform], refusal_worth)
 
 
 #: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
@@ -69,29 +69,29 @@ def _normal_equations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
 
-    They are summed over all pairs and cuts.
+    They are summed over all pairs and thresholds.
     """
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    rows = fill_up(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = candidate_rows(calibrate_log(*rows, transform=transform)[0], rows)
+    observations = Observations(np.asarray(log.logprob), np.asarray(log.correct), train)
+    known = candidate_rows(observations.fit_calibrators(transform=transform), observations.filled())
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
         trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
         if not (trained.any() and left_out.any()):
             continue
-        cuts = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _CUTS), method="lower"))
+        thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
         first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
         by_itself = recentre(confidence[: len(out), j], right[:, j], trained) - right[:, j] - first
         by_first = recentre(conditional[pair, : len(out)], right[:, j], trained) - right[:, j] - first
         gain = right[:, j] - right[:, i]
-        deferred = logprob[:, i, None] <= cuts
+        deferred = logprob[:, i, None] <= thresholds
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
-        counted = gain[left_out] @ deferred[left_out] / left_out.sum()
+        observed = gain[left_out] @ deferred[left_out] / left_out.sum()
         square += predicted[:2] @ predicted[:2].T
-        product += predicted[:2] @ (counted - predicted[2])
+        product += predicted[:2] @ (observed - predicted[2])
     return square, product
 
 

@@ -8,6 +8,8 @@ the search. Both together estimate how far the figures in service are from the f
 the model being right.
 """
 
+import enum
+
 import jax
 import numpy as np
 
@@ -25,9 +27,11 @@ from rcjax.tuning.replaying.replay import replay
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 from rcjax.tuning.search import Retuner, search_of
 
-_ROUND = 16  # replicates at a time; numbers of points are rounded up to a multiple of it
+_REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
 
-_PRICES = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
+_POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, so that few shapes are compiled
+
+_LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
 
 #: Draws on which everything is tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
@@ -36,6 +40,16 @@ _SEARCHED = 50
 
 #: A replicate's optimism is twice the log's: the noise of the log adds to that of the draw.
 _OPTIMISM_OF_A_DRAW = 2.0
+
+
+class QuerySet(enum.IntEnum):
+    """The sets of queries that the figures of a draw are computed on, along their last axis."""
+
+    LOG = 0
+    IN_BAG = 1
+    """Drawn queries, as often as they were drawn."""
+    OUT_OF_BAG = 2
+    """Queries that were not drawn."""
 
 
 @takes(frontier=Frontier, log=Log)
@@ -80,15 +94,15 @@ def bootstrap(
         raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
     check_level(level)
     refit = log.n_queries <= ENOUGH_QUERIES if refit is None else refit
-    if refit and frontier.search == "minimised":
+    if refit and frontier.spec.has_own_objective:
         raise ValueError("policies of an objective of your own are not solved again: use refit=False")
     log = log.select(frontier.models)
-    require_complete(log, "draw again")
+    require_complete(log, "the bootstrap")
     require_answers(frontier.policies, log)
     sample = sample_queries(log, seed)
     points = _spread(frontier)
     retuner = search_of(frontier.spec).retuner if refit else None
-    retune = retuner and retuner(frontier, sample, None if frontier.search == "selected" else points)
+    retune = retuner and retuner(frontier, sample, None if frontier.is_by_labels else points)
     fixed, tuned = _replicated(frontier, points, sample, retune, replicates, seed)
     noise, optimism = _noise_and_optimism(frontier, points, fixed, tuned)
     noise = jax.tree.map(lambda figure: figure * np.sqrt(sample.n_queries / log.n_queries), noise)
@@ -100,8 +114,8 @@ def _replicated(
 ) -> tuple[LossTerms, LossTerms]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
-    The last axis is (on the log, in the bag, out of the bag), with NaN where no query is. S is `_SEARCHED` at most;
-    without `retune`, the two results are the same.
+    The last axis is a `QuerySet`, with NaN where a set has no query. S is `_SEARCHED` at most; without `retune`, the
+    two results are the same.
     """
     corrected = corrected_log(log)
     complete = log.complete
@@ -118,13 +132,13 @@ def _replicated(
             shares /= shares.sum(-1, keepdims=True)
 
         def by_draw(figure: np.ndarray) -> np.ndarray:
-            return np.moveaxis((figure @ shares.reshape(-1, n).T).reshape(-1, len(draws), 3), 0, 1)
+            return np.moveaxis((figure @ shares.reshape(-1, n).T).reshape(-1, len(draws), len(QuerySet)), 0, 1)
 
         return jax.tree.map(by_draw, terms)
 
     draws = np.random.default_rng(seed).integers(0, n, (replicates, n))
     fixed = walked(frontier.model.calibrators, frontier.policies.on_host().take(points))
-    pieces = np.array_split(draws, -(-replicates // _ROUND))
+    pieces = np.array_split(draws, -(-replicates // _REPLICATES_AT_ONCE))
     fixed_on_draws = join([means(fixed, piece) for piece in pieces])
     if retune is None:
         return fixed_on_draws, fixed_on_draws
@@ -133,9 +147,10 @@ def _replicated(
 
 
 def _spread(frontier: Frontier) -> np.ndarray:
-    """Spread positions evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
+    """Spread indices evenly along a frontier: (G,); some repeat, so that few shapes are compiled."""
     points = np.sort(np.unique(np.asarray(frontier.lam), return_index=True)[1])  # one policy for each λ
-    size = RESAMPLED_RUNGS if frontier.search == "selected" else min(_PRICES, -(-len(points) // _ROUND) * _ROUND)
+    rounded = -(-len(points) // _POINTS_MULTIPLE) * _POINTS_MULTIPLE
+    size = RESAMPLED_RUNGS if frontier.is_by_labels else min(_LAM_POINTS, rounded)
     return points[np.linspace(0, len(points) - 1, size).round().astype(int)] if size > 1 else points
 
 
@@ -146,12 +161,12 @@ def _noise_and_optimism(
 
     Args:
         frontier: the frontier, of L points.
-        points: (G,) positions of the points that were replicated; figures between them are interpolated.
+        points: (G,) indices of the points that were replicated; figures between them are interpolated.
         fixed: (B, G, 3) figures of the frontier's policies, as `_replicated` returns them.
         tuned: (S, R, 3) figures of the policies of the first S draws: rungs of ladders, or policies at the points' λ.
     """
     bills = fixed.cost
-    if frontier.search == "selected":  # each replicate keeps the budget by moving along its own ladder
+    if frontier.is_by_labels:  # each replicate keeps the budget by moving along its own ladder
         money = np.asarray(frontier.cost, float)[points]
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
@@ -166,7 +181,10 @@ def _noise_and_optimism(
     pairs = zip(fixed, tuned, strict=True)
     optimism = [between(search_optimism(kept[:searched], retuned)[None])[0] for kept, retuned in pairs]
     # Noise is of the frontier's policies alone: replicates at the same λ may trade error for cost.
-    noise = [between(figure[..., 0] - figure[..., 1]) for figure in (fixed.wrong, bills, fixed.refused)]
+    noise = [
+        between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
+        for figure in (fixed.wrong, bills, fixed.refused)
+    ]
     return LossTerms(*noise), LossTerms(*optimism)
 
 
@@ -178,12 +196,11 @@ def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTe
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
     """Make the intervals around every point; `optimism` is None where the search was not repeated."""
     replayed = replay(frontier, log)
-    selected = frontier.search == "selected"
-    bill = replayed.spent if selected else replayed.cost  # the same kind of cost as the frontier's
+    bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]
     middle = on_log if optimism is None else [figure + more for figure, more in zip(on_log, optimism, strict=True)]
-    if optimism is not None and selected:
+    if optimism is not None and frontier.is_by_labels:
         # The frontier's error is corrected for optimism by cross-validation: the mean of two estimates is nearer.
         middle[0] = (middle[0] + np.asarray(frontier.error, float)) / 2
     error, cost, abstention = (
@@ -230,12 +247,12 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     the log, and because the log is a sample. The difference is halved (Efron & Gong 1983, "A leisurely look at the
     bootstrap, the jackknife, and cross-validation", The American Statistician 37).
 
-    `fixed` and `tuned` are (S, G, 3): on the log, in the bag and out of the bag.
+    `fixed` and `tuned` are (S, G, 3), the last axis a `QuerySet`.
     """
 
     def worse(figures: Array) -> np.ndarray:
         """Return the mean out-of-bag excess over the replicates that have both figures; 0 where none has: (G,)."""
-        more = figures[..., 2] - figures[..., 1]
+        more = figures[..., QuerySet.OUT_OF_BAG] - figures[..., QuerySet.IN_BAG]
         known = np.isfinite(more)
         return np.where(known, more, 0.0).sum(0) / np.maximum(known.sum(0), 1)
 

@@ -21,23 +21,24 @@ the queries: deferred queries may be longer than others. A threshold never split
 does, by lot.
 
 Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of the cuts.
+A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of 200 thresholds.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, take_entries
+from rcjax._core.batching import Array, fill_up, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
+from rcjax.model.calibrated_models import calibrate_log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
@@ -66,22 +67,32 @@ RESAMPLED_RUNGS = 32
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=(
-        *("first", "second", "third", "threshold", "fallback", "refusal"),
+        *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
         *("error", "cost", "label_error", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere."""
+    """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere.
+
+    Four kinds of policies are written in the same columns:
+
+    | kind           | first | second | third | threshold     | fallback      | chain          |
+    |----------------|-------|--------|-------|---------------|---------------|----------------|
+    | single model i | i     | i      | i     | ALWAYS_ANSWER | not used      | NaN            |
+    | pair           | i     | j      | j     | of i          | not used      | NaN            |
+    | agreement      | i     | j      | l     | of i          | of j          | NaN            |
+    | chain i, …, l  | i     | l      | l     | not used      | not used      | of each member |
+    """
 
     k: int
     first: Array
-    """(C,) position of the model asked first."""
+    """(C,) index of the model asked first."""
     second: Array
-    """(C,) position of the model asked where the first is unsure; a single model has its first again."""
+    """(C,) index of the model asked where the first is unsure; a single model has its first again."""
     third: Array
-    """(C,) position of the model asked where these answers differ; the second again if answers are not compared."""
+    """(C,) index of the model asked where these answers differ; the second again if answers are not compared."""
     threshold: Array
     """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
     fallback: Array
@@ -91,17 +102,17 @@ class Candidates:
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
     label_error: Array
-    """(C,) error by the labels alone, refusals at their price; `error` for policies that compare answers."""
+    """(C,) error by the labels alone, refusals at their price; `error` for agreement policies."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
-    refusal: Array | None = None
+    refusal_threshold: Array | None = None
     """(C,) confidence up to which the last model refuses; None: models do not refuse."""
     chain: Array | None = None
     """(C, k) thresholds of a chain's models; NaN for models that the chain does not ask, and for policies given by
     their first, second and third model; None: no policy is a chain."""
 
     def take(self, indices: Any) -> "Candidates":
-        """Return the candidates at some positions."""
+        """Return the candidates at some indices."""
         return take_entries(self, indices)
 
     @property
@@ -110,8 +121,8 @@ class Candidates:
         return self.first == self.third
 
     @property
-    def compares(self) -> Any:
-        """(C,) bool: the policies that compare answers."""
+    def is_agreement(self) -> Any:
+        """(C,) bool: the agreement policies, which compare answers."""
         return self.second != self.third
 
     def with_chains(self, others: "Candidates") -> "Candidates":
@@ -139,11 +150,11 @@ class Candidates:
         count = len(self.cost)
         return self.take(np.minimum(np.arange(max(RESAMPLED_RUNGS, count)), count - 1))
 
-    def policies(self, comparing: bool | None = None, xp: Any = np) -> Policies:
+    def policies(self, agreement: bool | None = None, xp: Any = np) -> Policies:
         """Return the candidates as `Policies`: (C,).
 
         Args:
-            comparing: include `agreements`; None: if a candidate compares answers.
+            agreement: include `agreements`; None: if a candidate is an agreement policy.
             xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
@@ -164,11 +175,11 @@ class Candidates:
             longer = asked.any(1, keepdims=True)
             members = xp.where(longer, asked, members)
             thresholds = xp.where(longer, xp.where(asked, self.chain, NEVER_ANSWER), thresholds).astype(dtype)
-        if self.refusal is not None:
-            refusals = xp.where(third, self.refusal[:, None], NEVER_REFUSE).astype(dtype)
+        if self.refusal_threshold is not None:
+            refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
-        if self.compares.any() if comparing is None else comparing:
-            here = second & self.compares[:, None]
+        if self.is_agreement.any() if agreement is None else agreement:
+            here = second & self.is_agreement[:, None]
             places = (xp.where(here, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
@@ -179,28 +190,28 @@ def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
     return jax.tree.map(lambda *leaves: xp.concatenate(leaves), *several)
 
 
-#: Cuts tried for each model, at most.
-MAX_CUTS = 200
+#: Refusal thresholds tried for each model, at most.
+MAX_REFUSAL_THRESHOLDS = 200
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Cuts:
-    """M cuts that divide n queries by their confidence; ties stay together."""
+class ThresholdGrid:
+    """M thresholds that divide n queries by their confidence; ties stay together."""
 
     order: Array  # (n,) the queries by rising confidence, then the queries that do not count
-    last: Array  # (M,) the position in `order` of the last query below the cut
-    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where the cut divides nothing
-    parts: Array  # (M,) bool: queries lie on both sides, and no earlier cut is the same
-    every: Array  # (M,) bool: all queries lie below, and no earlier cut is the same
+    last: Array  # (M,) the index in `order` of the last query up to the threshold
+    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it divides nothing
+    parts: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
+    every: Array  # (M,) bool: all queries lie up to it, and no earlier threshold is the same
     count: Array  # () number of queries that count
 
     def sums(self, values: Array) -> Array:
-        """Sum values (n,) over the queries below each cut: (M,)."""
+        """Sum values (n,) over the queries up to each threshold: (M,)."""
         return jnp.cumsum(values[self.order])[self.last]
 
     def sum_below_per_query(self, values: Array, present: Array) -> Array:
-        """Sum values (n,) over the present queries below each cut, divided by the queries that count: (M,)."""
+        """Sum values (n,) over the present queries up to each threshold, divided by the queries that count: (M,)."""
         return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
 
     def mean(self, values: Array, present: Array, empty: float = 0.0) -> Array:
@@ -208,19 +219,19 @@ class Cuts:
         return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
 
 
-def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | None = None) -> Cuts:
-    """Spread at most `most` cuts evenly over the confidences of the queries that count.
+def spread_thresholds(confidence: Array, present: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
+    """Spread at most `most` thresholds evenly over the confidences of the queries that count.
 
     The thresholds lie halfway between confidences that differ, so that rounding does not move a tie across.
 
     Args:
         confidence: (n,) confidences of the queries.
         present: (n,) bool: the queries that count.
-        most: number of cuts at most.
+        most: number of thresholds at most.
         rising: (n,) the queries by rising confidence, where the caller has sorted them: sorting is the slowest step.
 
-    >>> cuts = spread_cuts(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
-    >>> cuts.threshold.tolist(), cuts.last.tolist(), cuts.parts.tolist()
+    >>> grid = spread_thresholds(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
+    >>> grid.threshold.tolist(), grid.last.tolist(), grid.parts.tolist()
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
@@ -232,7 +243,7 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
     ordered = jnp.where(present, confidence, jnp.inf)[order]
     tries = min(n, most)
-    # The last query below each cut: evenly spread over the present queries, then moved to the end of its ties.
+    # The last query up to each threshold: evenly spread over the present queries, then moved to the end of its ties.
     last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
@@ -240,7 +251,7 @@ def spread_cuts(confidence: Array, present: Array, most: int, rising: Array | No
     parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
     middle = _midpoint(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
-    return Cuts(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
+    return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
 
 def _midpoint(low: Array, high: Array) -> Array:
@@ -265,14 +276,14 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     >>> [round(float(figure), 3) for figure in best_refusal(right, right, jnp.ones(3, bool), jnp.asarray(0.7))]
     [0.45, 0.2, 0.333]
     """
-    cuts = spread_cuts(confidence, present, MAX_CUTS)
-    gain = cuts.sums(jnp.where(present, worth - right, 0.0))
-    gain = jnp.where(cuts.parts | cuts.every, gain, -jnp.inf)
+    grid = spread_thresholds(confidence, present, MAX_REFUSAL_THRESHOLDS)
+    gain = grid.sums(jnp.where(present, worth - right, 0.0))
+    gain = jnp.where(grid.parts | grid.every, gain, -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
-    refusal = jnp.where(gains, cuts.threshold[best], NEVER_REFUSE)
-    share = jnp.where(gains, cuts.last[best] + 1.0, 0.0)
-    return refusal, divide(jnp.maximum(gain[best], 0.0), cuts.count), divide(share, cuts.count)
+    threshold = jnp.where(gains, grid.threshold[best], NEVER_REFUSE)
+    share = jnp.where(gains, grid.last[best] + 1.0, 0.0)
+    return threshold, divide(jnp.maximum(gain[best], 0.0), grid.count), divide(share, grid.count)
 
 
 @jax.tree_util.register_dataclass
@@ -334,6 +345,25 @@ def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
     return expected + xp.where(present, right - expected, 0.0).sum() / count
 
 
+class Observations(NamedTuple):
+    """The columns of a log that candidates are scored by: n queries, k models."""
+
+    logprob: Array  # (n, k) raw log-probabilities
+    correct: Array  # (n, k) whether the answer is right, or its probability or score
+    present: Array  # (n, k) bool: there is an answer, and the query counts
+    answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
+
+    def filled(self) -> "Observations":
+        """Fill the rows up to their size class, so that logs of similar size share one compilation."""
+        answer = None if self.answer is None else fill_up(self.answer)[0]
+        return Observations(*fill_up(*self[:3]), answer)
+
+    def fit_calibrators(self, **options: Any) -> Calibrator:
+        """Calibrate the models; `options` are those of `calibrate_log`."""
+        logprob, correct, present, _ = self.filled()
+        return calibrate_log(logprob, correct, present, **options)[0]
+
+
 #: Thresholds tried for each pair, at most.
 MAX_THRESHOLDS = 400
 
@@ -347,43 +377,40 @@ class CandidateRows:
     conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
     present: Array  # (n, k) bool: there is an answer, and the query counts
-    charge: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
+    query_cost: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
     def of(
         cls,
         calibrators: Calibrator,
-        rows: tuple[Array, Array, Array],
-        charge: Any = None,
-        answer: Any = None,
+        observations: Observations,
+        query_cost: Any = None,
         answered: Array | None = None,
     ) -> "CandidateRows":
         """Calibrate raw confidences, and cross-calibrate every pair of models on the same rows.
 
         Args:
             calibrators: (k,) calibrators of the models.
-            rows: (logprob, correct, present), each (n, k): raw log-probabilities, whether the answer is right, and
-                whether there is an answer and the query counts.
-            charge, answer: as the fields.
+            observations: the queries.
+            query_cost: as the field.
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
-        logprob, correct, present = rows
+        logprob, correct, present, answer = observations
         conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
-        return cls(confidence, conditional, correct, present, charge, answer)
+        return cls(confidence, conditional, correct, present, query_cost, answer)
 
-    @property
-    def charges(self) -> Array:
-        """(n, k) money of each answer."""
-        return jnp.broadcast_to(jnp.asarray(self.charge), self.confidence.shape)
+    def query_costs(self) -> Array:
+        """Return the money of each answer: (n, k)."""
+        return jnp.broadcast_to(jnp.asarray(self.query_cost), self.confidence.shape)
 
     def conditional_of(self, model: Any, other: Any) -> Array:
         """Return P(later model right | confidence of the earlier one): (n,).
 
         Args:
-            model: position of the later model.
-            other: position of the earlier model; the probability of the reverse condition is not known.
+            model: index of the later model.
+            other: index of the earlier model; the probability of the reverse condition is not known.
         """
         k = self.confidence.shape[1]
         number = np.zeros((k, k), int)
@@ -405,8 +432,8 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
         blending: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.array([[0.2, 0.9], [0.9, 0.9]]), jnp.array([[False, True], [True, True]])
-    >>> charge = jnp.array([[1.0, 14.0], [1.0, 6.0]])
-    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), charge)
+    >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
+    >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
     >>> cascades = score_pairs(rows, Blending())
     >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
@@ -422,16 +449,18 @@ def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels as they are; a model without answers has the error inf."""
     answers = rows.present.sum(0)
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
-    bill = jnp.where(rows.present, rows.charges, 0.0).sum(0) / jnp.maximum(answers, 1)
-    cost = jnp.where(answers > 0, bill, rows.charges.mean(0))
-    refusal, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
+    bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
+    cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
+    refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if blending.refusal_worth is not None:
-        refusal, gain, abstention = best_refusals(rows, blending)
+        refusal_threshold, gain, abstention = best_refusals(rows, blending)
         error = error - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
-    return Candidates(k=len(cost), **places, threshold=always, fallback=always, **figures, refusal=refusal)
+    return Candidates(
+        k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
+    )
 
 
 def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array, Array]:
@@ -444,8 +473,8 @@ def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array
     """
     worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
     right = blend_labels(rows, blending)
-    level, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
-    return level, gain, share
+    threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
+    return threshold, gain, share
 
 
 def blend_labels(rows: CandidateRows, blending: Blending) -> Array:
@@ -464,7 +493,7 @@ def _pair(
     second: Any,
     conditional: Array,
 ) -> Candidates:
-    """Score one pair of models at M thresholds: queries below a cut are deferred.
+    """Score one pair of models at M thresholds: queries up to a threshold are deferred.
 
     Args:
         rows, blending: as for `score_pairs`.
@@ -476,22 +505,23 @@ def _pair(
     present = rows.present[:, first] & rows.present[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
     first_right, second_right = _blend_pair(rows, blending, first, second, conditional)
-    refuses, refusal = jnp.zeros_like(present), None
-    if singles.refusal is not None:
-        refusal = singles.refusal[second]
-        refuses, worth = rows.confidence[:, second] <= refusal, jnp.asarray(blending.refusal_worth, second_right.dtype)
+    refuses, refusal_threshold = jnp.zeros_like(present), None
+    if singles.refusal_threshold is not None:
+        refusal_threshold = singles.refusal_threshold[second]
+        refuses = rows.confidence[:, second] <= refusal_threshold
+        worth = jnp.asarray(blending.refusal_worth, second_right.dtype)
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
-    cuts = spread_cuts(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
-    below = partial(cuts.sum_below_per_query, present=present)
-    wrong = cuts.mean(1 - first_label, present, empty=1.0)
+    grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
+    below = partial(grid.sum_below_per_query, present=present)
+    wrong = grid.mean(1 - first_label, present, empty=1.0)
     figures = {
-        "error": jnp.where(cuts.parts, wrong - below(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + below(rows.charges[:, second]),
-        "label_error": jnp.where(cuts.parts, wrong - below(second_label - first_label), jnp.inf),
+        "error": jnp.where(grid.parts, wrong - below(second_right - first_right), jnp.inf),
+        "cost": singles.cost[first] + below(rows.query_costs()[:, second]),
+        "label_error": jnp.where(grid.parts, wrong - below(second_label - first_label), jnp.inf),
         "abstention": below(refuses.astype(second_right.dtype)),
     }
-    return candidates_at_cuts(cuts, (first, second, second), singles.k, refusal, **figures)
+    return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
 
 
 def _blend_pair(
@@ -513,20 +543,25 @@ def _blend_pair(
     )
 
 
-def candidates_at_cuts(
-    cuts: Cuts, models: Sequence[Any], k: int, refusal: Array | None, fallback: Any = ALWAYS_ANSWER, **figures: Array
+def candidates_at_thresholds(
+    grid: ThresholdGrid,
+    models: Sequence[Any],
+    k: int,
+    refusal_threshold: Array | None,
+    fallback: Any = ALWAYS_ANSWER,
+    **figures: Array,
 ) -> Candidates:
-    """Make the candidates that ask a first, second and third model, at M cuts of the first: (M,).
+    """Make the candidates that ask a first, second and third model, at M thresholds of the first: (M,).
 
     Args:
-        cuts: the cuts.
-        models: positions of the three models, of k.
+        grid: the thresholds.
+        models: indices of the three models, of k.
         k: number of models.
-        refusal: () confidence up to which the last model refuses; None: models do not refuse.
+        refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
         figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
     """
-    level = jnp.zeros_like(cuts.threshold)
-    first, second, third = (jnp.zeros_like(cuts.last) + model for model in models)
-    last = None if refusal is None else level + refusal
-    return Candidates(k, first, second, third, cuts.threshold, level + fallback, **figures, refusal=last)
+    level = jnp.zeros_like(grid.threshold)
+    first, second, third = (jnp.zeros_like(grid.last) + model for model in models)
+    refusals = None if refusal_threshold is None else level + refusal_threshold
+    return Candidates(k, first, second, third, grid.threshold, level + fallback, **figures, refusal_threshold=refusals)

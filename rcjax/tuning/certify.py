@@ -225,18 +225,18 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
 
 
-def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, charge: Any) -> LossTerms:
+def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> LossTerms:
     """Return the terms of the losses of the queries of a log under the R rungs of a frontier's ladder: (R, n).
 
     Args:
         frontier: the frontier.
         log: the log, with the models of the frontier.
         right: (n, k) whether the answer is right, or its score.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        cost: money of each answer (n, k), or of every answer of a model (k,).
     """
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
-    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, charge)
+    terms = loss_terms_on_log(frontier.model.calibrators, policies, log, right, cost)
     return jax.tree.map(lambda figure: np.asarray(figure, float)[: len(rungs)], terms)
 
 
@@ -250,7 +250,7 @@ class LadderTest:
     """(R, n) terms of the losses; `wrong` is 1 for an error and else 0, or the score lost, or corrected by labels."""
     most: np.ndarray
     """(n,) upper end of the loss of each query."""
-    price: float
+    abstain_price: float
     """Price of a refusal, in errors."""
     rival: QueryLosses | None = None
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
@@ -269,7 +269,7 @@ class LadderTest:
         Raises InfeasibleError if the frontier has no policy with finite figures; LogError if no query is left, or if
         answers are to be compared and the log has none.
         """
-        rungs = frontier.rungs
+        rungs = frontier.rung_indices
         if not rungs.size:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
         policies = frontier.policies.on_host().take(rungs)
@@ -279,7 +279,7 @@ class LadderTest:
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         theirs = () if today is None else models_of(today)
         names += [name for name in theirs if name not in names]
-        require_complete(tested.select(names), "test on")
+        require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
@@ -288,14 +288,14 @@ class LadderTest:
             has_chance = np.isfinite(most)  # after the last label the corrected outcome has no upper end
             right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
         fitted = frontier.model
-        price = frontier.abstain_price or 0.0
+        abstain_price = frontier.abstain_price or 0.0
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
         of_frontier = right[:, columns].astype(log.logprob.dtype)
         terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
-        most = np.maximum(most, price)
+        most = np.maximum(most, abstain_price)
         rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
-        return cls(tested, terms, most if rival is None else 2 * most - 1, price, rival)
+        return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
         """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
@@ -303,7 +303,7 @@ class LadderTest:
         Beside a rival, the difference of losses is shifted by 1, from [−1, 1] to [0, 2]: `refuted` takes positive
         limits.
         """
-        penalty = self.at(positions).penalty(self.price)
+        penalty = self.at(positions).penalty(self.abstain_price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
 
     def at(self, positions: ArrayLike) -> LossTerms:
@@ -319,13 +319,13 @@ class LadderTest:
     def error_bound(self, position: float, level: float, top: float | None = None) -> float:
         """Return an upper confidence limit of the expected loss at a position, `top` at most."""
         losses, added = self.losses([position])
-        top = max(1.0, self.price) if top is None else top
+        top = max(1.0, self.abstain_price) if top is None else top
         return upper_limit(losses[0], level, self.most + added, top + added) - added
 
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
     return positions[bills < bill]
@@ -393,10 +393,10 @@ class Certificate:
         if self.error_difference is not None:
             more = "more" if self.error_difference > 0 else "less"
             figures += f", {abs(100 * self.error_difference):.1f} points {more} than today's"
-        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._beside_expected()}"
+        test = f"on {self.n:,} queries held out for the test it had {figures}{refused}{self._gap_to_expected()}"
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
-    def _beside_expected(self) -> str:
+    def _gap_to_expected(self) -> str:
         """Say whether chance explains the difference of a point or more from the error that the tuning expects."""
         observed, expected = self.errors / self.n, self.policy.expected.get("error")
         if expected is None or self.refusals or abs(observed - expected) < 0.01:
@@ -545,7 +545,7 @@ def _infeasible(test: LadderTest, position: float, target: Target, level: float,
     rate = float(losses.mean()) - added
     refused = round(float(first.refused.sum()))
     figures = f"had {phrase(rate)}"
-    figures += f" and refused {refused:,}, each counted as {100 * test.price:.4g} %" if refused else ""
+    figures += f" and refused {refused:,}, each counted as {100 * test.abstain_price:.4g} %" if refused else ""
     bound = math.ceil(1e4 * test.error_bound(position, level)) / 1e4
     instead = f"at most {phrase(bound, '.2f')}"
     limit = f"at most {phrase(target.value, '.4g')}"

@@ -1,13 +1,14 @@
 """Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
 
-The calibration and the choice, for every price and budget, use the other folds. The two blending weights (`blending`)
-and the list of stated confidences are those of the whole log. Three nested candidate sets are compared: single models;
-with pairs; with policies that compare answers. The losses of each set on each query give the gains of one set over
+Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
+(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;
+with pairs; with agreement policies. The losses of each set on each query give the gains of one set over
 another, with their standard errors, and the optimism of each set: held-out error minus in-sample error. The more
 policies are searched, the more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
+import enum
 import math
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -23,14 +24,14 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, concatenate
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, Observations, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.scoring import charges, estimate_wrong, score_candidates
+from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
 
-#: Prices and budgets for which candidate sets are compared.
+#: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
 
-#: Least gain of policies that compare answers, averaged over all λ, as a share of error + λ·cost.
+#: Least gain of agreement policies, averaged over all λ, as a share of error + λ·cost.
 _LEAST_GAIN = 0.002
 
 #: Standard errors below 0 at which the held-out labels contradict a gain.
@@ -66,6 +67,17 @@ def sample_queries(log: Log, seed: int) -> Log:
         return log
     chosen = np.random.default_rng(seed).choice(log.n_queries, MAX_QUERIES, replace=False)
     return log.take(np.sort(chosen))
+
+
+class CandidateSet(enum.IntEnum):
+    """Nested sets of candidates: each has the policies of the one before, and more."""
+
+    SINGLE = 0
+    """Single models."""
+    PAIRS = 1
+    """With pairs of models, and chains."""
+    AGREEMENT = 2
+    """With agreement policies, where the log has answers."""
 
 
 _NONE = np.zeros(0)
@@ -111,7 +123,7 @@ class ChosenPolicies(NamedTuple):
 
 
 def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
-    """Choose a policy for each target: a corner of the hull for a price, a mixture of two corners for a budget.
+    """Choose a policy for each target: a corner of the hull for a λ, a mixture of two corners for a budget.
 
     >>> models, error, cost = np.arange(3), np.array([0.3, 0.2, 0.1]), np.array([1.0, 2.0, 9.0])
     >>> table = Candidates(3, *[models] * 3, *np.zeros((2, 3)), error, cost, error, np.zeros(3))
@@ -145,15 +157,18 @@ class Gain(NamedTuple, Generic[Figures]):
     """Standard error of the mean."""
 
     @classmethod
-    def of(cls, forms: np.ndarray) -> "Gain[Any]":
-        """Return the mean gain and its standard error from the gains of m queries, in F forms of outcomes (F, …, m).
+    def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain[Any]":
+        """Return the mean gain and its standard error from the gains of m queries (…, m).
 
-        The first form gives the mean, the last the standard error; they are the same where all answers are labelled.
+        Args:
+            expected: gains by expected outcomes, which give the mean.
+            corrected: gains by corrected outcomes, which give the standard error.
 
-        >>> float(Gain.of(np.array([[0.0, 2.0, 1.0, 1.0]])).mean)
+        >>> gains = np.array([0.0, 2.0, 1.0, 1.0])
+        >>> float(Gain.of(gains, gains).mean)
         1.0
         """
-        return cls(forms[0].mean(-1), forms[-1].std(-1, ddof=1) / np.sqrt(forms.shape[-1]))
+        return cls(expected.mean(-1), corrected.std(-1, ddof=1) / np.sqrt(corrected.shape[-1]))
 
     def at(self: "Gain[np.ndarray]", *index: int) -> "Gain[float]":
         """Return the gain at an index of the arrays."""
@@ -164,11 +179,11 @@ class Gains(NamedTuple):
     """The gains of one candidate set over another, in error + λ·cost at G values of λ."""
 
     by_lam: Gain[np.ndarray]
-    """(G,) gain at each price, in errors."""
+    """(G,) gain at each λ, in errors."""
     overall: Gain[float]
     """() gain as a share of the rival's error + λ·cost, averaged over the λ."""
-    counted: Gain[float]
-    """() the same as `overall`, counted by the held-out labels alone."""
+    by_labels: Gain[float]
+    """() the same as `overall`, by the held-out labels alone."""
 
     @property
     def earned(self) -> bool:
@@ -176,26 +191,25 @@ class Gains(NamedTuple):
 
         Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
         """
-        return bool(self.overall.mean > _LEAST_GAIN and self.counted.mean > -_CONTRADICTION * self.counted.se)
+        return bool(self.overall.mean > _LEAST_GAIN and self.by_labels.mean > -_CONTRADICTION * self.by_labels.se)
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """Cross-validated gains and optimism of S nested candidate sets.
+    """Cross-validated gains and optimism of the first S sets of `CandidateSet`.
 
-    The sets are single models; with pairs; with policies that compare answers. The policy for each target and fold is
-    chosen on the other folds. Different targets may have different policies.
+    The policy for each target and fold is chosen on the other folds. Different targets may have different policies.
     """
 
     targets: Targets  # G values of λ and B budgets, each rising
     pairs: Gains  # of pairs over single models
-    agreement: Gains | None  # of policies that may compare answers over pairs; None: the log has no answers
+    agreement: Gains | None  # of agreement policies over pairs; None: the log has no answers
     saved: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
     def uses_agreement(self) -> np.ndarray:
-        """(G,) bool: the λ at which policies that compare answers are used.
+        """(G,) bool: the λ at which agreement policies are used.
 
         The gain must hold on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
@@ -203,34 +217,33 @@ class CrossValidation:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement.by_lam.mean > 0
 
-    def excess_optimism(self, comparing: bool) -> float:
+    def excess_optimism(self, candidates: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
         `select_frontier` adds it to the errors of cascades; errors of single models are unbiased counts.
 
         Args:
-            comparing: return it for policies that may compare answers, where there are any.
+            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
         """
-        return max(float(self.set_optimism[self.row(comparing)] - self.set_optimism[0]), 0.0)
+        return max(float(self.set_optimism[self._row(candidates)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
 
-    def row(self, comparing: bool) -> int:
-        """Return the index of the candidate set of a cascade: pairs, or all where it compares answers."""
-        return len(self.set_optimism) - 1 if comparing else min(1, len(self.set_optimism) - 1)
+    def _row(self, candidates: CandidateSet) -> int:
+        return min(candidates, len(self.set_optimism) - 1)
 
-    def gain(self, comparing: bool, target: Target, bills: np.ndarray) -> Gain[float]:
+    def gain(self, candidates: CandidateSet, target: Target, bills: np.ndarray) -> Gain[float]:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            comparing: return it for policies that compare answers.
-            target: a budget, or a price; the gain at a price is in error + λ·cost.
+            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
+            target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
         if target.name == "budget":
-            return self.saved.at(self.row(comparing), self.at_budget(target.value, bills))
+            return self.saved.at(self._row(candidates), self.at_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
         index = int(self.nearest_lam(lam))
         pairs = self.pairs.by_lam.at(index)
-        if self.agreement is None or not comparing:
+        if self.agreement is None or candidates < CandidateSet.AGREEMENT:
             return pairs
         more = self.agreement.by_lam.at(index)
         return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
@@ -250,20 +263,25 @@ class CrossValidation:
         return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
 
 
-class CrossValidatedLosses(NamedTuple):
-    """Losses of m held-out queries, for S candidate sets and T targets, in F forms of outcomes.
+class Penalties(NamedTuple):
+    """Errors of m held-out queries, and refusals at their price, (S, T, m) each; the same array with full labels."""
 
-    F is 1 with full labels; else 2: expected outcomes, then corrected outcomes. The candidate sets are nested: single
-    models; with pairs; with policies that compare answers, where there are any.
-    """
+    expected: np.ndarray
+    """By expected outcomes, which give gains."""
+    corrected: np.ndarray
+    """By corrected outcomes, which give standard errors and optimism."""
+
+
+class CrossValidatedLosses(NamedTuple):
+    """Losses of m held-out queries, for the first S sets of `CandidateSet` and T targets."""
 
     targets: Targets
-    penalty: np.ndarray
-    """(F, S, T, m) errors, and refusals at their price."""
-    charge: np.ndarray
+    penalty: Penalties
+    """Penalties by the labels."""
+    cost: np.ndarray
     """(S, T, m) cost, in money per query."""
-    estimated: np.ndarray
-    """(F, S, T, m) penalty with expected errors in place of labels, where a log has answers; else `penalty`."""
+    estimated: Penalties
+    """Penalties with estimated errors in place of labels, where a log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
@@ -275,36 +293,46 @@ class CrossValidatedLosses(NamedTuple):
         For a fixed policy the result is 0, as each query is held out once. A choice on all folds has (1 − 1/folds) of
         the optimism of a choice on all but one.
         """
-        optimism = (self.penalty[-1, :, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
+        optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
-    def gains(self, challenger: int, rival: int, expected: bool = False) -> Gains:
-        """Return the gains of one candidate set over another, in error + λ·cost at every price, over all queries.
+    def gains(self, candidates: int, *, over: int, estimated: bool = False) -> Gains:
+        """Return the gains of one candidate set over another, in error + λ·cost at every λ, over all queries.
 
         Args:
-            challenger: index of the candidate set.
-            rival: index of the candidate set that it is compared with.
-            expected: use expected errors, which are far less noisy than labels: by the labels of 300 queries a gain of
-                7 % has a standard error of 5 %, and two of three such gains would be missed.
+            candidates: the candidate set.
+            over: the candidate set that it is compared with.
+            estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
+                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
-        pair = [rival, challenger]
         lam = self.targets.lam_slice
-        money = self.targets.lam[:, None] * self.charge[pair, lam]
-        counted = self.penalty[:, pair, lam] + money  # (F, 2, G, m)
-        loss = self.estimated[:, pair, lam] + money if expected else counted
-        share = np.maximum(counted[0, 0].mean(-1), np.finfo(float).tiny)[:, None]
-        by_loss, by_count = (losses[:, 0] - losses[:, 1] for losses in (loss, counted))
-        return Gains(Gain.of(by_loss), *(Gain.of((gain / share).mean(-2)) for gain in (by_loss, by_count)))
+        money = self.targets.lam[:, None] * self.cost[:, lam]
+
+        def loss(penalty: np.ndarray, number: int) -> np.ndarray:
+            return penalty[number, lam] + money[number]
+
+        def gains(penalties: Penalties) -> list[np.ndarray]:
+            return [loss(penalty, over) - loss(penalty, candidates) for penalty in penalties]
+
+        rival = np.maximum(loss(self.penalty.expected, over).mean(-1), np.finfo(float).tiny)[:, None]
+        by_labels = gains(self.penalty)
+        used = gains(self.estimated) if estimated else by_labels
+        shares = ([(gain / rival).mean(-2) for gain in both] for both in (used, by_labels))
+        return Gains(Gain.of(*used), *(Gain.of(*both) for both in shares))
 
     def summarise(self) -> CrossValidation:
         """Return the gains and the optimism of the candidate sets."""
-        within, sets = self.targets.budget_slice, len(self.charge)
-        pair, penalty = min(1, sets - 1), self.penalty[:, :, within]
+        within, sets = self.targets.budget_slice, len(self.cost)
+        pairs = min(CandidateSet.PAIRS, sets - 1)
+        agreement = None
+        if sets > CandidateSet.AGREEMENT:
+            agreement = self.gains(CandidateSet.AGREEMENT, over=CandidateSet.PAIRS, estimated=True)
+        saved = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
-            pairs=self.gains(pair, 0),
-            agreement=self.gains(2, pair, expected=True) if sets > 2 else None,
-            saved=Gain.of(penalty[:, :1] - penalty),
+            pairs=self.gains(pairs, over=CandidateSet.SINGLE),
+            agreement=agreement,
+            saved=Gain.of(*saved),
             set_optimism=self.optimism(within),
         )
 
@@ -332,10 +360,11 @@ def cross_validate(
         folds: number of folds.
         seed: seed of the folds.
     """
-    complete, price = log.complete, None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
+    complete = log.complete
+    abstain_price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
     fold = deal_folds(complete, folds, seed)
     targets = targets_of(log)
-    charge = charges(log)
+    query_cost = filled_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
     if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         by_labels = expected_log(log)
@@ -344,16 +373,16 @@ def cross_validate(
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
-        """Return `penalty`, `charge`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
+        """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
         calibrators, choices, likely = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
         walked = [
-            [_replay_fold(calibrators, choice, out, log, right, charge) for choice in choices] for right in outcomes
-        ]  # F forms of outcomes by S sets, each of three terms (T, m)
+            [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
+        ]  # one or two kinds of outcomes by S sets, each of three terms (T, m)
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
-        penalty = terms.penalty(price)
+        penalty = terms.penalty(abstain_price)
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 
@@ -362,7 +391,8 @@ def cross_validate(
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
-    return CrossValidatedLosses(targets, penalty, spent, estimated, in_sample, folds)
+    by_labels, by_estimates = (Penalties(figure[0], figure[-1]) for figure in (penalty, estimated))
+    return CrossValidatedLosses(targets, by_labels, spent, by_estimates, in_sample, folds)
 
 
 def _choose_without(
@@ -373,25 +403,26 @@ def _choose_without(
     The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.
     """
-    rows = log.logprob, log.correct, np.asarray(log.answered) & ~out[:, None]
-    calibrators, _ = calibrate_log(*fill_up(*rows), transform=like.transform, values=like.values)
-    comparing = log.answer is not None and len(log.models) > 2
-    pairs, answers = score_candidates(calibrators, (*rows, log.answer if comparing else None), charges(log), blending)
+    has_agreement = log.answer is not None and len(log.models) > 2
+    present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
+    observations = Observations(log.logprob, log.correct, present, answer)
+    calibrators = observations.fit_calibrators(transform=like.transform, values=like.values)
+    pairs, agreement = score_candidates(calibrators, observations, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
-    if comparing:
-        choices.append(choose(pairs if answers is None else concatenate(pairs, answers), targets))
+    if has_agreement:
+        choices.append(choose(pairs if agreement is None else concatenate(pairs, agreement), targets))
     filled = [choice.padded() for choice in choices]
-    if not comparing:
+    if not has_agreement:
         return calibrators, filled, None
-    wrong = estimate_wrong(calibrators, rows, log, [choice.rungs for choice in filled])
+    wrong = estimate_wrong(calibrators, observations, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 
 def _replay_fold(
-    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, charge: Any
+    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, query_cost: Any
 ) -> LossTerms:
     """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, charge)
+    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
     return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)

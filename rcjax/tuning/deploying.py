@@ -10,7 +10,7 @@ At a single position the bound has a confidence of 95 %. The cheapest of many po
 with a probability of some 90 % (`benchmarks.match`).
 
 With segments, each segment has its own frontier. From rung to rung one segment takes its next step: the step that saves
-most errors for its money. So a position on the ladder stands for one price of an error in all segments (the greedy
+most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
 solution of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
 """
 
@@ -132,7 +132,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
         log: the log.
         today: a model of the log, or a policy over its models.
     """
-    rungs = frontier.rungs
+    rungs = frontier.rung_indices
     shared = comparable_log(log, [*frontier.models, today])
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
@@ -179,7 +179,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
-        hope = f"and some {float(f'{needed:.2g}'):,.0f} labelled ones might show one"
+        hope = f"and about {float(f'{needed:.2g}'):,.0f} labelled queries might"
     return _keep_today(frontier, log, spec, f"{why}, {hope}")
 
 
@@ -255,7 +255,7 @@ class _SegmentCorners(NamedTuple):
 
     name: str | None  # name of the segment; None: the queries of all other segments
     share: float  # share of the queries
-    figures: np.ndarray  # (H, 3) error, money and refusals per query of the segment
+    figures: np.ndarray  # (H, 3) error, money and abstention per query of the segment
     penalty: np.ndarray  # (H,) errors, and refusals at their price
     points: tuple[Policy, ...]  # H policies
 
@@ -266,10 +266,10 @@ class _SegmentCorners(NamedTuple):
         Args:
             frontier: the frontier of the segment's queries, or of all queries.
             name, share: as the fields.
-            shift: correction from the whole log to the segment: (L, 3) error, money and refusals.
+            shift: correction from the whole log to the segment: (L, 3) error, money and abstention.
         """
-        refused = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
-        figures = np.maximum(np.stack([frontier.error, frontier.cost, refused], axis=1, dtype=float) + shift, 0.0)
+        abstention = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
+        figures = np.maximum(np.stack([frontier.error, frontier.cost, abstention], axis=1, dtype=float) + shift, 0.0)
         loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
         corners = lower_hull(figures[:, 1], loss)
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
@@ -306,7 +306,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
 
 
 def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AnyPolicy:
-    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a price.
+    """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.
     """
@@ -319,7 +319,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
-    """Return error, money and refusals on a part of the log, minus those on the log, of L policies: (L, 3)."""
+    """Return error, money and abstention on a part of the log, minus those on the log, of L policies: (L, 3)."""
     on_part, on_log = replay(frontier, part), replay(frontier, log)
     names = ("error", "spent", "abstention")
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
@@ -352,9 +352,9 @@ def _rung(
     models = tuple(dict.fromkeys(name for point in points for name in point.models))
     shared = ("calibrations", "cost", "prices")
     merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
-    error, cost, refused = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
+    error, cost, abstention = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
     expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
-    expected |= {} if abstain_price is None else {"abstention": refused, "abstain_price": abstain_price}
+    expected |= {} if abstain_price is None else {"abstention": abstention, "abstain_price": abstain_price}
     return dataclasses.replace(
         other,
         models=models,

@@ -1,10 +1,10 @@
-"""Score every candidate policy on a log: single models and pairs, policies that compare answers, and chains.
+"""Score every candidate policy on a log: single models and pairs, agreement policies, and chains.
 
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
-policy at some price of an error.
+policy at some λ.
 
-A policy that compares answers asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal, the answer
-of j is kept; where they differ, model l is asked. The error probability of the policy is
+An agreement policy compares answers. It asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal,
+the answer of j is kept; where they differ, model l is asked. The error probability of the policy is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
@@ -27,7 +27,7 @@ walking the queries of the log itself.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -51,14 +51,15 @@ from rcjax.tuning.candidates import (
     Blending,
     CandidateRows,
     Candidates,
+    Observations,
     best_refusals,
     blend_labels,
     candidate_rows,
-    candidates_at_cuts,
+    candidates_at_thresholds,
     draw_enough,
     recentre,
     score_pairs,
-    spread_cuts,
+    spread_thresholds,
 )
 from rcjax.tuning.replaying.walk import walk
 
@@ -75,7 +76,7 @@ def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any)
 
     Args:
         rows: the queries.
-        first, second, third: positions of the models; a third equal to the second: answers are not compared.
+        first, second, third: indices of the models; a third equal to the second: answers are not compared.
     """
     counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
     assert rows.answer is not None  # without answers no policy compares them
@@ -113,13 +114,14 @@ def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, gr
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    rows: tuple[Array, Array, Array],
+    observations: Observations,
     answered: Array,
-    answer: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
     """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
-    known = CandidateRows.of(calibrators, rows, answer=answer, answered=answered)
+    assert observations.answer is not None  # codes without any answer, where answers are not compared
+    codes = observations.answer.T
+    known = CandidateRows.of(calibrators, observations, answered=answered)
     confidence = jnp.asarray(known.confidence)
 
     def wrong(row: tuple[Candidates, Policies]) -> Array:
@@ -129,45 +131,47 @@ def _expected_wrong(
         right = confidence.T  # for chains, which do not compare answers
         for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
             right = right.at[model].set(likely)
-        answers = walk(confidence.T, policy, answer.T).answers
+        answers = walk(confidence.T, policy, codes).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
     return lax.map(wrong, table)
 
 
-def estimate_wrong(calibrators: Calibrator, rows: tuple[Any, ...], log: Log, several: list[Candidates]) -> np.ndarray:
+def estimate_wrong(
+    calibrators: Calibrator, observations: Observations, log: Log, several: list[Candidates]
+) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
-        rows: (logprob, correct, present), each (n, k); `present` are the labels to learn from.
+        observations: the queries of the log; `present` are the labels to learn from.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    *labels, answered, codes = fill_up(*rows, log.answered, answer)
-    tables = ((candidates, candidates.policies(comparing=True)) for candidates in several)
-    wrong = [_expected_wrong(calibrators, tuple(labels), answered, codes, table) for table in tables]
+    (answered,), filled = fill_up(log.answered), observations._replace(answer=answer).filled()
+    tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
+    wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
-#: Thresholds tried for all triples together, about; and for each triple, at least.
+#: Thresholds tried for all agreement policies together, about; and for each three models, at least.
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
-def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score every triple of models, by rising cost, at 40 to 400 thresholds of its first model, on n queries.
+def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
+    """Score the agreement policies of every three models, at 40 to 400 thresholds of the first, on n queries.
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels; with `refusal`, the last model may refuse.
+        blending: the blending weights of labels; with `refusal_worth`, the last model may refuse.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
-    >>> trial = score_triples(rows, Blending())   # as all are unsure, the second is always asked
+    >>> trial = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
     >>> best = int(trial.error.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
@@ -175,28 +179,31 @@ def score_triples(rows: CandidateRows, blending: Blending) -> Candidates:
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
-    refused = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
+    refusal_thresholds = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
     rising = jnp.argsort(rows.confidence, axis=0).T
-    scored = lax.map(lambda models: _triple(rows, blending, refused, most, rising[models[0]], *models), tuple(triples))
-    return jax.tree.map(jnp.ravel, scored)
+
+    def score(models: tuple[Array, ...]) -> Candidates:
+        return _agreement_of(rows, blending, refusal_thresholds, most, rising[models[0]], *models)
+
+    return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
 
-def _triple(
+def _agreement_of(
     rows: CandidateRows,
     blending: Blending,
-    refused: Array | None,
+    refusal_thresholds: Array | None,
     most: int,
     rising: Array,
     *models: Array,
 ) -> Candidates:
-    """Score one triple of models at M thresholds.
+    """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
-        rows, blending: as for `score_triples`.
-        refused: (k,) confidence up to which each model refuses as the last.
+        rows, blending: as for `score_agreement`.
+        refusal_thresholds: (k,) confidence up to which each model refuses as the last.
         most: number of thresholds at most.
         rising: (n,) the queries by rising confidence of the first model.
-        models: positions of the three models, () each.
+        models: indices of the three models, () each.
     """
     first, second, third = models
     counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
@@ -204,25 +211,26 @@ def _triple(
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
     refuses, worth = jnp.zeros_like(settled), 0.0
-    if refused is not None:
-        refuses, worth = confidence[:, third] <= refused[third], jnp.asarray(blending.refusal_worth, confidence.dtype)
+    if refusal_thresholds is not None:
+        refuses = confidence[:, third] <= refusal_thresholds[third]
+        worth = jnp.asarray(blending.refusal_worth, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
     first_right = blend_labels(rows, blending)[:, first]
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
     answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
-    later_cost = rows.charges[:, second] + jnp.where(~settled, rows.charges[:, third], 0.0)
+    later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
 
-    cuts = spread_cuts(confidence[:, first], counts, most, rising)
-    below = partial(cuts.sum_below_per_query, present=counts)
-    mean = partial(cuts.mean, present=counts)
+    grid = spread_thresholds(confidence[:, first], counts, most, rising)
+    below = partial(grid.sum_below_per_query, present=counts)
+    mean = partial(grid.mean, present=counts)
     wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
-    error = jnp.where(cuts.parts | cuts.every, wrong, jnp.inf)
-    cost = mean(rows.charges[:, first]) + below(later_cost)
+    error = jnp.where(grid.parts | grid.every, wrong, jnp.inf)
+    cost = mean(rows.query_costs()[:, first]) + below(later_cost)
     figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
-    refusal = None if refused is None else refused[third]
-    return candidates_at_cuts(cuts, models, confidence.shape[1], refusal, fallback, **figures)
+    refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
+    return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
@@ -234,12 +242,12 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
     return jnp.where(many == 0, ALWAYS_ANSWER, jnp.where(many == count, NEVER_ANSWER, between))
 
 
-def charges(log: Log) -> np.ndarray:
+def filled_query_cost(log: Log) -> np.ndarray:
     """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> bool((charges(log) == np.asarray(log.query_cost)).all())
+    >>> bool((filled_query_cost(log) == np.asarray(log.query_cost)).all())
     True
     """
     return np.where(np.asarray(log.answered), np.asarray(log.query_cost), np.asarray(log.cost))
@@ -264,7 +272,7 @@ def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
 
 
 def score_chains(
-    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, charge: np.ndarray
+    confidence: np.ndarray, right: np.ndarray, complete: np.ndarray, query_cost: np.ndarray
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
@@ -278,7 +286,7 @@ def score_chains(
         confidence: (n, k) calibrated confidence.
         right: (n, k) probability that the answer is right, by blended labels.
         complete: (n,) bool: the queries that all models answered.
-        charge: (n, k) money of each answer.
+        query_cost: (n, k) money of each answer.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> tried = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
@@ -288,26 +296,26 @@ def score_chains(
     k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
     if k < 3 or not rows.size:
         return None
-    confidence, right, charge = (np.asarray(column, float)[rows] for column in (confidence, right, charge))
-    cuts = np.array([_cut(column) for column in confidence.T])
-    defers = confidence <= cuts
-    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, charge)}
+    confidence, right, query_cost = (np.asarray(column, float)[rows] for column in (confidence, right, query_cost))
+    thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
+    defers = confidence <= thresholds
+    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, query_cost)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
         chains |= {*combinations(range(k), 3)}
-    useful = sorted(chain for chain in chains if all(0 < cuts[j] < 1 for j in chain[:-1]))
+    useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    shares, bills = np.array([_score_chain(chain, defers, right, charge) for chain in useful]).T
+    shares, bills = np.array([_score_chain(chain, defers, right, query_cost) for chain in useful]).T
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
-        row[list(chain)] = [*cuts[list(chain[:-1])], ALWAYS_ANSWER]
+        row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
     figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
-def _cut(confidence: np.ndarray) -> float:
+def _threshold_between_top_values(confidence: np.ndarray) -> float:
     """Return the threshold halfway between the two largest confidences; 1 where all confidences are equal.
 
     Answers that failed their check lie below it.
@@ -316,7 +324,7 @@ def _cut(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
     chain, reaching, grown = [first], np.ones(len(defers), bool), list[tuple[int, ...]]()
     while len(chain) < LONGEST_CHAIN:
@@ -324,7 +332,7 @@ def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.nd
         if not deferred.any() or not later:
             break
         gains = right[deferred][:, later].sum(0) - right[deferred, chain[-1]].sum()
-        worth = gains / np.maximum(charge[deferred][:, later].sum(0), np.finfo(float).tiny)
+        worth = gains / np.maximum(query_cost[deferred][:, later].sum(0), np.finfo(float).tiny)
         if worth.max() <= 0:
             break
         chain.append(later[int(worth.argmax())])
@@ -334,12 +342,12 @@ def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, charge: np.nd
 
 
 def _score_chain(
-    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, charge: np.ndarray
+    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray
 ) -> tuple[float, float]:
     """Return (share of right answers, money per query) of a chain."""
     at, answered, spent = np.ones(len(defers), bool), np.zeros(len(defers)), np.zeros(len(defers))
     for j in chain:
-        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, charge[:, j], 0.0)
+        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, query_cost[:, j], 0.0)
         at = at & defers[:, j]
     return float(answered.mean()), float(spent.mean())
 
@@ -348,85 +356,84 @@ _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
 
 
 _score_pairs = compiled(score_pairs, runs="long")
-_score_triples = compiled(score_triples, runs="long")
+_score_agreement = compiled(score_agreement, runs="long")
 
 
-def score_table(
-    calibrators: Calibrator, columns: tuple[Any, Any, Any], charge: Any, blending: Blending, answer: Any = None
-) -> Candidates:
-    """Score single models and pairs on n queries; given `answer`, score policies that compare answers instead.
+def score_table(calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending) -> Candidates:
+    """Score single models and pairs on n queries; with codes of answers, score agreement policies instead.
 
     Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
     arrays.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        columns: (logprob, correct, present), each (n, k), as `CandidateRows.of` takes them.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        observations: the queries.
+        query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
-        answer: (n, k) codes of answers.
     """
-    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
-    codes = None if answer is None else fill_up(answer)[0]
-    rows = replace(candidate_rows(calibrators, fill_up(*columns)), charge=money, answer=codes)
-    return jax.tree.map(np.asarray, (_score_pairs if answer is None else _score_triples)(rows, blending))
+    money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
+    filled = observations.filled()
+    rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
+    rows = replace(rows, query_cost=money, answer=filled.answer)
+    return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, blending))
 
 
 def score_candidates(
     calibrators: Calibrator,
-    columns: tuple[Any, Any, Any, Any],
-    charge: Any,
+    observations: Observations,
+    query_cost: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
     """Score all candidates; keep single models, and those of the others that are the best for some target.
 
-    The result is (single models and pairs, policies that compare answers or None). If all confidences are verdicts,
+    The result is (single models and pairs, agreement policies or None). If all confidences are verdicts,
     chains of three or more models are included in the first table.
 
     Args:
         calibrators: (k,) calibrators of the models.
-        columns: (logprob, correct, present, answer), each (n, k); None as `answer`: answers are not compared.
-        charge: money of each answer (n, k), or of every answer of a model (k,).
+        observations: the queries; without codes of answers there are no agreement policies.
+        query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
-    *labels, answer = columns
-    table = score_table(calibrators, tuple(labels), charge, blending)
+    table = score_table(calibrators, observations._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = None if blending.refusal_worth is not None else _score_chains(calibrators, labels, charge, blending)
+    longer = _score_chains(calibrators, observations, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
-    if answer is None:
+    if observations.answer is None:
         return table, None
-    triples = score_table(calibrators, tuple(labels), charge, blending, answer)
-    triples = _keep_corners(triples, np.flatnonzero(np.isfinite(triples.error)), admits)
-    if longer is not None and triples.cost.size:
-        triples = replace(triples, chain=np.full((len(triples.cost), triples.k), np.nan, table.cost.dtype))
-    return table, triples if triples.cost.size else None
+    agreement = score_table(calibrators, observations, query_cost, blending)
+    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
+    if longer is not None and agreement.cost.size:
+        agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
+    return table, agreement if agreement.cost.size else None
 
 
-def _score_chains(calibrators: Calibrator, labels: Sequence[Any], charge: Any, blending: Blending) -> Candidates | None:
-    """Score chains of more than two models, where confidences are verdicts; None elsewhere."""
-    logprob, correct, present = map(np.asarray, labels)
-    if not are_verdicts(logprob, present):
+def _score_chains(
+    calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending
+) -> Candidates | None:
+    """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
+    logprob, correct, present = map(np.asarray, observations[:3])
+    if blending.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
     by_model = zip(confidence.T, correct.T.astype(float), present.T, strict=True)
     expected = np.stack([recentre(*columns) for columns in by_model], 1)
     right = float(blending.label) * correct + (1 - float(blending.label)) * expected
     return score_chains(
-        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(charge, float), logprob.shape)
+        confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
 
 
 def _undominated(pairs: Candidates) -> np.ndarray:
-    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their positions.
+    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
 
     Thresholds that divide no queries are dropped too.
     """
     use, k = np.isfinite(pairs.error), pairs.k
-    if pairs.refusal is None:
+    if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
         errors = np.append(np.inf, pairs.label_error[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
@@ -436,7 +443,7 @@ def _undominated(pairs: Candidates) -> np.ndarray:
 
 
 def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
-    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` positions."""
+    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` indices."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
     alone = trial.is_single[useful]

@@ -1,9 +1,9 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, and policies that compare answers. They are chosen by noisy estimates: the more are searched, the
+for optimism: pairs, and agreement policies. They are chosen by noisy estimates: the more are searched, the
 more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
-probabilities (`candidates`). Policies that compare answers (`scoring`) are used only where they gain on pairs in
+probabilities (`candidates`). Agreement policies (`scoring`) are used only where they gain on pairs in
 `cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
 single models are counted by their labels. So a cascade does not stay on the frontier where a single model does better.
 """
@@ -19,10 +19,10 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import fill_up, in_pieces
+from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, calibrate_log, calibrated
+from rcjax.model.calibrated_models import Fitted, calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
@@ -35,13 +35,13 @@ from rcjax.solving.frontier.points import (
     Policies,
     check_abstain_price,
     check_lam,
-    refusal_at,
+    refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Candidates, concatenate, draw_enough
-from rcjax.tuning.cross_validation import CrossValidation, cross_validate, sample_queries
+from rcjax.tuning.candidates import Blending, Candidates, Observations, concatenate, draw_enough
+from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
-from rcjax.tuning.scoring import charges, score_candidates
+from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Selection:
     cross_validation: CrossValidation
 
 
-_LAM_GRID = 400  # λ for which the best policies that compare answers are kept
+_LAM_GRID = 400  # λ for which the best agreement policies are kept
 
 
 @takes(log=Log)
@@ -68,7 +68,7 @@ def select_frontier(
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Where the log
-    has answers, policies that compare them are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
+    has answers, agreement policies are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
     The frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
     between two corners.
 
@@ -94,15 +94,15 @@ def select_frontier(
     (True, 2)
     """
     if log.n_queries < FOLDS:
-        needs = f"to choose cascades in {FOLDS} folds takes {FOLDS} at the least, and some hundred to be worth it"
+        needs = f"the search needs at least {FOLDS} queries, and about a hundred to be useful"
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     lam = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     model = calibrated(log) if model is None else model
     log = log.select(model.models)
-    require_complete(log, "compare on")
+    require_complete(log, "the search")
     sample = sample_queries(log, seed)
-    blending = estimate_blending(sample, model.calibrators.transform, refusal_at(abstain_price, log.cost.dtype))
+    blending = estimate_blending(sample, model.calibrators.transform, refusal_worth_at(abstain_price, log.cost.dtype))
     cross_validation = cross_validate(sample, model, blending, seed=seed).summarise()
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
@@ -119,21 +119,22 @@ def _candidates(
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
 ) -> Candidates:
-    """Score single models and pairs on a log, and policies that compare answers at the λ where they gain."""
+    """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    columns = log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None
-    table, triples = score_candidates(model.calibrators, columns, charges(log), blending, admits)
-    if triples is None:
+    observations = Observations(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    table, agreement = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
+    if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
     nearest = cross_validation.nearest_lam(lam)
-    return concatenate(table, triples.best(lam[uses_agreement[nearest]]))
+    return concatenate(table, agreement.best(lam[uses_agreement[nearest]]))
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
-    optimism = np.where(table.compares, cross_validation.excess_optimism(True), cross_validation.excess_optimism(False))
+    pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
+    optimism = np.where(table.is_agreement, agreement, pairs)
     return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
 
 
@@ -149,13 +150,13 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, price: float | None, compare: Any) -> Frontier:
-    """Make the frontier of some candidates; `price` is the price of a refusal, `compare` the comparison of answers."""
-    wrong = np.maximum(table.error - (price or 0.0) * table.abstention, 0.0)
+def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any) -> Frontier:
+    """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
+    wrong = np.maximum(table.error - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
-    return make_frontier(model, solved, Spec(abstain_price=price), compare)
+    return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
 
 
 _SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
@@ -166,7 +167,7 @@ _AT_ONCE = 64  # policies that are replayed at a time
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
 #: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
-#: each of some prices.
+#: each of some λ.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -189,7 +190,7 @@ class SecondsFilter:
         """
         if log.seconds is None:
             raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
-        require_complete(log, "wait for")
+        require_complete(log, "a limit on the seconds")
         if unknown := [log.models[j] for j in np.flatnonzero(np.isnan(log.seconds).all(0))]:
             advice = "log them, or leave the model out (models=, --models)"
             raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
@@ -209,14 +210,14 @@ class SecondsFilter:
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            charge = np.asarray(log.seconds)
-            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, charge, waits=True)
+            seconds = np.asarray(log.seconds)
+            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, cost_is_seconds=True)
             waits = np.asarray(terms.cost, float)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
-            counted = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
-            mean = counted.sum(1) / n
-            spread = np.where(known, (counted - mean[:, None]) ** 2, 0.0).sum(1) / n
+            values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
+            mean = values.sum(1) / n
+            spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
         return in_pieces(of_some, policies, _AT_ONCE)
@@ -234,20 +235,20 @@ class SecondsFilter:
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:
                 takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
-            problem = f"no policy takes {self.limit} with one standard error in hand"
+            problem = f"no policy takes {self.limit} with one standard error to spare"
             raise InfeasibleError(f"{problem}; the fastest, {model.models[fastest]} alone, {takes}")
 
     def within(self, frontier: Frontier) -> Frontier:
         """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""
         indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
         if not indices.size:
-            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error in hand")
+            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error to spare")
         return frontier.take(indices)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
-    """The search among single models, pairs, and policies that compare answers, scored by labels."""
+    """The search among single models, pairs, and agreement policies, scored by labels."""
 
     spec: Spec
 
@@ -268,36 +269,37 @@ class LabelSearch:
             seed: seed of the folds of the cross-validation.
         """
         admits = None if limit is None else limit.admits
-        price = self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
+        abstain_price = self.spec.abstain_price
+        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=abstain_price, admits=admits)
         return selection.frontier, selection.cross_validation
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some prices.
+        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some λ.
 
         The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) positions of points of the frontier, whose prices are used; None: a ladder.
+            points: (G,) indices of points of the frontier, whose λ are used; None: a ladder.
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements
-        comparing = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
+        agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
-        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
-        blending = estimate_blending(log, transform, refusal)  # estimated on the whole log, as for the cross-validation
+        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
+        # On the whole log, as for the cross-validation.
+        blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labels, charge, answer = drawn(log, queries)
-            calibrators, _ = calibrate_log(*fill_up(*labels), transform=transform)
-            answer = answer if comparing.size else None
-            table, answers = score_candidates(calibrators, (*labels, answer), charge, blending)
-            if answers is not None:
-                table = concatenate(table, answers.best(comparing))
+            observations, query_cost = drawn(log, queries)
+            calibrators = observations.fit_calibrators(transform=transform)
+            observations = observations if agreement_lam.size else observations._replace(answer=None)
+            table, agreement = score_candidates(calibrators, observations, query_cost, blending)
+            if agreement is not None:
+                table = concatenate(table, agreement.best(agreement_lam))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(comparing=answer is not None)
+            return calibrators, chosen.policies(agreement=observations.answer is not None)
 
         return tune_again
 
@@ -342,15 +344,15 @@ class ModelSearch:
         assert isinstance(model, CascadeModel)  # as the search fitted it
         assert points is not None
         lam = np.asarray(frontier.lam)[points]
-        refusal = refusal_at(frontier.abstain_price, log.cost.dtype)
+        refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
         plan = plan_cascades(model.models, self.spec.search)  # None for adaptive policies
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered), charge, _ = drawn(log, queries)
-            cost = (charge * answered).sum(0) / np.maximum(answered.sum(0), 1)
+            (logprob, correct, answered, _), query_cost = drawn(log, queries)
+            cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = search_tables(fitted, plan, refusal, panels)
+            problem = search_tables(fitted, plan, refusal_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again
@@ -358,13 +360,13 @@ class ModelSearch:
 
 def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
-    if spec.search == "minimised":
+    if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
-    return LabelSearch(spec) if spec.search == "selected" else ModelSearch(spec)
+    return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
-def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarray, np.ndarray | None]:
-    """Return ((logprob, correct, answered), money of each answer, codes of answers or None) of a draw, (n, k) each.
+def drawn(log: Log, queries: np.ndarray) -> tuple[Observations, np.ndarray]:
+    """Return (observations, (n, k) money of each answer) of a draw.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
@@ -374,4 +376,4 @@ def drawn(log: Log, queries: np.ndarray) -> tuple[tuple[Any, Any, Any], np.ndarr
     if log.hand is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return (logprob, correct, answered), charges(log)[queries], answer
+    return Observations(logprob, correct, answered, answer), filled_query_cost(log)[queries]

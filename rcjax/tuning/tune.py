@@ -33,7 +33,7 @@ from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
-from rcjax.tuning.cross_validation import CrossValidation, held_out_confidence, sample_queries
+from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
@@ -56,7 +56,7 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
     bills already.
     """
-    if frontier.search == "selected":
+    if frontier.is_by_labels:
         return frontier, []
     if (replayed := _replayed(frontier, log)) is None:
         return frontier, []
@@ -216,8 +216,9 @@ class Tuned:
             return None
         error, cost = (float(policy.expected[name] or 0.0) for name in ("error", "cost"))
         expected = float(errors[best] - error + lam * (costs[best] - cost))
-        compares = any(rung.agreements for rung in policy.adjacent_rungs)
-        held_out, se = map(float, self.cross_validation.gain(compares, target, costs))
+        has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
+        candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
+        held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
         shown = expected >= LEAST_GAIN and held_out >= -se
         return None if shown else UnshownGain(log.models[best], expected, held_out, se)
 
@@ -344,30 +345,29 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
-    search = search_of(spec)
     with stage("fitting the model"):
-        model = search.fit(log)
+        model = search_of(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
-
-    def tuned(limit: SecondsFilter | None) -> Tuned:
-        if limit is not None:
-            limit.require_any(model)
-        frontier, cross_validation = search.find(log, model, limit=limit)
-        if spec.intervals:
-            # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
-            refit = None if limit is None else False
-            frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-        frontier = with_seconds(frontier, log)
-        singles = describe_models(log, model)
-        return Tuned(log, held_out, model, frontier, cross_validation, singles, spec)
-
     drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            return tuned(limit)
+            return _find(log, held_out, spec, model, limit)
         except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
-            problem.tuned = tuned(None)
+            problem.tuned = _find(log, held_out, spec, model, None)
             raise
+
+
+def _find(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
+    """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
+    if limit is not None:
+        limit.require_any(model)
+    frontier, cross_validation = search_of(spec).find(log, model, limit=limit)
+    if spec.intervals:
+        # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
+        refit = None if limit is None else False
+        frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
+    frontier = with_seconds(frontier, log)
+    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
@@ -440,12 +440,12 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     truth = np.asarray(sample.correct)
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    counted = np.asarray(expected_log(log).correct)  # as the frontier counts them
+    right = np.asarray(expected_log(log).correct)  # as the frontier counts them
     return tuple(
         SingleModel(
             model=name,
             answers=int(rows.sum()),
-            accuracy=float(counted[rows, j].mean()),
+            accuracy=float(right[rows, j].mean()),
             cost=float(np.asarray(log.cost)[j]),
             calibration_error=expected_calibration_error(confidence[known[:, j], j], truth[known[:, j], j]),
             seconds=None if np.isnan(seconds[:, j]).all() else float(np.nanmean(seconds[:, j])),
@@ -455,7 +455,7 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
 
 
 @takes(policy=AnyPolicy, log=(Log, None))
-def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = None, prices: Any = None) -> Tuned:
+def retune(policy: AnyPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
     The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
@@ -465,7 +465,7 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     Args:
         policy: the policy in service.
         log: the fresh log; None: the carried queries alone, at new prices.
-        bands: estimate intervals; None: as in the first tuning.
+        intervals: estimate intervals; None: as in the first tuning.
         prices: today's prices of tokens, without a log; a log has its own.
 
     Raises ValueError for a policy that records neither target nor λ, or a policy of `minimise`, whose objective is not
@@ -481,14 +481,14 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     before = recorded_tuning(policy)
     if not before.spec.target:
         raise ValueError("the policy records neither a target nor its λ: tune a new one with rcjax tune")
-    if before.spec.search == "minimised":
+    if before.spec.has_own_objective:
         raise ValueError(
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )
     if log is not None and prices is not None:
         raise ValueError("prices go with no log: read the log at these prices")
     log = repriced(carried_log(policy), before.prices, prices) if log is None else log
-    tuning, remarks = _restrict(log, before, bands)
+    tuning, remarks = _restrict(log, before, intervals)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
         remarks.append("the policy compares answers, and the log has none: tuned without")
@@ -507,17 +507,17 @@ def retune(policy: AnyPolicy, log: Log | None = None, *, bands: bool | None = No
     return dataclasses.replace(tuned, notes=(*tuned.notes, *remarks))
 
 
-def _restrict(log: Log, tuning: Tuning, bands: bool | None) -> tuple[Tuning, list[str]]:
+def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning, list[str]]:
     """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
 
-    `bands` as for `retune`. Raises LogError if fewer than two models are left.
+    `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
     left = tuning.within(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
     if not left.searches:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
-    if bands is not None:
-        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=bands))
+    if intervals is not None:
+        left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=intervals))
     return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 

@@ -68,18 +68,18 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
 
 def test_the_difference_is_that_of_both_on_all_queries(folder):
     with jax.enable_x64(True):
-        from rcjax.tuning.replaying.comparing import Differing
+        from rcjax.tuning.replaying.comparing import Disagreements
 
         log = read_log(folder / "fresh.csv", task="choice", prices=folder / "prices.toml")
-        found = Differing.of("small", "large", log)
+        found = Disagreements.of("small", "large", log)
         right = np.asarray(log.correct)
         assert found.where.sum() == (~right.all(1)).sum()  # "wrong small" is not "wrong large"
         difference = found.difference()
         assert difference.error_difference == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
-        assert difference.beside(0.0) == "better"
-        assert Differing.of("large", "small", log).difference().beside(0.0) == "worse"
-        same = Differing.of("large", "large", log).difference()
-        assert (same.differing, same.error_difference, same.error_se, same.beside(0.0)) == (0, 0.0, 0.0, "alike")
+        assert difference.verdict_at(0.0) == "better"
+        assert Disagreements.of("large", "small", log).difference().verdict_at(0.0) == "worse"
+        same = Disagreements.of("large", "large", log).difference()
+        assert (same.differing, same.error_difference, same.error_se, same.verdict_at(0.0)) == (0, 0.0, 0.0, "alike")
 
 
 def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):

@@ -44,7 +44,7 @@ def test_another_search_is_held_to_its_own_promise(logs):
     assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
     default, full = ({check["name"] for check in each["checks"]} for each in own)
     assert default == full <= {*KINDS}
-    assert [each["promise"]["search"] for each in own] == ["selected", "full"]
+    assert [each["promise"]["search"] for each in own] == ["labels", "full"]
     assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
     pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
     assert pair["models"] == ["small", "large"]

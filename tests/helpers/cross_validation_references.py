@@ -21,7 +21,7 @@ class Pair(NamedTuple):
 
 
 def columns(log):
-    """(logprob, correct, answered, charge), each (n, k): an answer that is not there costs its model's mean."""
+    """(logprob, correct, answered, query_cost), each (n, k): an answer that is not there costs its model's mean."""
     logprob, correct, answered, money, mean = (
         np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost, log.cost)
     )
@@ -42,14 +42,14 @@ def every_policy(log, train, blending):
 
     A label y counts as (1 − a − b) y + a Φ + b P, what is expected moved so that it has the mean of the labels.
     """
-    _, correct, _, charge = columns(log)
+    _, correct, _, query_cost = columns(log)
     confidence, conditional = calibrated(log, train)
     k, a, b = confidence.shape[1], float(blending.calibrated), float(blending.conditional)
     policies = []
     for j in range(k):
         rows = np.flatnonzero(train[:, j])
         error = 1 - correct[rows, j].mean()
-        policies.append(Pair(j, j, 0.0, error, charge[rows, j].mean(), error))
+        policies.append(Pair(j, j, 0.0, error, query_cost[rows, j].mean(), error))
     for i, j in conditional:
         rows = np.flatnonzero(train[:, i] & train[:, j])
         phi, mine, theirs = confidence[rows, i], correct[rows, i].astype(float), correct[rows, j].astype(float)
@@ -60,7 +60,7 @@ def every_policy(log, train, blending):
         for low, high in itertools.pairwise(np.unique(phi)):
             asks = phi <= (low + high) / 2
             # A first model that has answered more queries than the pair has costs what all of these cost.
-            cost = policies[i].cost + np.where(asks, charge[rows, j], 0.0).mean()
+            cost = policies[i].cost + np.where(asks, query_cost[rows, j], 0.0).mean()
             error, counted = (1 - np.where(asks, *both).mean() for both in ((second, first), (theirs, mine)))
             policies.append(Pair(i, j, (low + high) / 2, error, cost, counted))
     return policies
@@ -108,11 +108,11 @@ def dealt(complete, folds, seed):
     return fold
 
 
-def walk_by_hand(policies, place, confidence, right, charge, answer=None):
+def walk_by_hand(policies, place, confidence, right, query_cost, answer=None):
     """(wrong, money, refused), each (n,), of one of some policies (L,)."""
 
     def go(query, j, asked):
-        outcome = np.array([0.0, charge[query, j], 0.0])
+        outcome = np.array([0.0, query_cost[query, j], 0.0])
         bounds, actions = np.asarray(policies.bounds)[place, j], np.asarray(policies.actions)[place, j]
         compared = NO_MODEL if policies.agreements is None else int(np.asarray(policies.agreements.earlier)[place, j])
         row = int(np.searchsorted(bounds, confidence[query, j]))  # the first with Φ at most its upper end

@@ -74,12 +74,12 @@ def centred(expected: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 8)):
     """(error, cost, error by the labels alone) of a pair that passes queries on.
 
-    `rows` is (confidence, conditional, correct, present, charge), passed (n,) how likely a query is passed on; blend,
-    the weights of what j's own confidence tells, and of what that of i does.
+    `rows` is (confidence, conditional, correct, present, query_cost), passed (n,) how likely a query is passed on;
+    blend, the weights of what j's own confidence tells, and of what that of i does.
     """
-    confidence, conditional, correct, present, charge = rows
+    confidence, conditional, correct, present, query_cost = rows
     both = present[:, i] & present[:, j]
-    spent, asked = np.broadcast_to(charge, confidence.shape), passed[both]
+    spent, asked = np.broadcast_to(query_cost, confidence.shape), passed[both]
     y_i, y_j = (correct[both, m].astype(float) for m in (i, j))
     own, other = blend
     first = (1 - own - other) * y_i + (own + other) * centred(confidence[both, i], y_i)
@@ -89,13 +89,13 @@ def figures_of_pair(rows, i: int, j: int, passed: np.ndarray, blend=(3 / 8, 3 / 
     return error, spent[present[:, i], i].mean() + (asked * spent[both, j]).mean(), counted
 
 
-def judge(confidence, conditional, correct, present, charge, blend=(3 / 8, 3 / 8)):
+def judge(confidence, conditional, correct, present, query_cost, blend=(3 / 8, 3 / 8)):
     """[(first, second, threshold, error, cost, counted)] of all single models and pairs, by loops over the definition.
 
-    conditional[i, j] (n,) is the probability that j is right, by the confidence of i; charge is (n, k) or (k,).
+    conditional[i, j] (n,) is the probability that j is right, by the confidence of i; query_cost is (n, k) or (k,).
     """
     k = confidence.shape[1]
-    spent = np.broadcast_to(charge, confidence.shape)
+    spent = np.broadcast_to(query_cost, confidence.shape)
     found = []
     for j in np.flatnonzero(present.any(0)).tolist():
         error = 1 - correct[present[:, j], j].mean()
@@ -104,7 +104,7 @@ def judge(confidence, conditional, correct, present, charge, blend=(3 / 8, 3 / 8
         for low, high in itertools.pairwise(np.unique(confidence[present[:, i] & present[:, j], i])):
             threshold = (low + high) / 2
             passed = (confidence[:, i] <= threshold).astype(float)
-            rows = confidence, conditional, correct, present, charge
+            rows = confidence, conditional, correct, present, query_cost
             found.append((i, j, threshold, *figures_of_pair(rows, i, j, passed, blend)))
     return found
 
@@ -126,7 +126,7 @@ def best_by_labels(logprob, correct, train, cost, lam, blend=(3 / 8, 3 / 8)):
 
 
 def follow(policy, confidence, correct, cost):
-    """(wrong (n,), charge (n,)) of a policy (first, second, threshold, …) on queries with calibrated confidences."""
+    """(wrong (n,), cost (n,)) of a policy (first, second, threshold, …) on queries with calibrated confidences."""
     i, j, threshold, *_ = policy
     defers = (confidence[:, i] <= threshold) & (i != j)
     wrong = ~np.where(defers, correct[:, j], correct[:, i])

@@ -17,7 +17,7 @@ def test_the_headline_has_the_target_with_its_interval(report, logs):
     budget = 0.5 * float(np.asarray(report.log.cost)[-1])
     how = {"period": Period(500.0, "month"), "queries": Queries(500 / budget, "month")}
     monthly = rcjax.make_report(logs[0], budget=budget, replicates=50, **how)
-    bands, rungs = monthly.frontier.bands, monthly.frontier.rungs
+    bands, rungs = monthly.frontier.bands, monthly.frontier.rung_indices
     costs = np.asarray(monthly.frontier.cost, float)[rungs]
     low, high = (100 * np.interp(budget, costs, ends[rungs]) for ends in np.asarray(bands.error, float).T)
     told = monthly.headline()

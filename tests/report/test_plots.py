@@ -54,7 +54,7 @@ def test_reliability_has_ten_points_with_intervals(ax):
 def promise():
     cost, error = np.array([3e-5, 1e-5, 2e-5]), np.array([0.1, 0.3, 0.2])
     band = np.full(3, 0.05)
-    return Promise("selected", np.ones(3), error, cost, error + 0.01, 1.1 * cost, error_band=band, cost_band=band)
+    return Promise("labels", np.ones(3), error, cost, error + 0.01, 1.1 * cost, error_band=band, cost_band=band)
 
 
 def test_a_frontier_has_a_line_a_band_points_and_the_models(ax):

@@ -135,7 +135,7 @@ def test_names_are_text_and_never_markup(report):
 
 def test_every_point_brings_the_policy_of_its_target(report, page):
     points, shared = embedded(page), embedded(page, "shared")
-    assert 1 < len(points) <= len(report.frontier.rungs) + 1
+    assert 1 < len(points) <= len(report.frontier.rung_indices) + 1
     for point, (target, policy) in zip(points, _policies(report), strict=True):
         document = shared["policy"] | point["policy"]
         document["provenance"]["reference"] = shared["reference"]

@@ -18,9 +18,9 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import Blending, CandidateRows, concatenate
+from rcjax.tuning.candidates import Blending, CandidateRows, Observations, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
-from rcjax.tuning.scoring import estimate_wrong, score_candidates, score_triples
+from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -28,13 +28,13 @@ K, N = 4, 16
 COST = np.array([1.0, 2.0, 5.0, 20.0])
 WORTH = 0.7
 LABEL = 0.25
-judged_by = jax.jit(score_triples)
+judged_by = jax.jit(score_agreement)
 
 
-def judged(log, charge=COST, **how):
-    """`score_triples` of (confidence, conditional, correct, present, answer)."""
+def judged(log, query_cost=COST, **how):
+    """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(charge), answer), Blending(**how))
+    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), Blending(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -51,7 +51,7 @@ def random_log(seed, missing=0.1, unknown=0.15):
 FIGURES = ("error", "cost", "abstention")
 
 
-def charges_at_random(seed):
+def query_costs_at_random(seed):
     """(N, K) what answers cost, of which some are ten times as long as others."""
     return COST * np.random.default_rng(seed).uniform(0.3, 3, (N, K))
 
@@ -74,7 +74,7 @@ def shift(plain, labels):
     return minimize_scalar(loss, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x
 
 
-def by_definition(log, charge, triple, threshold):
+def by_definition(log, query_cost, triple, threshold):
     """(error, cost, abstention) of one policy by agreement, by loops over the queries."""
     confidence, conditional, correct, present, answer = log
     cross = dict(zip(pairs(K), conditional, strict=True))
@@ -96,15 +96,15 @@ def by_definition(log, charge, triple, threshold):
     fallback = 0.0 if not share else 1.0 if share == len(ordered) else (ordered[share - 1] + ordered[share]) / 2
     right, bills = 0.0, []
     for q in rows:
-        bills.append(charge[q, i])
+        bills.append(query_cost[q, i])
         if confidence[q, i] > threshold:
             right += LABEL * correct[q, i] + (1 - LABEL) * alone[q]
             continue
-        bills[-1] += charge[q, j]
+        bills[-1] += query_cost[q, j]
         if q in equal or (not known[q] and confidence[q, j] > fallback):
             right += LABEL * correct[q, j] + (1 - LABEL) * second[q]
         else:
-            bills[-1] += charge[q, third]
+            bills[-1] += query_cost[q, third]
             right += LABEL * correct[q, third] + (1 - LABEL) * later[q]
     return 1 - right / len(rows), np.mean(bills), 0.0
 
@@ -113,13 +113,13 @@ def by_definition(log, charge, triple, threshold):
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_candidates_are_those_of_the_definition(seed):
-    log, charge = random_log(seed), charges_at_random(seed)
+    log, query_cost = random_log(seed), query_costs_at_random(seed)
     confidence, _, _, present, _ = log
-    trial = judged(log, charge=charge)
+    trial = judged(log, query_cost=query_cost)
     columns = [getattr(trial, name) for name in ("first", "second", "third", "threshold", *FIGURES)]
     rows = [row for row in zip(*map(np.asarray, columns), strict=True) if np.isfinite(row[4])]
     for i, j, third, threshold, *figures in rows:
-        expected = by_definition(log, charge, (int(i), int(j), int(third)), threshold)
+        expected = by_definition(log, query_cost, (int(i), int(j), int(third)), threshold)
         np.testing.assert_allclose(figures, expected, atol=1e-6)
     tried = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
     assert tried == {*itertools.combinations(range(K), 3)}
@@ -134,13 +134,13 @@ def test_candidates_are_those_of_the_definition(seed):
 def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     """On complete queries, the shares of the estimate are those of the policy that it becomes."""
     confidence, conditional, correct, _, answer = random_log(5)
-    everyone, charge = np.ones((N, K), bool), charges_at_random(5)
+    everyone, query_cost = np.ones((N, K), bool), query_costs_at_random(5)
     refusal = jnp.array(WORTH) if refusing else None
     trial = jax.tree.map(
-        np.asarray, judged((confidence, conditional, correct, everyone, answer), charge, refusal_worth=refusal)
+        np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, refusal_worth=refusal)
     )
     places = np.flatnonzero(np.isfinite(trial.error))
-    walked = loss_terms(confidence, correct, charge, trial.take(places).policies(), answer)
+    walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)
 
@@ -160,9 +160,9 @@ def model(log):
         return fit(log)
 
 
-def tune_by_labels(calibrators, rows, charge, lam):
+def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_candidates(calibrators, rows, charge, Blending())
+    pairs, answers = score_candidates(calibrators, rows, query_cost, Blending())
     return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
 
 
@@ -171,8 +171,8 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     """Expected errors, told by 300 labels, against those counted on 20,000 queries."""
     lam = np.geomspace(10.0, 1e5, 12)
     fresh = make_log(20_000, 0.0, seed=1)
-    rows = log.logprob, log.correct, log.answered
-    policies = tune_by_labels(model.calibrators, (*rows, log.answer), log.cost, lam)
+    rows = Observations(log.logprob, log.correct, log.answered, log.answer)
+    policies = tune_by_labels(model.calibrators, rows, log.cost, lam)
     expected = estimate_wrong(model.calibrators, rows, log, [policies])[0].mean(1)
     terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
     seen = np.asarray(terms.wrong).mean(1)
@@ -182,13 +182,12 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
 
 @pytest.mark.thorough
 def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
-    policies = tune_by_labels(
-        model.calibrators, (log.logprob, log.correct, log.answered, log.answer), log.cost, np.array([100.0, 3000.0])
-    )
+    rows = Observations(log.logprob, log.correct, log.answered, log.answer)
+    policies = tune_by_labels(model.calibrators, rows, log.cost, np.array([100.0, 3000.0]))
     half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
     other = np.where(half, np.asarray(log.correct), ~np.asarray(log.correct))
     one, two = (
-        estimate_wrong(model.calibrators, (log.logprob, labels, half), log, [policies])
+        estimate_wrong(model.calibrators, Observations(log.logprob, labels, half), log, [policies])
         for labels in (np.asarray(log.correct), other)
     )
     np.testing.assert_allclose(one, two, atol=1e-9)
@@ -220,8 +219,8 @@ def test_a_policy_is_tuned_again_with_answers_and_without(log):
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
     policy = frontier.point(int(compares.argmax()), {"error_cost": 0.002})
     other = make_log(300, 0.0, seed=9)
-    new = rcjax.retune(policy, other, bands=False)
+    new = rcjax.retune(policy, other, intervals=False)
     assert new.policy.agreements
-    plain = rcjax.retune(policy, dataclasses.replace(other, answer=None, compare=None), bands=False)
+    plain = rcjax.retune(policy, dataclasses.replace(other, answer=None, compare=None), intervals=False)
     assert not plain.policy.agreements
     assert "the policy compares answers, and the log has none: tuned without" in plain.remarks

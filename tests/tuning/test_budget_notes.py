@@ -34,9 +34,9 @@ def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
     frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
     billed, told = with_bills(frontier, log)
-    confidence, (_, right, _, charge) = np.asarray(model.calibrate(log.logprob)), columns(log)
+    confidence, (_, right, _, query_cost) = np.asarray(model.calibrate(log.logprob)), columns(log)
     policies = frontier.policies.on_host()
-    bills = [walk_by_hand(policies, place, confidence, right, charge)[1].mean() for place in range(6)]
+    bills = [walk_by_hand(policies, place, confidence, right, query_cost)[1].mean() for place in range(6)]
     np.testing.assert_allclose(billed.cost, bills, rtol=1e-9)
     np.testing.assert_array_equal(billed.error, frontier.error)
     ratio = np.array(bills) / np.asarray(frontier.cost)

@@ -11,9 +11,9 @@ from tiers import examples
 import rcjax
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
-from rcjax.tuning.candidates import Blending, CandidateRows, calibrate_conditionally, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, Observations, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
-from rcjax.tuning.scoring import charges, score_candidates
+from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -34,9 +34,9 @@ def random_log(seed, levels=5, missing=0.2):
     return confidence, rng.uniform(size=(len(pairs(K)), N)), correct, present
 
 
-def by_definition(log, charge):
+def by_definition(log, query_cost):
     confidence, conditional, correct, present = log
-    return judge(confidence, dict(zip(pairs(K), conditional, strict=True)), correct, present, charge, BLEND)
+    return judge(confidence, dict(zip(pairs(K), conditional, strict=True)), correct, present, query_cost, BLEND)
 
 
 def assert_like_definition(found, expected, tolerance=1e-12):
@@ -56,9 +56,9 @@ def assert_like_definition(found, expected, tolerance=1e-12):
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 1000]), st.sampled_from([0.0, 0.3, 0.8]))
 def test_candidates_are_those_of_the_definition(seed, levels, missing):
-    log, charge = random_log(seed, levels, missing), COST * np.random.default_rng(seed).uniform(0.5, 2, (N, K))
-    found = tried(*log, charge)
-    assert_like_definition(found, by_definition(log, charge))
+    log, query_cost = random_log(seed, levels, missing), COST * np.random.default_rng(seed).uniform(0.5, 2, (N, K))
+    found = tried(*log, query_cost)
+    assert_like_definition(found, by_definition(log, query_cost))
     # A threshold that parts no queries belongs to a policy that never stops asking.
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
 
@@ -68,13 +68,13 @@ judged_by = jax.jit(score_pairs)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
-    """Whatever is expected, and without any of that the error too, as the queries' own charges have it."""
+    """Whatever is expected, and without any of that the error too, as the queries' own costs have it."""
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
-    charge = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
-    rows = CandidateRows(confidence, conditional, correct, present, charge)
+    query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
+    rows = CandidateRows(confidence, conditional, correct, present, query_cost)
     found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.error))
-    fates = jax.jit(loss_terms)(confidence, correct, charge, found.policies(xp=jnp))
+    fates = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
     assert not refused.any()
     assert (np.abs(wrong.mean(1) - found.error[kept])[K:] > 1e-3).any()
@@ -124,16 +124,18 @@ def test_one_model_is_calibrated_by_another_as_by_statsmodels():
         assert (np.corrcoef(ours[both], feature(logprob[both, i]))[0, 1]) > 0
 
 
-def tune_by_labels(calibrators, rows, charge, lam):
+def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_candidates(calibrators, rows, charge, Blending())[0].best(lam).policies()
+    return score_candidates(calibrators, rows, query_cost, Blending())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     log = make_log(120, 2, seed=1)
     lam = lam_range(np.asarray(log.cost), 40)
-    rows = log.logprob, log.correct, log.answered, None
-    tuned, by_mean = (tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (charges(log), log.cost))
+    rows = Observations(log.logprob, log.correct, log.answered)
+    tuned, by_mean = (
+        tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (filled_query_cost(log), log.cost)
+    )
     thresholds = tuned.bounds[..., -2]
     assert (by_mean.bounds[..., -2] != thresholds).any()
     assert thresholds.shape == tuned.members.shape == (40, 2)

@@ -8,9 +8,9 @@ import pytest
 import rcjax
 from rcjax.model.calibrated_models import calibrated
 from rcjax.tuning import scoring
-from rcjax.tuning.candidates import Blending
+from rcjax.tuning.candidates import Blending, Observations
 from rcjax.tuning.replaying.replay import replay_queries
-from rcjax.tuning.scoring import are_verdicts, charges, score_candidates, score_chains
+from rcjax.tuning.scoring import are_verdicts, filled_query_cost, score_candidates, score_chains
 
 NAMES = ("small", "small@2", "middle", "middle@2", "large")
 COSTS = np.array([1.0, 1.0, 4.0, 4.0, 20.0]) * 1e-3
@@ -66,7 +66,7 @@ def test_chains_stand_beside_the_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = calibrated(log).calibrators
     table, none = score_candidates(
-        calibrators, (log.logprob, log.correct, log.answered, None), charges(log), Blending()
+        calibrators, Observations(log.logprob, log.correct, log.answered), filled_query_cost(log), Blending()
     )
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}

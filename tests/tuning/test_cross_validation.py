@@ -11,12 +11,13 @@ from helpers.selection_references import make_log
 import rcjax
 from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
-from rcjax.solving.frontier.points import lam_range, refusal_at
+from rcjax.solving.frontier.points import lam_range, refusal_worth_at
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending
+from rcjax.tuning.candidates import Blending, Observations
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
+    CandidateSet,
     CrossValidation,
     Gain,
     Gains,
@@ -56,8 +57,8 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
 
 
 def by_hand(log, model, blending, targets, folds, seed):
-    """(penalty (S, T, m), charge (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
-    logprob, right, answered, charge = columns(log)
+    """(penalty (S, T, m), cost (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
+    logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
     price = None if blending.refusal_worth is None else 1 - float(blending.refusal_worth)
@@ -67,7 +68,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_table(fitted.calibrators, rows, charge, blending)
+        trial = score_table(fitted.calibrators, Observations(*rows), query_cost, blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -76,7 +77,7 @@ def by_hand(log, model, blending, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_table(fitted.calibrators, rows, charge, blending, log.answer)
+            compared = score_table(fitted.calibrators, Observations(*rows, log.answer), query_cost, blending)
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -91,7 +92,7 @@ def by_hand(log, model, blending, targets, folds, seed):
                 for share, place in mixed:
                     own, index = every[place]
                     policies = own.take(np.array([index])).policies()
-                    walked = walk_by_hand(policies, 0, confidence[part], right[part], charge[part], codes)
+                    walked = walk_by_hand(policies, 0, confidence[part], right[part], query_cost[part], codes)
                     penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
                     money[row, part] += share * walked[1]
                     told[row] += share * error[place] * part.sum() / complete.sum()
@@ -118,9 +119,9 @@ def two(float64):
 
 def test_losses_are_a_loop_over_the_folds(two):
     log, losses, _, (wrong, money, told) = two
-    assert losses.penalty.shape == (1, 2, N_LAM + BUDGETS, log.complete.sum())
-    np.testing.assert_allclose(losses.penalty[0], wrong, atol=1e-12)
-    np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
+    assert losses.penalty.expected.shape == (2, N_LAM + BUDGETS, log.complete.sum())
+    np.testing.assert_allclose(losses.penalty.expected, wrong, atol=1e-12)
+    np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
@@ -142,13 +143,13 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
-    blending = estimate_blending(log, transform, refusal_at(price, log.cost.dtype))
+    blending = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, blending, 3, 5)
     penalty, money, told = by_hand(log, model, blending, losses.targets, 3, 5)
-    assert len(losses.charge) == len(money) == 3
-    np.testing.assert_allclose(losses.charge.mean(-1), money.mean(-1), rtol=1e-6)
-    np.testing.assert_allclose(losses.penalty[-1], penalty, atol=1e-9)
-    np.testing.assert_allclose(losses.charge, money, rtol=1e-9)
+    assert len(losses.cost) == len(money) == 3
+    np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
+    np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)
+    np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
 
 
@@ -197,17 +198,20 @@ def made(saved, gain, rival=None):
 
 def test_a_gain_is_that_at_the_nearest_target():
     validation, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
-    assert validation.gain(False, Target("budget", 8.0), bills).mean == 0.2
-    assert validation.gain(False, Target("budget", 4.9), bills).mean == 0.1  # the second model cannot be paid for yet
-    assert validation.gain(True, Target("budget", 8.0), bills).mean == 0.4
-    assert validation.gain(False, Target("lam", 9.0), bills).mean == 2.0
-    assert validation.gain(False, Target("error_cost", 0.01), bills).mean == 3.0
-    assert validation.gain(True, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
-    assert (validation.excess_optimism(False), validation.excess_optimism(True)) == pytest.approx((0.01, 0.04))
+    assert validation.gain(CandidateSet.PAIRS, Target("budget", 8.0), bills).mean == 0.2
+    assert (
+        validation.gain(CandidateSet.PAIRS, Target("budget", 4.9), bills).mean == 0.1
+    )  # the second model cannot be paid for yet
+    assert validation.gain(CandidateSet.AGREEMENT, Target("budget", 8.0), bills).mean == 0.4
+    assert validation.gain(CandidateSet.PAIRS, Target("lam", 9.0), bills).mean == 2.0
+    assert validation.gain(CandidateSet.PAIRS, Target("error_cost", 0.01), bills).mean == 3.0
+    assert validation.gain(CandidateSet.AGREEMENT, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    assert validation.excess_optimism(CandidateSet.PAIRS) == pytest.approx(0.01)
+    assert validation.excess_optimism(CandidateSet.AGREEMENT) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize(
-    ("overall", "counted", "earned"),
+    ("overall", "by_labels", "earned"),
     [
         (0.01, Gain(0.01, 1.0), True),
         (0.0019, Gain(0.01, 1.0), False),
@@ -215,8 +219,8 @@ def test_a_gain_is_that_at_the_nearest_target():
         (0.3, Gain(-3.1, 1.0), False),
     ],
 )
-def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, counted, earned):
-    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), counted)
+def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, by_labels, earned):
+    gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
     validation = made([0.0] * 3, [0.0] * 3)
     assert dataclasses.replace(validation, agreement=gains).uses_agreement.tolist() == [earned, False, False]
     assert not validation.uses_agreement.any()

@@ -30,7 +30,7 @@ def frontier(log):
 def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
     held_out = LadderTest.of(frontier, judged_log(200, 200, seed=9), log)
     whole = rcjax.replay(frontier, rcjax.sample_log(200, seed=9).select(log.models))
-    error = np.asarray(whole.error)[frontier.rungs]
+    error = np.asarray(whole.error)[frontier.rung_indices]
     assert held_out.at([0, 1, 0.25]).wrong.mean(1) == pytest.approx([*error, error @ [0.75, 0.25]], abs=1e-12)
     assert (held_out.most == 1).all()
 

@@ -40,7 +40,7 @@ def test_differences_are_those_of_replays(log):
     """At each rung: what it answers, query by query, beside the model."""
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
-    for number, point in enumerate(tuned.frontier.rungs):
+    for number, point in enumerate(tuned.frontier.rung_indices):
         today = compare_policy(tuned.frontier.point(int(point)), log, BEST).today
         at = int(np.flatnonzero(found.position == number)[0])
         assert found.se[at] == pytest.approx(today.se or 1 / 384)

@@ -12,7 +12,7 @@ from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending as module, candidates
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, draw_enough, recentre
-from rcjax.tuning.scoring import charges
+from rcjax.tuning.scoring import filled_query_cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -107,7 +107,7 @@ def test_an_answer_that_there_is_not_is_charged_as_others_of_its_model():
     log = make_log(50, 3, seed=1, missing=0.3)
     answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
     assert not answered.all()
-    money = charges(log)
+    money = filled_query_cost(log)
     for j in range(3):
         here = answered[:, j]
         np.testing.assert_array_equal(money[here, j], own[here, j])

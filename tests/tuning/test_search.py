@@ -12,6 +12,7 @@ from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
+from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.search import LabelSearch, ModelSearch, SecondsFilter, add_optimism, drawn, search_of
 
@@ -52,7 +53,7 @@ def test_a_spec_names_its_search(spec, search):
 
 def test_an_objective_of_ones_own_cannot_be_searched_again():
     with pytest.raises(ValueError, match="needs its objective"):
-        search_of(Spec(cascade="minimised"))
+        search_of(Spec(cascade="objective"))
 
 
 def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optimism(log, frontier):
@@ -66,8 +67,8 @@ def test_single_models_are_counted_by_their_labels_and_cascades_with_their_optim
 
 def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(frontier):
     class Validation:
-        def excess_optimism(self, compares):
-            return 0.2 if compares else 0.05
+        def excess_optimism(self, candidates):
+            return 0.2 if candidates == CandidateSet.AGREEMENT else 0.05
 
     first, second, third = np.array([[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 1]])
     error = np.array([0.3, 0.3, 0.3, 0.99])
@@ -98,7 +99,7 @@ def test_at_given_prices_the_policies_are_those_of_the_frontier(log, model, by_l
 
 def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     rows = np.array([3, 3, 7])
-    (logprob, correct, answered), money, answer = drawn(log, rows)
+    (logprob, correct, answered, answer), money = drawn(log, rows)
     np.testing.assert_array_equal(logprob, np.asarray(log.logprob)[rows])
     np.testing.assert_array_equal(money, np.asarray(log.query_cost)[rows])
     assert (correct.shape, answered.all(), answer) == ((3, 3), True, None)
@@ -107,7 +108,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     hand = HandLabels(*jax.device_put([labelled, np.zeros((N, 3, 0))]), judges=())
     some, rows = dataclasses.replace(log, hand=hand), np.arange(80, 120)
     turned = dataclasses.replace(some, correct=some.correct.at[:80].set(~np.asarray(some.correct)[:80]))
-    expected, again = (drawn(one, rows)[0][1] for one in (some, turned))
+    expected, again = (drawn(one, rows)[0].correct for one in (some, turned))
     np.testing.assert_array_equal(expected, again)  # labels outside the draw do not count
     np.testing.assert_array_equal(expected[:20], np.asarray(log.correct)[80:100])
     assert ((expected[20:] > 0) & (expected[20:] < 1)).all()

@@ -29,7 +29,7 @@ def model(log):
 
 
 def kept(waits, limit):
-    """What counts of the seconds of queries, with one standard error in hand, and how much there may be of it."""
+    """What counts of the seconds of queries, with one standard error to spare, and how much there may be of it."""
     counted = np.array(waits) > limit.seconds if limit.tail else np.array(waits)
     return counted.mean() + counted.std() / np.sqrt(len(counted)), 0.05 if limit.tail else limit.seconds
 

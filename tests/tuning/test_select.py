@@ -72,7 +72,7 @@ def reference(log):
 def test_the_frontier_is_in_order_and_nothing_on_it_is_beaten(found):
     frontier = found.frontier
     lam, error, cost = (np.asarray(each) for each in (frontier.lam, frontier.error, frontier.cost))
-    assert frontier.search == "selected"
+    assert frontier.search == "labels"
     assert len(lam) > 5
     assert (np.diff(lam) >= 0).all()
     assert (np.diff(cost) < 0).all()

@@ -81,7 +81,7 @@ class Frontier:
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts them; for
-    `search="selected"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
+    `search="labels"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
     minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
@@ -109,9 +109,14 @@ class Frontier:
     """(L,) seconds until queries are answered, added by `rcjax.tune`; None: the log has no seconds."""
 
     @property
-    def search(self) -> CascadeSet | Literal["selected", "minimised"]:
-        """The cascades of `solve_frontier`, or "selected" for `select_frontier`, "minimised" for `minimise`."""
+    def search(self) -> CascadeSet | Literal["labels", "objective"]:
+        """The cascades of `solve_frontier`, or "labels" for `select_frontier`, "objective" for `minimise`."""
         return self.spec.search
+
+    @property
+    def is_by_labels(self) -> bool:
+        """Whether the labels were searched (`select_frontier`): costs are bills; otherwise the model predicts them."""
+        return self.spec.is_by_labels
 
     @property
     def abstain_price(self) -> float | None:
@@ -161,7 +166,7 @@ class Frontier:
         error_cost: float | None = None,
         lam: float | None = None,
     ) -> AnyPolicy:
-        """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a price.
+        """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a λ.
 
         The rungs of a ladder are corners of the frontier's lower hull. Between two rungs a hash of the query decides
         which rung answers it. For a budget, a service moves along the ladder so that its bill keeps to the budget.
@@ -173,7 +178,7 @@ class Frontier:
             budget: expected cost per query, at most; the policy has the least error within it.
             max_error: error probability, at most; the policy has the least cost within it.
             error_cost: cost of one error (= 1/λ); the policy has the least sum of cost and errors.
-            lam: price λ; the policy has the least error + λ·cost.
+            lam: error probability per unit of money; the policy has the least error + λ·cost.
 
         Raises InfeasibleError if no point meets the target; ValueError unless exactly one valid target is given.
         """
@@ -189,19 +194,19 @@ class Frontier:
         """
         if not target.is_limit:
             return np.eye(len(self.lam))[self.choose(**target.to_json())]
-        rungs, shares = self.rungs, np.zeros(len(self.lam))
+        rungs, shares = self.rung_indices, np.zeros(len(self.lam))
         shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
         return shares
 
     def _position(self, target: Target) -> float:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
         self.choose(**target.to_json())
-        cost, error = (np.asarray(figure, float)[self.rungs].tolist() for figure in (self.cost, self.penalty))
+        cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
         return position_for(target, cost, error)
 
     @property
-    def rungs(self) -> np.ndarray:
-        """(R,) positions of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
+    def rung_indices(self) -> np.ndarray:
+        """(R,) indices of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
         return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
@@ -213,15 +218,15 @@ class Frontier:
             position: position, from 0 to the number of rungs less 1.
             target: target that the position was chosen for; with a budget, a service follows its bill.
         """
-        points = tuple(self.point(int(index), target.to_json()) for index in self.rungs)
+        points = tuple(self.point(int(index), target.to_json()) for index in self.rung_indices)
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
     def choose(self, **target: float) -> int:
-        """Return the position of the point that meets one target; targets and errors are those of `policy`."""
+        """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
-        price = None if self.abstention is None else self.abstain_price
-        return point_for(Target.of(**target), *figures, price, self.counted)
+        abstain_price = None if self.abstention is None else self.abstain_price
+        return point_for(Target.of(**target), *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -240,13 +245,13 @@ class Frontier:
         return dataclasses.replace(self, bands=bands)
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
-        """Return the policy at one position of the frontier; its provenance records its `target`."""
+        """Return the policy at one index of the frontier; its provenance records its `target`."""
         cascade = cascade_at(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
         lam = float(np.asarray(self.lam)[index])
-        price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
+        abstain_price = {} if self.abstention is None else {"abstain_price": self.abstain_price}
         ends: dict[str, Any] = {}
         if self.bands is not None:
             for name in ("error", "cost"):
@@ -264,7 +269,7 @@ class Frontier:
                 "error": float(np.clip(np.asarray(self.error)[index], 0.0, 1.0)),
                 "lam": lam,
                 "error_cost": 1 / lam if lam > 0 else None,
-                **price,
+                **abstain_price,
                 **ends,
                 **({} if self.seconds is None else self.seconds.to_json(index)),
             },
@@ -458,14 +463,14 @@ def frontier_from_json(data: Any) -> Frontier:
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
-        Spec(cascade=None if file.search == "selected" else file.search, abstain_price=file.abstain_price),
+        Spec(cascade=None if file.search == "labels" else file.search, abstain_price=file.abstain_price),
         next((one.compare for point in points for one in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
     bands = None
     if file.bands is not None:
-        error, cost, refused = jax.device_put(_columns(points, *_INTERVALS))
-        abstention = None if points[0].abstention_interval is None else refused
+        error, cost, abstention = jax.device_put(_columns(points, *_INTERVALS))
+        abstention = None if points[0].abstention_interval is None else abstention
         bands = Bands(error, cost, **vars(file.bands), abstention=abstention)
     known = not np.isnan(seconds.mean).all()
     return dataclasses.replace(frontier, seconds=seconds if known else None, bands=bands)
@@ -485,5 +490,5 @@ def _as_cascades(policies: Policies) -> Policies:
         for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refused = refusals if refusals.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refused, agreements=policies.agreements)
+    refusals = refusals if refusals.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refusals, agreements=policies.agreements)

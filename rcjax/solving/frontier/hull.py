@@ -22,7 +22,7 @@ _Point = tuple[float, float]  # cost, error
 
 
 def pareto(cost: Array, error: Array) -> np.ndarray:
-    """Return the positions of the points that are not dominated, by rising cost and falling error.
+    """Return the indices of the points that are not dominated, by rising cost and falling error.
 
     The first of equal points is kept. Points with a figure that is not finite are ignored.
 
@@ -36,9 +36,9 @@ def pareto(cost: Array, error: Array) -> np.ndarray:
 
 
 def lower_hull(cost: Array, error: Array) -> np.ndarray:
-    """Return the positions of the corners of the lower convex hull, by rising cost and falling error.
+    """Return the indices of the corners of the lower convex hull, by rising cost and falling error.
 
-    Each corner is the best point at some price (the monotone chain of Andrew 1979). Points with a figure that is not
+    Each corner is the best point at some λ (the monotone chain of Andrew 1979). Points with a figure that is not
     finite are ignored.
 
     >>> lower_hull(np.array([3.0, 1.0, 2.0, 9.0]), np.array([0.1, 0.5, 0.2, 0.3])).tolist()
@@ -55,7 +55,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
 
 
 def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
-    """Thin the corners of a hull; return the positions of those that stay, the ends among them.
+    """Thin the corners of a hull; return the indices of those that stay, the ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
     enough corners are left.
@@ -140,7 +140,7 @@ def rows_to_show(
         cost, error: (L,) figures of the points.
         most: number of rows at most, beside `kept`.
         refusing: models may refuse.
-        kept: positions that are shown unless a point dominates them as printed, such as those of single models.
+        kept: indices that are shown unless a point dominates them as printed, such as those of single models.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
@@ -167,7 +167,7 @@ def rows_to_show(
 def best_buys(
     cost: npt.ArrayLike, error: npt.ArrayLike, single_cost: npt.ArrayLike, single_error: npt.ArrayLike
 ) -> list[int]:
-    """Return the positions of the single models that are the best buy for their money.
+    """Return the indices of the single models that are the best buy for their money.
 
     No policy gains `LEAST_GAIN` errors for the same money, or errs as little for less.
 
@@ -200,7 +200,7 @@ def point_for(
     abstain_price: float | None,
     counted: Counted = ERRORS,
 ) -> int:
-    """Return the position of the point that meets a target.
+    """Return the index of the point that meets a target.
 
     Args:
         target: a budget, for the least error within it; a limit on the error, for the least cost within it; or a

@@ -1,4 +1,4 @@
-"""Points of a frontier as arrays: policies, their prices, their expected figures, and intervals around these.
+"""Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
 Policies are intervals of calibrated confidence, with the action of the model in each: cascades with one threshold for
 each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
@@ -24,7 +24,7 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
 
-#: Action of a model that refuses to answer; other actions are positions of models.
+#: Action of a model that refuses to answer; other actions are indices of models.
 ABSTAIN = -1
 
 
@@ -50,9 +50,9 @@ class Agreements:
     """
 
     earlier: Array
-    """(…, k) position of the earlier model; NO_MODEL for a model that does not compare answers."""
+    """(…, k) index of the earlier model; NO_MODEL for a model that does not compare answers."""
     differ: Array
-    """(…, k) position of the model to ask if the answers differ; NO_MODEL for a model that does not compare answers."""
+    """(…, k) index of the model to ask if the answers differ; NO_MODEL for a model that does not compare answers."""
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Agreements:
@@ -79,11 +79,11 @@ class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
 
     first: Array
-    """(…) position of the model asked first."""
+    """(…) index of the model asked first."""
     bounds: Array
     """(…, k, R) upper ends of the intervals of calibrated confidence; the last is 1."""
     actions: Array
-    """(…, k, R) action in each interval: the model's own position to answer, a later position to ask, or ABSTAIN."""
+    """(…, k, R) action in each interval: the model's own index to answer, a later index to ask, or ABSTAIN."""
     members: Array
     """(…, k) bool: the models that may be asked."""
     agreements: Agreements | None = None
@@ -138,7 +138,7 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     Args:
         names: names of the k models.
         policies: L policies, in numpy arrays.
-        index: position of the policy.
+        index: index of the policy.
         compare: comparison of answers.
 
     >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
@@ -332,31 +332,33 @@ def lam_range(cost: np.ndarray, size: int) -> np.ndarray:
 def check_lam(lam: Any) -> np.ndarray:
     """Return the distinct λ in rising order. Raises ValueError for none, or a λ that is negative or not finite."""
     try:
-        prices = np.unique(np.atleast_1d(np.asarray(lam, float)))
+        values = np.unique(np.atleast_1d(np.asarray(lam, float)))
     except (TypeError, ValueError):
         raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
-    if not prices.size or not np.isfinite(prices).all() or prices[0] < 0:
+    if not values.size or not np.isfinite(values).all() or values[0] < 0:
         raise ValueError("lam must hold at least one finite number, none below 0")
-    return prices
+    return values
 
 
 def log_clipped(lam: Any) -> np.ndarray:
-    """Return log λ, the scale on which prices are compared; finite for λ = 0."""
+    """Return log λ, the scale on which values of λ are compared; finite for λ = 0."""
     return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
 
 
-def check_abstain_price(price: Any) -> float | None:
+def check_abstain_price(abstain_price: Any) -> float | None:
     """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
-    if price is None:
+    if abstain_price is None:
         return None
-    if not price >= 0:  # so written, NaN is refused too
-        raise ValueError(f"abstain_price is {price}; it is what a refusal costs in errors, such as 0.3, at least 0")
-    return float(price) if price < np.inf else None
+    if not abstain_price >= 0:  # so written, NaN is refused too
+        raise ValueError(
+            f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
+        )
+    return float(abstain_price) if abstain_price < np.inf else None
 
 
-def refusal_at(price: float | None, dtype: Any) -> jax.Array | None:
+def refusal_worth_at(abstain_price: float | None, dtype: Any) -> jax.Array | None:
     """Return the worth of a refusal, in right answers: 1 minus its price in errors, ().
 
     It is None if models do not refuse: for a price of 1 or more, a wrong answer costs no more than a refusal.
     """
-    return None if price is None or price >= 1 else jnp.asarray(1 - price, dtype)
+    return None if abstain_price is None or abstain_price >= 1 else jnp.asarray(1 - abstain_price, dtype)

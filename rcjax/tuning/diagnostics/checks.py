@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class CheckKind:
     """A kind of check."""
 
     name: str
@@ -78,8 +78,8 @@ class Kind:
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckResult(Kind):
-    """The verdict on one figure."""
+class CheckResult(CheckKind):
+    """The verdict on one figure, with the fields of its kind: its JSON is flat."""
 
     subject: str = ""
     """Model that the figure describes; empty for the log as a whole."""
@@ -107,27 +107,27 @@ ALARM = 0.05
 
 #: All kinds of checks: first those of `diagnose`, of a tuning; then those of `check`, of a policy.
 #: The table in the documentation says what their figures are, and is made from these limits.
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, CheckKind] = {
     kind.name: kind
     for kind in (
-        Kind("queries", "queries", Limits(200, 50), "number"),
-        Kind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
-        Kind("calibration error", "calibration error", Limits(0.05, 0.10)),
-        Kind("separation", "better is surer", Limits(0.65, 0.55)),
-        Kind("certain answers", "confidence 1", Limits(0.5, 0.9)),
-        Kind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
-        Kind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
-        Kind("error", "rise of {noun}", Limits(0.02, 0.05)),
-        Kind("difference", "{noun} over margin", Limits(0.0, 0.02)),
-        Kind("cost", "rise of cost", Limits(0.05, 0.15)),
-        Kind("budget", "cheapest over budget", Limits(0.05, 0.15)),
-        Kind("confidences", "confidences", Limits(0.05, 0.10), "number"),
-        Kind("asked", "how often asked", Limits(0.05, 0.10)),
-        Kind("failed calls", "failed calls", Limits(0.02, 0.05)),
-        Kind("tokens", "tokens per call", Limits(0.10, 0.25)),
-        Kind("bill", "bill of a query", Limits(0.10, 0.25)),
-        Kind("lacking answers", "lacking answers", Limits(0.05, 0.05)),
-        Kind("labels", "labels by chance", Limits(0.05, 0.10)),
+        CheckKind("queries", "queries", Limits(200, 50), "number"),
+        CheckKind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
+        CheckKind("calibration error", "calibration error", Limits(0.05, 0.10)),
+        CheckKind("separation", "better is surer", Limits(0.65, 0.55)),
+        CheckKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
+        CheckKind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
+        CheckKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
+        CheckKind("error", "rise of {noun}", Limits(0.02, 0.05)),
+        CheckKind("difference", "{noun} over margin", Limits(0.0, 0.02)),
+        CheckKind("cost", "rise of cost", Limits(0.05, 0.15)),
+        CheckKind("budget", "cheapest over budget", Limits(0.05, 0.15)),
+        CheckKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
+        CheckKind("asked", "how often asked", Limits(0.05, 0.10)),
+        CheckKind("failed calls", "failed calls", Limits(0.02, 0.05)),
+        CheckKind("tokens", "tokens per call", Limits(0.10, 0.25)),
+        CheckKind("bill", "bill of a query", Limits(0.10, 0.25)),
+        CheckKind("lacking answers", "lacking answers", Limits(0.05, 0.05)),
+        CheckKind("labels", "labels by chance", Limits(0.05, 0.10)),
     )
 }
 
@@ -377,9 +377,9 @@ class _Gap(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """Promised and observed figures of a search at L prices λ; numpy arrays (L,)."""
+    """Promised and observed figures of a search at L values of λ; numpy arrays (L,)."""
 
-    search: CascadeSet | Literal["selected", "minimised"]
+    search: CascadeSet | Literal["labels", "objective"]
     """Search that found the policies, as `Frontier.search`."""
     lam: np.ndarray
     predicted_error: np.ndarray
@@ -413,7 +413,7 @@ class Promise:
         """Describe in words how far error and cost are from the promise.
 
         >>> figures = {"predicted_error": [0.2], "predicted_cost": [1.0], "error": [0.3], "cost": [0.9]}
-        >>> Promise("selected", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
+        >>> Promise("labels", [1.0], **figures, error_band=[0.1], cost_band=[0.1]).describe()
         '10.0 points off what was promised, mostly higher, and the cost 10.0 %, mostly lower'
         """
         error, cost = (self._gap(name) for name in ("error", "cost"))
@@ -539,7 +539,7 @@ class Baseline:
         promise = Mean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
-    def beside(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
+    def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
         """Compare the queries of a log with the baseline.
 
         Args:

@@ -9,7 +9,7 @@ must be drawn at random. The new policy must keep its promise on the queries tha
 gain half a point of error on all known queries, fresh and carried, each policy at its own bill there. In
 cross-validation it must lose no more than a standard error; this is not tested under a limit on seconds, which policies
 tuned on folds would not keep. A policy that broke its promise is replaced by a new one that is no worse. A policy
-without a price λ cannot be compared, and is replaced by a new one without faults.
+without λ cannot be compared, and is replaced by a new one without faults.
 
 Without drift these rules replace .6 policies a year (`benchmarks.year`). A rule on the sign of the cross-validated gain
 replaced eleven a year without a benefit: it compares policies that are tuned on four fifths of the queries.
@@ -68,7 +68,7 @@ class RetuningGain:
     """Number of queries, fresh and carried."""
 
     def describe(self, noun: str) -> str:
-        """Describe the gain in words, at the price of an error that the policy was tuned for.
+        """Describe the gain in words, at the λ that the policy was tuned for.
 
         >>> RetuningGain(0.2, Gain(-0.009, 0.01), lam=1000.0, n=300).describe("error")
         'lose the equivalent of 0.9 ± 1.0 points of error'
@@ -105,8 +105,10 @@ class Replacement:
         Args:
             broken: the policy in service broke its promise.
         """
-        if self.against or self.improvement is None:
-            return not self.against
+        if self.against:
+            return False
+        if self.improvement is None:  # an unknown gain does not prevent replacement; only faults do
+            return True
         if broken:
             return self.improvement >= 0 or bool(self.limit)
         gain = None if self.held_out is None else self.held_out.gain
@@ -150,14 +152,14 @@ class RetuningTerms(NamedTuple):
 def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
     """Return the terms on which policies tuned again on a log are compared with a policy.
 
-    λ is the price of the target, if the target is a price, and else that of the policy.
+    λ is that of the target, if the target has one, and else that of the policy.
     """
     tuning = recorded_tuning(policy).within(log.models)
     spec = tuning.spec
-    price = spec.lam if spec.error_cost is None else 1 / spec.error_cost
-    lam = policy.expected.get("lam") if price is None else price
+    lam = spec.lam if spec.error_cost is None else 1 / spec.error_cost
+    lam = policy.expected.get("lam") if lam is None else lam
     absent = [name for name in policy.models if name not in tuning.models]
-    if spec.search == "minimised":
+    if spec.has_own_objective:
         return RetuningTerms(tuning, None, "the policy minimises an objective that its file does not hold")
     if lam is None:
         return RetuningTerms(tuning, None, "the policy does not record its λ")
@@ -182,7 +184,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     Answers cost their model's mean cost, and refusals their price. The queries are those of the fresh log and those
     that the policy carries, so that a bad week has no more than its share; 5,000 are drawn at random at most. The
     policy in service was tuned on the carried queries, so its loss there is raised by its optimism. Models
-    that give the same answer get the mean of its outcomes (`alike`).
+    that give the same answer get the mean of its outcomes (`average_equal_answers`).
 
     Args:
         policy: the policy in service.
@@ -200,15 +202,16 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
     if log.complete.sum() < FEWEST_FOR_GAIN:
         return None
     right = average_equal_answers(corrected_log(log))
-    price = tuning.spec.abstain_price
     retuned, _ = _cross_fitted_losses(policy, log, right, tuning.spec, lam)
     walked, old = replay_queries(policy, right), carried_rows(log)
-    served = np.asarray(LossTerms(walked.wrong, walked.charge, walked.refused).loss(lam, price), float)
+    terms = LossTerms(walked.wrong, walked.cost_at_means, walked.refused)
+    served = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     if old.sum() >= FEWEST_FOR_GAIN:
         tuned_on = max(recorded_count(policy.provenance, "complete_queries", int(old.sum())), int(old.sum()))
         losses = _cross_fitted_losses(policy, log.take(old), right.take(old), tuning.spec, lam)
         served = served + np.where(old, _optimism(*losses) * old.sum() / tuned_on, 0.0)
-    gain = Gain.of((served - retuned)[None]).at()
+    gains = served - retuned
+    gain = Gain.of(gains, gains).at()
     return RetuningGain(float(served.mean()), gain, float(lam), log.n_queries)
 
 
@@ -222,7 +225,7 @@ def _cross_fitted_losses(
         log: the log to tune on.
         right: the same log, with the outcomes that losses are computed from.
         spec: options of the tuning.
-        lam: price λ.
+        lam: the λ of both.
     """
     fold, n = deal_folds(log.complete), log.n_queries
 

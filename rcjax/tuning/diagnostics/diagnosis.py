@@ -173,10 +173,10 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     rows, errors = [], []
     for frontier, log in comparisons:
         replayed = replay(frontier, log)
-        price = frontier.abstain_price or 0.0
+        abstain_price = frontier.abstain_price or 0.0
         observed = {
-            "error": np.asarray(replayed.error) + price * np.asarray(replayed.abstention),
-            "cost": replayed.spent if frontier.search == "selected" else replayed.cost,
+            "error": np.asarray(replayed.error) + abstain_price * np.asarray(replayed.abstention),
+            "cost": replayed.spent if frontier.is_by_labels else replayed.cost,
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
         rows.append({"lam": frontier.lam} | promised | observed)
@@ -348,7 +348,7 @@ def _promise(
     if frontier is None:
         return None
     searched_by = model
-    if frontier.search == "selected":  # the search by labels needs only the calibration
+    if frontier.is_by_labels:  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
     return try_promise(frontier, held, trained_on, seed)

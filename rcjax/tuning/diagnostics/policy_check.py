@@ -285,7 +285,7 @@ def check_policy(
         bill=last_look.bill,
         replacement=replacement,
         checks=(*last_look.primary, *(check for check in sample if check.verdict == "bad"), *secondary),
-        decision=_beside_today(decision, policy, every_model),
+        decision=_prefer_dominating_today(decision, policy, every_model),
         followed=last_look.followed,
         remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(money, log.counted)),
         **about,
@@ -295,14 +295,14 @@ def check_policy(
 def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
     """Tune a policy again on a log, and judge whether the new policy replaces it."""
     try:
-        tuned = retune(policy, log, bands=False)
+        tuned = retune(policy, log, intervals=False)
     except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
         return Replacement(None, (f"it cannot be tuned again: {problem}",))
     assert tuned.policy is not None  # as there is a target
     return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
-def _beside_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
+def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
     """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
 
     An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
@@ -371,7 +371,7 @@ def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFi
     """
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
-    by_model = recorded_tuning(policy).spec.search != "selected"
+    by_model = not recorded_tuning(policy).spec.is_by_labels
     bill = _costs(now, by_model)
     error = Baseline.promised(policy, "error", before.wrong, trained_on)
     promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
@@ -433,8 +433,8 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         if rows.sum() < 2 and ago:
             continue
         fine = earlier & ~np.isin(weeks.ago, [*spoilt])
-        error = figures.error.beside(figures.wrong[rows], figures.wrong[fine])
-        cost = figures.cost.beside(figures.money[rows], figures.money[fine])
+        error = figures.error.compare(figures.wrong[rows], figures.wrong[fine])
+        cost = figures.cost.compare(figures.money[rows], figures.money[fine])
         primary = adjust_p_values([error.error_check(counted), cost.money_check()], separate)
         if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST_FOR_DRIFT:
             spoilt |= {*weeks.ago[rows].tolist()}
@@ -450,7 +450,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
     if weeks.end is not None and any(bad):
         figure, values = (error, figures.wrong) if bad[0] else (cost, figures.money)
         since = weeks.since(values, figure.expected)
-    bill = figures.promised.beside(figures.bill[rows], figures.bill[fine])
+    bill = figures.promised.compare(figures.bill[rows], figures.bill[fine])
     joined = np.unique(weeks.ago[fine])
     return _LastLook(error, cost, bill, primary, joined, alarms, since, figures.followed(rows))
 
@@ -528,7 +528,7 @@ def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
         return walked.spent
     assert walked.query_cost is not None  # the replay of a log has it
     mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
-    return walked.charge + share @ (walked.query_cost - mean[:, None])
+    return walked.cost_at_means + share @ (walked.query_cost - mean[:, None])
 
 
 def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:

@@ -4,7 +4,7 @@ Differences are paired: the error of a policy minus the error of its rival on th
 two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.
 
 If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
-answers tell the two apart (`Differing`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
+answers tell the two apart (`Disagreements`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
 often than a hundred labels of all queries. Such labels are no fair sample, so error rates and a new tuning need others.
 """
 
@@ -53,13 +53,13 @@ class QueryLosses(NamedTuple):
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        price = subject.expected.get("abstain_price") or 0.0
+        abstain_price = subject.expected.get("abstain_price") or 0.0
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
-            return cls(weights @ (rungs.wrong + price * rungs.refused), weights @ rungs.spent)
+            return cls(weights @ (rungs.wrong + abstain_price * rungs.refused), weights @ rungs.spent)
         walked = replay_queries(subject, log)
-        return cls(walked.wrong + price * walked.refused, walked.spent)
+        return cls(walked.wrong + abstain_price * walked.refused, walked.spent)
 
     @classmethod
     def in_service(cls, subject: Today, log: Log) -> QueryLosses:
@@ -121,7 +121,7 @@ def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
         known = ", ".join(log.models)
         raise LogError(f"{log.source}: no answers of {', '.join(sorted(absent))}; its models are {known}")
     log = log.select([name for name in log.models if name in named])
-    require_complete(log, "compare on")
+    require_complete(log, "a comparison")
     return log
 
 
@@ -253,7 +253,7 @@ def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
     return np.where(answers.any(1), places[answers.argmax(1)], _REFUSED), walked.spent[rung, np.arange(n)]
 
 
-class Differing(NamedTuple):
+class Disagreements(NamedTuple):
     """The queries of a log that two models or policies answer differently."""
 
     log: Log
@@ -266,14 +266,14 @@ class Differing(NamedTuple):
     """(n,) bool: the answers differ, or one of them is refused."""
 
     @classmethod
-    def of(cls, first: Today, second: Today, log: Log) -> Differing:
+    def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
         Raises LogError if the log lacks a model, or has no such query.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
-        >>> between = Differing.of("llama3.2-1b", "llama3.1-405b", log)
+        >>> between = Disagreements.of("llama3.2-1b", "llama3.1-405b", log)
         >>> int(between.where.sum()), between.difference().labelled
         (300, 300)
         """
@@ -353,10 +353,10 @@ class Difference(NamedTuple):
     cost_se: float
     """Standard error of `cost`."""
 
-    def beside(self, lam: float) -> str:
+    def verdict_at(self, lam: float) -> str:
         """Return "better" or "worse" if the second significantly is, in error + λ·cost; "alike" otherwise.
 
-        >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).beside(0.0)
+        >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).verdict_at(0.0)
         'better'
         """
         loss, se = self.error_difference + lam * self.cost, math.hypot(self.error_se, lam * self.cost_se)

@@ -292,7 +292,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     if rungs.waits is not None:
         weights = np.asarray(policy.weights, rungs.waits.dtype)[:, None] * counts
         seconds = jax.tree.map(np.asarray, _seconds_of(rungs.waits, weights))
-    return Replay(*figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
+    return Replay(**figures, n=int(counts.sum()), models=policy.models, seconds=seconds)
 
 
 class QueryReplay(NamedTuple, Generic[Column]):
@@ -303,7 +303,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
 
     wrong: Column  # (n,) wrong answer, or score lost
     refused: Column  # (n,) refusal
-    charge: Column  # (n,) money, each answer at its model's mean cost on these queries
+    cost_at_means: Column  # (n,) money, each answer at its model's mean cost on these queries
     spent: Column  # (n,) money, each answer at its own cost
     answers: Column  # (k, n) the model that answered
     asked: Column  # (k, n) the models that were asked
@@ -348,9 +348,9 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     points = len(policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
-    figures = _replay_points(phi, policies.take(filled), columns, batch=batch)
-    *figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], figures))
-    return Replay(*figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
+    replayed = _replay_points(phi, policies.take(filled), columns, batch=batch)
+    figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], replayed))
+    return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
 
 
 def _replay_cascades(
@@ -405,19 +405,21 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) 
     route = walk(phi, policy, columns.codes)
     query_cost, seconds = columns.query_cost, columns.seconds
     mean_cost = query_cost.sum(axis=1, keepdims=True) / columns.counts.sum()
-    charged, spent = route.paid(mean_cost), route.paid(query_cost)
+    cost_at_means, spent = route.paid(mean_cost), route.paid(query_cost)
     waits = None if seconds is None else waiting_time(route, policy, seconds)
     wrong, refused = route.wrong(columns.correct).astype(phi.dtype), route.refused.astype(phi.dtype)
-    return QueryReplay(wrong, refused, charged, spent, route.answers, route.asked, waits)
+    return QueryReplay(wrong, refused, cost_at_means, spent, route.answers, route.asked, waits)
 
 
-def _figures(paths: QueryReplay[jax.Array], counts: Array) -> tuple[jax.Array, ...]:
-    """Compute the fields of `Replay` without the seconds, from the outcomes of the queries that count."""
+def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Array]:
+    """Compute the fields of `Replay` by name, but the seconds, from the outcomes of the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
-    cost, cost_se = _mean_and_se(paths.charge, counts)
+    cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
+    spent, spent_se = _mean_and_se(paths.spent, counts)
     n = counts.sum().astype(paths.wrong.dtype)
     share, abstention = (jnp.where(counts, outcome, 0).sum(-1) / n for outcome in (paths.answers, paths.refused))
-    return error, cost, error_se, cost_se, share, *_mean_and_se(paths.spent, counts), abstention
+    means = {"error": error, "cost": cost, "spent": spent, "share": share, "abstention": abstention}
+    return means | {"error_se": error_se, "cost_se": cost_se, "spent_se": spent_se}
 
 
 def _mean_and_se(values: jax.Array, counts: Array) -> tuple[jax.Array, jax.Array]:
@@ -446,11 +448,13 @@ def _replay_paths(
 
 
 @partial(compiled, static_argnames="batch")
-def _replay_points(phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int) -> tuple[Any, ...]:
-    def one(policy: Policies) -> tuple[Any, ...]:
+def _replay_points(
+    phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int
+) -> tuple[dict[str, jax.Array], Any]:
+    def one(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
-        return *_figures(paths, columns.counts), seconds
+        return _figures(paths, columns.counts), seconds
 
     return lax.map(one, policies, batch_size=batch)
 

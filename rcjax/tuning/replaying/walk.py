@@ -98,30 +98,33 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
     k, n = confidence.shape
     actions = jnp.asarray(policy.actions)
     columns = []
-    known = None
+    answers_so_far = None
     if policy.agreements is not None and answer is not None:
         places = policy.agreements.earlier, policy.agreements.differ
         columns = [answer, *(jnp.asarray(place).astype(actions.dtype) for place in places)]
-        known = jnp.full((k, n), NO_ANSWER, answer.dtype)  # the answers of the models asked so far
+        answers_so_far = jnp.full((k, n), NO_ANSWER, answer.dtype)
 
     def visit(carry: tuple[jax.Array, Any], model: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        (at, known), (j, ends, action, column, *compared) = carry, model
-        here = at == j
-        target = _at(ends, action, column)
+        (current_model, answers_so_far), (j, ends, action, column, *compared) = carry, model
+        is_here = current_model == j
+        next_model = _action_at(ends, action, column)
         if compared:
             code, earlier, differ = compared
-            other = jnp.where(earlier == NO_MODEL, NO_ANSWER, known[earlier])  # NO_ANSWER too for a model not asked
+            # NO_ANSWER too for a model not asked.
+            other = jnp.where(earlier == NO_MODEL, NO_ANSWER, answers_so_far[earlier])
             comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
-            target = jnp.where(comparable, jnp.where(code == other, j, differ), target)
-            known = known.at[j].set(jnp.where(here, code, NO_ANSWER))
-        return (jnp.where(here, target, at), known), (here & (target == j), here)
+            next_model = jnp.where(comparable, jnp.where(code == other, j, differ), next_model)
+            answers_so_far = answers_so_far.at[j].set(jnp.where(is_here, code, NO_ANSWER))
+        moved = jnp.where(is_here, next_model, current_model)
+        return (moved, answers_so_far), (is_here & (next_model == j), is_here)
 
-    # Models ask later models only, so one pass is enough; `at` is the model that each query is at, or ABSTAIN.
+    # Models ask later models only, so one pass is enough. The current model of a query may be ABSTAIN.
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, jnp.asarray(confidence), *columns
-    return Route(*lax.scan(visit, (jnp.full(n, policy.first, actions.dtype), known), models)[1])
+    start = jnp.full(n, policy.first, actions.dtype), answers_so_far
+    return Route(*lax.scan(visit, start, models)[1])
 
 
-def _at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
+def _action_at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
     """Return the action of the interval that holds each confidence (n,): the first with an end (R,) not below it."""
     if len(ends) > _FEW_BOUNDS:
         return action[jnp.searchsorted(ends, confidence, side="left")]
@@ -137,7 +140,7 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
-    waits: bool = False,
+    cost_is_seconds: bool = False,
 ) -> LossTerms:
     """Return the terms of the losses of n queries under each of L policies: (L, n); a refused query is not wrong.
 
@@ -147,7 +150,7 @@ def loss_terms(
         cost: cost of each answer (n, k), or mean cost of each model (k,).
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
-        waits: `cost` is in seconds: of two models that are asked at the same time, the slower counts.
+        cost_is_seconds: `cost` is in seconds: of two models that are asked at the same time, the slower counts.
     """
     codes = None if answer is None else answer.T
 
@@ -155,7 +158,7 @@ def loss_terms(
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
-        charged = waiting_time(route, policy, cost.T) if waits else charged
+        charged = waiting_time(route, policy, cost.T) if cost_is_seconds else charged
         shares = route.wrong(correct.T), charged, route.refused
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
@@ -163,7 +166,7 @@ def loss_terms(
 
 
 def loss_terms_on_log(
-    calibrators: Calibrator, policies: Policies, log: Log, right: Any, charge: Any, *, waits: bool = False
+    calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any, *, cost_is_seconds: bool = False
 ) -> LossTerms:
     """Return `loss_terms` of the queries of a log, by a compiled function; numpy arrays.
 
@@ -174,17 +177,17 @@ def loss_terms_on_log(
         policies: L policies over k models.
         log: the log.
         right: (n, k) whether the answer is right, or its score.
-        charge: cost of each answer (n, k), or mean cost of each model (k,).
-        waits: as for `loss_terms`.
+        cost: cost of each answer (n, k), or mean cost of each model (k,).
+        cost_is_seconds: as for `loss_terms`.
     """
     codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
-    money = fill_up(charge)[0] if np.ndim(charge) > 1 else charge
+    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
     rows = fill_up(log.logprob, right, log.answered)
-    shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, waits=waits)
+    shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, cost_is_seconds=cost_is_seconds)
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
-@partial(compiled, runs="long", static_argnames="waits")
+@partial(compiled, runs="long", static_argnames="cost_is_seconds")
 def _loss_terms_filled(
     calibrators: Calibrator,
     rows: tuple[jax.Array, ...],
@@ -192,10 +195,10 @@ def _loss_terms_filled(
     policies: Policies,
     answer: Any = None,
     *,
-    waits: bool = False,
+    cost_is_seconds: bool = False,
 ) -> LossTerms:
     logprob, correct, answered = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, waits)
+    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, cost_is_seconds)
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -255,10 +258,11 @@ class Columns(NamedTuple, Generic[Column]):
         return Columns._make((*columns, self.counts))
 
 
-def require_complete(log: Log, purpose: str) -> None:
-    """Raise LogError if no query has the answers of all models of a log; `purpose` is a verb for the message."""
+def require_complete(log: Log, operation: str) -> None:
+    """Raise LogError if no query has the answers of all models of a log; the message names the `operation`."""
     if not log.complete.any():
-        raise LogError(f"{log.source}: no query was answered by all of {', '.join(log.models)}: nothing to {purpose}")
+        problem = f"no query was answered by all of {', '.join(log.models)}"
+        raise LogError(f"{log.source}: {problem}: {operation} needs one")
 
 
 def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any) -> Columns[np.ndarray]:
@@ -277,7 +281,7 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     names = [name for name, used in zip(models, asked, strict=True) if used]
     part = corrected_log(log.select(names))
     rows = part.complete
-    require_complete(part, "replay")
+    require_complete(part, "a replay")
 
     def column(values: Any, otherwise: float = 0) -> np.ndarray:
         filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)

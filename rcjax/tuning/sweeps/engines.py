@@ -197,10 +197,10 @@ def problems_at_a_time(
         return None
     k, stated, size = batch.shape.models, batch.shape.stated, jnp.result_type(float).itemsize
     nodes = (settings.panels + stated) * (ORDER + 1) + 1 if stated else settings.panels * ORDER + 2
-    prices = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
+    lam_count = settings.lam if isinstance(settings.lam, int) else len(settings.lam)
     suffixes = max((k * k if plan is None else len(plan.suffix_first) for plan in plans), default=1)
     problem_bytes = size * (
-        k * k // 2 * nodes**2 + 4 * prices * suffixes * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
+        k * k // 2 * nodes**2 + 4 * lam_count * suffixes * nodes + 16 * k * (batch.shape.drawn + batch.shape.queries)
     )
     return max(1, int(_SHARE * (device.memory_stats() or {}).get("bytes_limit", 2**33)) // problem_bytes)
 
@@ -445,11 +445,11 @@ def points_table(
         if search != "adaptive":
             arrays = {**arrays, "thresholds": arrays["bounds"][..., -2]}
         copulas = [None] if search == "labels" else list(settings.copulas)
-        place, copula, price = (index.ravel() for index in np.indices((count, len(copulas), lam.shape[1])))
+        place, copula, point = (index.ravel() for index in np.indices((count, len(copulas), lam.shape[1])))
         rows = problems[place].with_columns(
             cascades=pl.lit(name),
             copula=pl.Series(copulas, dtype=pl.String).gather(copula),
-            lam=pl.Series(lam[place, price]),
+            lam=pl.Series(lam[place, point]),
             held_out=pl.Series(arrays["held_out"][place]),
             **{
                 key: pl.Series(values[:count].reshape(-1, *values.shape[3:]))

@@ -36,7 +36,7 @@ def test_a_figure_is_judged_by_its_limits(name):
 def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
     seen = {"error": np.full(4, 0.25), "cost": np.full(4, 2.0), "predicted_error": np.full(4, 0.2)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band), "predicted_cost": np.full(4, 2.0)}
-    checks = [*Promise("selected", np.ones(4), **seen, **bands).checks(150)]
+    checks = [*Promise("labels", np.ones(4), **seen, **bands).checks(150)]
     assert [check.verdict for check in checks] == [verdict, "fine"]
     assert [bool(check.advice) for check in checks] == [True, False]
 

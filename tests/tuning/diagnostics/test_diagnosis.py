@@ -156,7 +156,7 @@ def tuned(model, logs):
 def test_the_promise_on_fresh_queries_is_the_frontier_that_was_tuned_replayed(found_fresh, tuned, logs):
     """Policy by policy, each chosen as a user would by its λ."""
     told = found_fresh.promise
-    assert told.search == "selected"
+    assert told.search == "labels"
     for place in range(0, len(told.lam), 5):
         policy = tuned.policy(lam=float(told.lam[place]))
         seen = rcjax.replay(policy, logs[1])

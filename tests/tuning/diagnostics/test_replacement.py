@@ -63,7 +63,7 @@ def reasons(monkeypatch):
     def against(policy, log, after=None, mean=0.1):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
-        tuned = rcjax.retune(policy, log, bands=False)
+        tuned = rcjax.retune(policy, log, intervals=False)
         return list(judge_replacement(policy, after or tuned.policy, log, tuned.log).against)
 
     return against
