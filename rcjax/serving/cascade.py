@@ -100,7 +100,7 @@ class Result:
         return visible(f"query {self.query}: {summary}: {listed}") if failed else ""
 
 
-def check_question(query: Any, messages: Any) -> None:
+def check_query(query: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
@@ -226,15 +226,14 @@ class Cascade:
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
-        check_question(query, messages)
+        check_query(query, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, checked)
-        question = replace(question, deliver=deliver, segment=segment, client=client)
-        result, rest = await self._answer(question, None if deadline is None else time.monotonic() + deadline)
+        full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
+        result, rest = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
         if rest is not None:
             task = asyncio.create_task(rest)
             self._background.add(task)  # the event loop itself keeps no hold of it
@@ -253,20 +252,20 @@ class Cascade:
 
         async def answer(query: int | str, messages: Messages) -> Result:
             async with slots:
-                result, rest = await self._answer(self._question(messages, query))
+                result, rest = await self._answer(self._make_query(messages, query))
                 if rest is not None:
                     await rest
                 return result
 
         listed = list(questions)
         for query, messages in listed:
-            check_question(query, messages)
+            check_query(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, question: Query) -> float:
+    def expect(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
-        return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
+        return self._expect_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
@@ -289,40 +288,40 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, question: Query, end: float | None = None) -> tuple[Result, Any]:
+    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Any]:
         """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
-            position = self.billing.position_of(question.client)
-            drawn = self.policy.rung_of(self._lot(question.query, question.messages), position)
+            position = self.billing.position_of(query.client)
+            drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges: list[Exchange] = []
-        expect = partial(self._expect_rung, question)
-        with ExitStack() as money, self.billing.reserve((drawn, 0), expect, question.client) as rung_index:
+        expect = partial(self._expect_rung, query)
+        with ExitStack() as money, self.billing.reserve((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
-            policy = rung.of_segment(question.segment)
+            policy = rung.of_segment(query.segment)
             place = None if position is None else rung_index
-            is_shadow = question.shadow and money.enter_context(self._reserve_others(policy.first, question))
-            question = replace(question, position=position, rung=place, shadow=is_shadow)
+            is_shadow = query.shadow and money.enter_context(self._reserve_others(policy.first, query))
+            query = replace(query, position=position, rung=place, shadow=is_shadow)
             try:
-                result = await self._follow(policy, question, end, exchanges)
+                result = await self._follow(policy, query, end, exchanges)
             except BaseException:  # the queries that end well would be a sample of the easy ones
-                self._log_unasked(question, self.all_models, exchanges)
+                self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([exchange.call for exchange in exchanges], cost, question.client)
+                self.billing.pay([exchange.call for exchange in exchanges], cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-            return result, self._ask_others(others, question, money.pop_all()) if is_shadow and others else None
+            return result, self._ask_others(others, query, money.pop_all()) if is_shadow and others else None
 
-    def _expect_rung(self, question: Query, index: int) -> float:
+    def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._expect_all(question, self.policy.rungs[index].of_segment(question.segment).models)
+        return self._expect_all(query, self.policy.rungs[index].of_segment(query.segment).models)
 
-    def _expect_all(self, question: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.expect(question, model) for model in models)
+    def _expect_all(self, query: Query, models: Iterable[str]) -> float:
+        return math.fsum(self._caller.expect(query, model) for model in models)
 
-    def _question(
+    def _make_query(
         self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
     ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
@@ -336,35 +335,35 @@ class Cascade:
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    def _reserve_others(self, first: str, question: Query) -> AbstractContextManager[bool]:
+    def _reserve_others(self, first: str, query: Query) -> AbstractContextManager[bool]:
         """Put aside, before the first model is asked, the money for all other models; give whether it is covered.
 
         The log calls a query a shadow query from its first line on, whatever the policy decides.
         """
         others = (model for model in self.all_models if model != first)
-        return self.billing.reserve_shadow(self._expect_all(question, others))
+        return self.billing.reserve_shadow(self._expect_all(query, others))
 
-    async def _ask_others(self, models: Sequence[str], question: Query, money: ExitStack) -> None:
+    async def _ask_others(self, models: Sequence[str], query: Query, money: ExitStack) -> None:
         """Ask the models that the policy did not ask, and release the money put aside."""
-        question = replace(question, charge=self.billing.shadow_charge)
+        query = replace(query, charge=self.billing.shadow_charge)
         with money:
             exchanges = list[Exchange]()
-            calls = (self._caller.call(question, model, None, exchanges=exchanges) for model in models)
+            calls = (self._caller.call(query, model, None, exchanges=exchanges) for model in models)
             try:
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow([exchange.call for exchange in exchanges])
-                self._log_unasked(question, models, exchanges)
+                self._log_unasked(query, models, exchanges)
         _raise_first(outcomes)
 
-    def _log_unasked(self, question: Query, models: Iterable[str], exchanges: Sequence[Exchange]) -> None:
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Sequence[Exchange]) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
         asked = {exchange.model for exchange in exchanges}
-        for model in models if question.shadow else ():
+        for model in models if query.shadow else ():
             if model not in asked:
-                self._caller.log_unasked(question, model)
+                self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, question: Query, end: float | None, exchanges: list[Exchange]) -> Result:
+    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange]) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -376,17 +375,17 @@ class Cascade:
                 break
             rules = policy.rules[model]
             always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
-                ahead = await self._ask_both(policy, question, seconds, exchanges)
+                ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
-                exchange = await self._caller.call(question, model, policy, seconds, exchanges, kept=always)
+                exchange = await self._caller.call(query, model, policy, seconds, exchanges, kept=always)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and always):
                 status = "answered" if exchange.call.text else "failed"
-                return make_result(question, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, at_once)
             if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
@@ -394,23 +393,23 @@ class Cascade:
             decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(question, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, at_once)
             model = decision.next_model
         usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
             last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
-            return make_result(question, "failed", last, exchanges, at_once)
+            return make_result(query, "failed", last, exchanges, at_once)
         surest = max(usable, key=_confidence_of)
-        return make_result(question, "best so far", surest, exchanges, at_once)
+        return make_result(query, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
-        self, policy: Policy, question: Query, seconds: float | None, exchanges: list[Exchange]
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
         names, ended = [policy.first, str(policy.parallel_model)], ([], [])
         calls = [
             self._caller.call(
-                replace(question, charge=replace(self.billing.charge, step=step)), name, policy, seconds, listed
+                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, seconds, listed
             )
             for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
         ]
@@ -448,12 +447,12 @@ def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) 
 
 
 def make_result(
-    question: Query, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
+    query: Query, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
-        question: the query.
+        query: the query.
         status: the status of the result.
         kept: the exchange whose answer counts; None if none does.
         exchanges: all exchanges, in order.
@@ -464,7 +463,7 @@ def make_result(
     gives = call is not None and status not in ("abstained", "failed")
     failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
     return Result(
-        query=question.query,
+        query=query.id,
         status=cast(Status, status),
         text=call.text if call and gives else None,
         answer=call.answer if call and gives else None,
@@ -475,7 +474,7 @@ def make_result(
         completion=kept.completion if kept and status != "abstained" else None,
         usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
-        position=question.position,
-        rung=question.rung,
+        position=query.position,
+        rung=query.rung,
         at_once=at_once,
     )

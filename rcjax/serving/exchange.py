@@ -62,7 +62,7 @@ Deliver = Callable[[Piece], Awaitable[None]]
 class Query:
     """A query to the models: its conversation, its options, and how the service handles it."""
 
-    query: str
+    id: str
     """The query's id."""
     messages: Sequence[Mapping[str, object]]
     """The conversation, as in the API."""
@@ -96,7 +96,7 @@ Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallU
 class Exchange:
     """A question to a model and its outcome so far; `end` completes it."""
 
-    question: Query
+    query: Query
     model: str
     """The model's name in policies and logs."""
     endpoint: Endpoint
@@ -150,7 +150,7 @@ class Exchange:
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
+        request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
 
         async def vote() -> Mapping[str, Any] | CallError:
             try:
@@ -167,18 +167,18 @@ class Exchange:
         return join_choices([reply for reply in replies if not isinstance(reply, CallError)])
 
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
-        endpoint, messages = self.endpoint, self.question.messages
+        endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
             self.is_checking = True
-            options = endpoint.options_for(self.question.options)
+            options = endpoint.options_for(self.query.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
         second = None
         with _failures():
-            question = signal.follow_up(messages, reply)
-        if question is not None:
+            follow_up = signal.follow_up(messages, reply)
+        if follow_up is not None:
             with _failures():
-                conversation, options = list(question[0]), {**question[1], **endpoint.routing}
+                conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
             second = read_reply(await send(endpoint, conversation, options, self.usage))
         with _failures():
             reading = signal.read(reply, second)
@@ -204,18 +204,18 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        question, read, usage = self.question, self.reading, self.usage
+        query, read, usage = self.query, self.reading, self.usage
         logprob = None if read is None else read.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
         is_cut = usage.unanswered_read or usage.broken
-        most = token_limit(self.endpoint.options_for(question.options)) if is_cut else None
+        most = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
         figures = self.endpoint.call_fields(usage, seconds, self.pace, most)
         figures["cost"] += self.check_cost
         self.call = Call(
-            query=question.query,
+            query=query.id,
             model=self.model,
             endpoint_name=self.endpoint.model,
             text=self.text,
@@ -226,17 +226,17 @@ class Exchange:
             attempts=max(usage.attempts, 1 if usage.unanswered_read else 0),
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=question.shadow,
-            segment=question.segment,
-            client=question.client,
+            shadow=query.shadow,
+            segment=query.segment,
+            client=query.client,
             error=self.error,
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
-            unjudged=question.unjudged,
+            unjudged=query.unjudged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
-            is_shadow_call=question.shadow and policy is None,
-            charge=question.charge,
+            is_shadow_call=query.shadow and policy is None,
+            charge=query.charge,
         )
         return self.call
 
@@ -376,13 +376,13 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, question: Query, model: str) -> float:
+    def expect(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
+        return self.endpoints[model].expect(query.messages, query.options, self._paces[model])
 
     async def call(
         self,
-        question: Query,
+        query: Query,
         model: str,
         policy: Policy | None,
         seconds: float | None = None,
@@ -393,7 +393,7 @@ class Caller:
         """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
 
         Args:
-            question: the query and its options.
+            query: the query and its options.
             model: the model's name in the policy.
             policy: the policy that calibrates the confidence; None for a model outside it.
             seconds: time limit for the whole call.
@@ -401,11 +401,11 @@ class Caller:
             kept: whether the answer is kept whatever it says, so that `deliver` may get it while it comes.
         """
         exchanges = [] if exchanges is None else exchanges
-        exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
+        exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery, first = None, self._send
-        if kept and question.deliver is not None:
+        if kept and query.deliver is not None:
             calls = tuple(earlier.call for earlier in exchanges)
-            delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
+            delivery = Delivery(query.deliver, Piece(model, calls, position=query.position, rung=query.rung))
             first = partial(self._hand_on, delivery)
         try:
             async with asyncio.timeout(seconds):
@@ -461,10 +461,10 @@ class Caller:
 
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
         """Complete an exchange, then report and log its call."""
-        question, endpoint = exchange.question, exchange.endpoint
+        query, endpoint = exchange.query, exchange.endpoint
         for remark in exchange.usage.remarks(endpoint.price):
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._record_of(exchange.model, question))
+        call = exchange.end(policy, self._record_of(exchange.model, query))
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             exchange.pace.add(call.output_tokens, call.seconds)
         if self._observe is not None:
@@ -474,25 +474,25 @@ class Caller:
                 self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
         self._keep(exchange)
 
-    def log_unasked(self, question: Query, model: str) -> None:
+    def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was to be asked, and was not, as the query ended early."""
-        exchange = Exchange(replace(question, charge=None), model, self.endpoints[model])
+        exchange = Exchange(replace(query, charge=None), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
-        exchange.end(None, self._record_of(model, question))
+        exchange.end(None, self._record_of(model, query))
         self._keep(exchange)
 
     def _keep(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.keep(exchange.call, exchange.question.messages)
+        news = None if self.log is None else self.log.keep(exchange.call, exchange.query.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _record_of(self, model: str, question: Query) -> str | None:
+    def _record_of(self, model: str, query: Query) -> str | None:
         """Return `record_endpoint` of a model, cached for questions of the same form and options."""
         unseen = NEUTRAL.union(FORMING)
-        relevant = {name: value for name, value in question.options.items() if name not in unseen}
-        key = model, repr(relevant), question.form
-        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
+        relevant = {name: value for name, value in query.options.items() if name not in unseen}
+        key = model, repr(relevant), query.form
+        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.form)
         if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:
             self._records[key] = record
         return record

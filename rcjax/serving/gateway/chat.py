@@ -225,11 +225,11 @@ class RequestHandler:
         context, deployment = self.context, self._deployment
         if deployment is not None and self._judged:
             options = self.request.options(judged=True, checked=deployment.checked)
-            question = Query(context.query, self.request.messages, options, context.segment, context.client.name)
-            return deployment.cascade.expect(question)
-        question = Query(context.query, self.request.messages, self.request.options(judged=False))
+            query = Query(context.query, self.request.messages, options, context.segment, context.client.name)
+            return deployment.cascade.expect(query)
+        query = Query(context.query, self.request.messages, self.request.options(judged=False))
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.caller.expect(question, model)
+        return self.catalog.caller.expect(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         try:
@@ -249,7 +249,7 @@ class RequestHandler:
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
         fields = ", ".join(self._unjudged_reasons)
-        question = Query(
+        query = Query(
             self.context.query,
             self.request.messages,
             self.request.options(judged=False),
@@ -260,15 +260,15 @@ class RequestHandler:
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = list[Exchange](), self.catalog.caller
-        with self._reserve_model(deployment, partial(caller.expect, question)) as model:
+        with self._reserve_model(deployment, partial(caller.expect, query)) as model:
             try:
-                exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
+                exchange = await caller.call(query, model, None, self._seconds_left, exchanges, kept=True)
             finally:  # a client that disconnects still pays for the calls made
                 calls = [exchange.call for exchange in exchanges]
                 self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls))
                 if deployment is not None:
                     deployment.cascade.billing.pay(calls, client=self.context.client.name)
-        return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
+        return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
     def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
