@@ -197,7 +197,7 @@ class Respondent:
 
     def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
         address, query = settings.address()
-        self.client = direct_client(
+        self.api_client = direct_client(
             base_url=address,
             key=settings.key(),
             timeout=timeout,
@@ -216,7 +216,7 @@ class Respondent:
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
-        return Endpoint(self.client, self.settings.endpoint_name, signal, options, self.settings.price, None)
+        return Endpoint(self.api_client, self.settings.endpoint_name, signal, options, self.settings.price, None)
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
@@ -311,7 +311,7 @@ class Respondent:
         once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.client, endpoint.model, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
@@ -363,7 +363,7 @@ class Respondent:
 
     async def close(self) -> None:
         """Close the model's connections."""
-        await self.client.close()
+        await self.api_client.close()
 
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most

@@ -84,7 +84,7 @@ THINKING = frozenset(_NAMES.split())
 class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
-    client: openai.AsyncOpenAI
+    api_client: openai.AsyncOpenAI
     model: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
@@ -215,7 +215,7 @@ def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
 class RequestDefaults:
     """The arguments of `rcjax.serving.cascade.Cascade` on requests, for all models or by model."""
 
-    client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
+    api_client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
     options: Mapping[str, object]
     models: Mapping[str, ServedModel]
@@ -228,12 +228,12 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
 
     Raises TypeError or ValueError for invalid arguments.
     """
-    clients = _for_each(models, defaults.client, "client")
+    api_clients = _for_each(models, defaults.api_client, "client")
     records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
-        if not isinstance(clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
+        if not isinstance(api_clients[model], openai.AsyncOpenAI):
+            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(api_clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
@@ -244,7 +244,7 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
         known = read_price(prices.get(model))
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
-            clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
+            api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
             model if settings is None else settings.endpoint_name,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),

@@ -435,7 +435,7 @@ class Caller:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with self._slots:
-            return await complete(endpoint.client, endpoint.model, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
 
     async def _hand_on(
         self,
@@ -449,7 +449,7 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.client, endpoint.model, messages, options, usage, delivery.hand_on)
+            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.hand_on)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

@@ -302,12 +302,12 @@ _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorErro
 
 
 async def complete(
-    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
+    api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
     """Ask for the completion of a conversation, with the client's own retries, and return it as the endpoint sends it.
 
     Args:
-        client: client of the endpoint.
+        api_client: client of the endpoint.
         model: the model's name at the endpoint.
         messages: the conversation.
         options: options of the request.
@@ -319,7 +319,7 @@ async def complete(
     sent = usage.begin(messages, options)
     lost = 0
     try:
-        response = await _post(client, model, messages, options)
+        response = await _post(api_client, model, messages, options)
         if NOT_READ in response.extensions:
             raise malformed_error(response.extensions[NOT_READ])
         content = response.content
@@ -338,7 +338,7 @@ async def complete(
     return read_completion(content, usage, sent)
 
 
-async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
+async def _post(api_client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
     """Send a request and return the response, unread if it streams.
 
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
@@ -348,7 +348,7 @@ async def _post(client: Any, model: str, messages: Any, options: Mapping[str, An
     body = {"model": model, "messages": messages, **fields}
     if streaming:
         body["stream"] = True
-    return await client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
+    return await api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
 
 
 def _attempts(response: Any) -> int:
@@ -357,7 +357,7 @@ def _attempts(response: Any) -> int:
 
 
 async def stream(
-    client: openai.AsyncOpenAI,
+    api_client: openai.AsyncOpenAI,
     model: str,
     messages: Sequence[Any],
     options: Mapping[str, Any],
@@ -367,7 +367,7 @@ async def stream(
     """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
 
     Args:
-        client: client of the endpoint.
+        api_client: client of the endpoint.
         model: the model's name at the endpoint.
         messages: the conversation.
         options: options of the request.
@@ -381,7 +381,7 @@ async def stream(
     ended = False
     sent = usage.begin(messages, options)
     try:
-        response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
+        response = await _post(api_client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)
         async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
             async with aclosing(read_chunks(lines)) as chunks:

@@ -154,14 +154,14 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-class EndpointClients:
-    """Clients of endpoints, kept while the service runs: models at one endpoint with one key share connections."""
+class EndpointConnections:
+    """Connections to endpoints, kept while the service runs: models at one endpoint with one key share connections."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._clients: dict[tuple[str | None, str], DirectClient] = {}
 
-    def of(self, model: ModelSettings) -> DirectClient:
+    def api_client(self, model: ModelSettings) -> DirectClient:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
         if endpoint not in self._clients:
@@ -275,14 +275,14 @@ class CatalogMaker:
 
     Args:
         settings: settings of the service.
-        endpoint_client: returns the client of a model's endpoint.
+        api_client: returns the client of a model's endpoint.
         log: log of the calls.
         observe: receives each call, with the name of its policy.
         ledger: ledger of the replicas.
     """
 
     settings: Settings
-    endpoint_client: Callable[[ModelSettings], DirectClient]
+    api_client: Callable[[ModelSettings], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None
@@ -354,7 +354,7 @@ class CatalogMaker:
         }
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
-            {model: self.endpoint_client(entry) for model, entry in called.items()},
+            {model: self.api_client(entry) for model, entry in called.items()},
             signal={model: _signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
@@ -405,7 +405,7 @@ class CatalogMaker:
         """
         limits = self.settings.limits
         try:
-            client = self.endpoint_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
+            client = self.api_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")

@@ -35,7 +35,7 @@ from rcjax.serving.failures import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
-    EndpointClients,
+    EndpointConnections,
     Settings,
     describe_problem,
     file_signature,
@@ -138,7 +138,7 @@ class Gateway:
         self.settings = settings
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
-        self.endpoint_clients = EndpointClients(settings.limits.timeout)
+        self.connections = EndpointConnections(settings.limits.timeout)
         self.intake = Intake(settings.limits)
         self.answering = 0
         """Number of requests that have been read and not yet answered."""
@@ -147,7 +147,7 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.count_line
-        self._maker = CatalogMaker(settings, self.endpoint_clients.of, self.log, self._count_call, self.ledger)
+        self._maker = CatalogMaker(settings, self.connections.api_client, self.log, self._count_call, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
@@ -306,7 +306,7 @@ class Gateway:
     async def close(self) -> None:
         """Drain the shadow calls within the time limit, and close everything: a failed step ends no other."""
         await self._try_step(self._drain, "shadow calls and checks have not ended")
-        await self._try_step(self.endpoint_clients.close, "connections are not closed")
+        await self._try_step(self.connections.close, "connections are not closed")
         await self._try_step(self._share_totals, "what clients spent last is not kept")
         if self.log is not None:
             self.log.close()
