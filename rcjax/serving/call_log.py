@@ -157,7 +157,7 @@ class CallLog:
         self.prompts = prompts
         self.replica = replica
         self.observe: Callable[[str], None] | None = None
-        """Called by `keep` with the outcome of each call, one of `LOGGED`."""
+        """Called by `write_or_count` with the outcome of each call, one of `LOGGED`."""
         self._lost = 0  # calls since the last line that was written
         self._turn = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
@@ -172,7 +172,7 @@ class CallLog:
         row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
-    def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+    def write_or_count(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
         """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
 
         An exception is no reason to withhold an answer, so none is raised.

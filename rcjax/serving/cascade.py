@@ -14,7 +14,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from rcjax.policy.signals.answers import form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Exchanges, Observe, Query
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -233,9 +233,9 @@ class Cascade:
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
         full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
-        result, rest = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
-        if rest is not None:
-            task = asyncio.create_task(rest)
+        result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
+        if shadow_calls is not None:
+            task = asyncio.create_task(shadow_calls)
             self._background.add(task)  # the event loop itself keeps no hold of it
             task.add_done_callback(self._background.discard)
         if result.status == "failed":
@@ -252,9 +252,9 @@ class Cascade:
 
         async def answer(query: int | str, messages: Messages) -> Result:
             async with slots:
-                result, rest = await self._answer(self._make_query(messages, query))
-                if rest is not None:
-                    await rest
+                result, shadow_calls = await self._answer(self._make_query(messages, query))
+                if shadow_calls is not None:
+                    await shadow_calls
                 return result
 
         listed = list(questions)
@@ -288,14 +288,14 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Any]:
-        """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
+    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Coroutine[Any, Any, None] | None]:
+        """Return the result and, for a shadow query, a coroutine that makes its shadow calls; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
-        exchanges: list[Exchange] = []
+        exchanges = Exchanges()
         expect = partial(self._expect_rung, query)
         with ExitStack() as money, self.billing.reserve((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
@@ -310,7 +310,7 @@ class Cascade:
                 raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([exchange.call for exchange in exchanges], cost, query.client)
+                self.billing.pay(exchanges.calls, cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             return result, self._ask_others(others, query, money.pop_all()) if is_shadow and others else None
 
@@ -345,25 +345,25 @@ class Cascade:
 
     async def _ask_others(self, models: Sequence[str], query: Query, money: ExitStack) -> None:
         """Ask the models that the policy did not ask, and release the money put aside."""
-        query = replace(query, charge=self.billing.shadow_charge)
+        query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
         with money:
-            exchanges = list[Exchange]()
-            calls = (self._caller.call(query, model, None, exchanges=exchanges) for model in models)
+            exchanges = Exchanges()
+            calls = (self._caller.call(query, model, None, exchanges) for model in models)
             try:
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
             finally:  # a service that stops still pays for the calls made
-                self.billing.pay_shadow([exchange.call for exchange in exchanges])
+                self.billing.pay_shadow(exchanges.calls)
                 self._log_unasked(query, models, exchanges)
         _raise_first(outcomes)
 
-    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Sequence[Exchange]) -> None:
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Exchanges) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
-        asked = {exchange.model for exchange in exchanges}
+        asked = {exchange.model for exchange in exchanges.ended}
         for model in models if query.shadow else ():
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange]) -> Result:
+    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: Exchanges) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -374,16 +374,16 @@ class Cascade:
             if left is not None and left <= 0:
                 break
             rules = policy.rules[model]
-            always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges.ended) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
-                exchange = await self._caller.call(query, model, policy, seconds, exchanges, kept=always)
+                exchange = await self._caller.call(query, model, policy, exchanges, seconds, is_final=is_final)
             visited.append(exchange)
-            if exchange.is_delivered or (exchange.call.text is not None and always):
+            if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
                 return make_result(query, status, exchange, exchanges, at_once)
             if exchange.call.text is None:
@@ -395,28 +395,30 @@ class Cascade:
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(query, status, exchange, exchanges, at_once)
             model = decision.next_model
-        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
+        usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
         if not usable:
-            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
+            last = next(
+                (exchange for exchange in exchanges.ended[-1:] if exchange.completion is not None), None
+            )  # without text
             return make_result(query, "failed", last, exchanges, at_once)
         surest = max(usable, key=_confidence_of)
         return make_result(query, "best so far", surest, exchanges, at_once)
 
     async def _ask_both(
-        self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: Exchanges
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, ended = [policy.first, str(policy.parallel_model)], ([], [])
+        names, records = [policy.first, str(policy.parallel_model)], (Exchanges(), Exchanges())
         calls = [
             self._caller.call(
-                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, seconds, listed
+                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
-            for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
+            for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
         try:
             return dict(zip(names, await asyncio.gather(*calls), strict=True))
         finally:
-            exchanges += [exchange for listed in ended for exchange in listed]
+            exchanges.ended.extend(exchange for record in records for exchange in record.ended)
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
@@ -447,21 +449,21 @@ def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) 
 
 
 def make_result(
-    query: Query, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: Exchanges, at_once: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
         query: the query.
         status: the status of the result.
-        kept: the exchange whose answer counts; None if none does.
-        exchanges: all exchanges, in order.
+        answered_by: the exchange whose answer counts; None if none does.
+        exchanges: all exchanges of the query.
         at_once: number of the first exchanges that ran in parallel.
     """
-    calls = tuple(exchange.call for exchange in exchanges)
-    call = kept.call if kept else None
+    calls = exchanges.calls
+    call = answered_by.call if answered_by else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    failures = [exchange.failure for exchange in exchanges.ended if exchange.failure is not None]
     return Result(
         query=query.id,
         status=cast(Status, status),
@@ -471,8 +473,8 @@ def make_result(
         confidence=call.confidence if call else None,
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
-        completion=kept.completion if kept and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in exchanges]),
+        completion=answered_by.completion if answered_by and status != "abstained" else None,
+        usage=sum_usages([exchange.usage for exchange in exchanges.ended]),
         failure=failures[-1] if failures and status == "failed" else None,
         position=query.position,
         rung=query.rung,

@@ -40,7 +40,7 @@ from rcjax.serving.workers import CheckError, ReplyChecks
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that is kept whatever it says."""
+    """A piece of an answer that is final whatever it says."""
 
     model: str
     """The model that answers, by its name in the policy."""
@@ -74,8 +74,10 @@ class Query:
     """The client's name; None if clients have no names."""
     shadow: bool = False
     """Whether it is a shadow query, which goes to all models."""
+    is_shadow_call: bool = False
+    """Whether the policy would not make the call, which only the shadow query needs."""
     deliver: Deliver | None = None
-    """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
+    """The receiver of an answer that is final whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
     unjudged: str | None = None
@@ -235,10 +237,22 @@ class Exchange:
             unjudged=query.unjudged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
-            is_shadow_call=query.shadow and policy is None,
+            is_shadow_call=query.is_shadow_call,
             charge=query.charge,
         )
         return self.call
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
+
+    ended: list[Exchange] = field(default_factory=list)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the exchanges."""
+        return tuple(exchange.call for exchange in self.ended)
 
 
 @contextmanager
@@ -385,27 +399,26 @@ class Caller:
         query: Query,
         model: str,
         policy: Policy | None,
+        exchanges: Exchanges,
         seconds: float | None = None,
-        exchanges: list[Exchange] | None = None,
         *,
-        kept: bool = False,
+        is_final: bool = False,
     ) -> Exchange:
         """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
 
         Args:
             query: the query and its options.
             model: the model's name in the policy.
-            policy: the policy that calibrates the confidence; None for a model outside it.
+            policy: the policy that calibrates the confidence; None for an uncalibrated call.
+            exchanges: the exchanges of the query, to which the new one is added when it ends.
             seconds: time limit for the whole call.
-            exchanges: earlier exchanges of this query; the new one is appended when it ends, even if cancelled.
-            kept: whether the answer is kept whatever it says, so that `deliver` may get it while it comes.
+            is_final: whether the answer is final whatever it says, so that `deliver` may get it while it comes.
         """
-        exchanges = [] if exchanges is None else exchanges
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery, first = None, self._send
-        if kept and query.deliver is not None:
-            calls = tuple(earlier.call for earlier in exchanges)
-            delivery = Delivery(query.deliver, Piece(model, calls, position=query.position, rung=query.rung))
+        if is_final and query.deliver is not None:
+            piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
+            delivery = Delivery(query.deliver, piece)
             first = partial(self._hand_on, delivery)
         try:
             async with asyncio.timeout(seconds):
@@ -420,7 +433,7 @@ class Caller:
             raise
         finally:
             self._end(exchange, policy)
-            exchanges.append(exchange)
+            exchanges.ended.append(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
@@ -472,18 +485,18 @@ class Caller:
                 self._observe(call)
             except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
                 self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
-        self._keep(exchange)
+        self._log_call(exchange)
 
     def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was to be asked, and was not, as the query ended early."""
-        exchange = Exchange(replace(query, charge=None), model, self.endpoints[model])
+        exchange = Exchange(replace(query, charge=None, is_shadow_call=True), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
         exchange.end(None, self._record_of(model, query))
-        self._keep(exchange)
+        self._log_call(exchange)
 
-    def _keep(self, exchange: Exchange) -> None:
+    def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.keep(exchange.call, exchange.query.messages)
+        news = None if self.log is None else self.log.write_or_count(exchange.call, exchange.query.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 

@@ -24,7 +24,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Exchange, Piece, Query
+from rcjax.serving.exchange import Exchanges, Piece, Query
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -259,15 +259,14 @@ class RequestHandler:
             unjudged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = list[Exchange](), self.catalog.caller
+        exchanges, caller = Exchanges(), self.catalog.caller
         with self._reserve_model(deployment, partial(caller.expect, query)) as model:
             try:
-                exchange = await caller.call(query, model, None, self._seconds_left, exchanges, kept=True)
+                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, is_final=True)
             finally:  # a client that disconnects still pays for the calls made
-                calls = [exchange.call for exchange in exchanges]
-                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls))
+                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in exchanges.calls))
                 if deployment is not None:
-                    deployment.cascade.billing.pay(calls, client=self.context.client.name)
+                    deployment.cascade.billing.pay(exchanges.calls, client=self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
