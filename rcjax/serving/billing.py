@@ -253,7 +253,7 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.exchange()
+        self._totals.try_sync()
 
     def _take_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
@@ -291,7 +291,7 @@ class Billing:
         """Update the bill with the spending of others."""
         total = self._total()
         if total is not None and self._totals is not None:
-            self._totals.exchange_if_due()
+            self._totals.try_sync_if_due()
             self._take_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
@@ -299,7 +299,7 @@ class Billing:
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
-            self._totals.exchange(waits=True)
+            self._totals.try_sync(waits=True)
 
     def take_over(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -314,7 +314,7 @@ class Billing:
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
             self._total()
-            self._totals.exchange()  # which reads, too: its period may be another
+            self._totals.try_sync()  # which reads, too: its period may be another
             self._read_spending()
         elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

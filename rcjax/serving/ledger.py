@@ -24,7 +24,7 @@ from rcjax._base.codec import visible
 from rcjax._base.extras import required
 from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import EXCHANGE_SECONDS, SECONDS_KEPT, QueryCount
+from rcjax.serving.totals import SECONDS_KEPT, SYNC_SECONDS, QueryCount
 
 _SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
@@ -217,13 +217,13 @@ class Ledger:
         """Whether the store has never answered."""
         return not self._has_answered
 
-    def exchange(self, *, waits: bool = False) -> None:
+    def try_sync(self, *, waits: bool = False) -> None:
         """Let the thread send the payments that wait, without waiting for it: `close` does."""
         if not self._wake.is_set():
             self._wake.set()
 
-    def exchange_if_due(self) -> None:
-        """Do nothing: the thread exchanges totals."""
+    def try_sync_if_due(self) -> None:
+        """Do nothing: the thread synchronises totals."""
 
     @property
     def waiting(self) -> int:
@@ -260,11 +260,11 @@ class Ledger:
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.wait(EXCHANGE_SECONDS)
+            self._wake.wait(SYNC_SECONDS)
             self._wake.clear()
             if not self._ended:
                 self.sync()
-                time.sleep(_SECONDS_BETWEEN_INCREMENTS if self.down_since is None else EXCHANGE_SECONDS)
+                time.sleep(_SECONDS_BETWEEN_INCREMENTS if self.down_since is None else SYNC_SECONDS)
 
     def _note_failure(self, kind: str) -> None:
         if self.down_since is None:

@@ -180,7 +180,7 @@ class Gateway:
             self.metrics.set_ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
     async def _share_totals(self) -> None:
-        """Exchange the clients' totals with other workers."""
+        """Synchronise the clients' totals with other workers."""
         self.client_limits.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
@@ -212,7 +212,7 @@ class Gateway:
             self._failing.discard(failure)
 
     async def _follow_spending(self) -> None:
-        """Update the bills, and exchange the clients' totals with other workers."""
+        """Update the bills, and synchronise the clients' totals with other workers."""
         self._catch_up()
         await self._share_totals()
 
