@@ -24,10 +24,10 @@ from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
 from rcjax.policy.signals.records import without_rounding
-from rcjax.serving.workers import (
+from rcjax.serving.check_processes import (
     MAX_PROCESSES,
     BrokeDownError,
-    Workers,
+    CheckPool,
     require_runnable,
     run_check,
     run_command,
@@ -92,7 +92,7 @@ class ProcessGrader:
     def __init__(self, name: str, most: int = 1) -> None:
         self.name = name
         self._most = most
-        self._workers: Workers | None = None
+        self._pool: CheckPool | None = None
         self._slots = asyncio.Semaphore(most)
 
     def require(self) -> None:
@@ -113,9 +113,9 @@ class ProcessGrader:
         """
         seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
-            self._workers = self._workers or Workers(self.name, self._most)
+            self._pool = self._pool or CheckPool(self.name, self._most)
             try:
-                return await self._workers.call(function, *arguments, seconds=seconds)
+                return await self._pool.call(function, *arguments, seconds=seconds)
             except TimeoutError:
                 raise NoVerdictError(f"{self.name} takes more than {seconds:g} seconds") from None
             except BrokeDownError as error:
@@ -123,8 +123,8 @@ class ProcessGrader:
 
     async def close(self) -> None:
         """End the processes."""
-        if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.close)
 
 
 class Matching(ProcessGrader):

@@ -37,12 +37,12 @@ from rcjax.collecting.respondent import (
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION, has_failed
+from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import CallUsage
-from rcjax.serving.workers import ReplyChecks, require_runnable
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 

@@ -20,6 +20,7 @@ from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORMING, as_object
 from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
+from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, Query
@@ -27,7 +28,6 @@ from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.usage import CallUsage, token_limit
-from rcjax.serving.workers import ReplyChecks
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 

@@ -19,10 +19,10 @@ from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
+from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
-from rcjax.serving.workers import require_runnable
 
 
 @dataclass(frozen=True, slots=True)

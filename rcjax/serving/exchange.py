@@ -21,6 +21,7 @@ from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Charge
+from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import (
@@ -35,7 +36,6 @@ from rcjax.serving.failures import (
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
-from rcjax.serving.workers import CheckError, ReplyChecks
 
 
 @dataclass(frozen=True, slots=True)

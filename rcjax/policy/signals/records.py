@@ -13,7 +13,7 @@ A check gives a verdict in place of a probability: tests that pass, a schema, a 
 
 The answers of `json` and `call` are in canonical form (`rcjax.policy.signals.answers`), in which the answers of two
 models are compared; a reply without a call is an answer too. This module defines the input and the verdict of a check;
-`rcjax.serving.workers` runs it. Standard library only.
+`rcjax.serving.check_processes` runs it. Standard library only.
 """
 
 from __future__ import annotations
