@@ -287,7 +287,7 @@ def _beside_greedy(folder: Path, named: bool) -> tuple[Shared, int]:
     """(what seven clients saw, how many requests of the greedy one were answered) in five seconds."""
     keys = [f"key-{number}" for number in range(_OTHERS + 1)]
     tables = [
-        f'[client-{number}]\nsha256 = "{hash_key(key)}"\nat_once = 8\nmoney = "{_SHARED / 4}/month"\n'
+        f'[client-{number}]\nsha256 = "{hash_key(key)}"\nmax_concurrent = 8\nmoney = "{_SHARED / 4}/month"\n'
         for number, key in enumerate(keys)
     ]
     (folder / "keys.toml").write_text("".join(tables))

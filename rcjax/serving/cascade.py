@@ -80,14 +80,14 @@ class Result:
     """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
     """The rung that answered the query, 0 the cheapest; None for a policy of one rung."""
-    at_once: int = 1
+    parallel_calls: int = 1
     """Number of its first calls that ran in parallel."""
 
     @property
     def seconds(self) -> float:
         """Seconds that the calls took one after another; of parallel calls, the longest counts."""
-        first = max((call.seconds for call in self.calls[: self.at_once]), default=0.0)
-        return first + math.fsum(call.seconds for call in self.calls[self.at_once :])
+        first = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
+        return first + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
 
     @property
     def problem(self) -> str:
@@ -367,7 +367,7 @@ class Cascade:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
-        at_once = 1 if policy.parallel_model is None else 2
+        parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
@@ -385,7 +385,7 @@ class Cascade:
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
-                return make_result(query, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, parallel_calls)
             if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
@@ -393,16 +393,16 @@ class Cascade:
             decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(query, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, parallel_calls)
             model = decision.next_model
         usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
         if not usable:
             last = next(
                 (exchange for exchange in exchanges.ended[-1:] if exchange.completion is not None), None
             )  # without text
-            return make_result(query, "failed", last, exchanges, at_once)
+            return make_result(query, "failed", last, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
-        return make_result(query, "best so far", surest, exchanges, at_once)
+        return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
         self, policy: Policy, query: Query, seconds: float | None, exchanges: Exchanges
@@ -449,7 +449,7 @@ def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) 
 
 
 def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: Exchanges, at_once: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: Exchanges, parallel_calls: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
@@ -458,7 +458,7 @@ def make_result(
         status: the status of the result.
         answered_by: the exchange whose answer counts; None if none does.
         exchanges: all exchanges of the query.
-        at_once: number of the first exchanges that ran in parallel.
+        parallel_calls: number of the first exchanges that ran in parallel.
     """
     calls = exchanges.calls
     call = answered_by.call if answered_by else None
@@ -478,5 +478,5 @@ def make_result(
         failure=failures[-1] if failures and status == "failed" else None,
         position=query.position,
         rung=query.rung,
-        at_once=at_once,
+        parallel_calls=parallel_calls,
     )

@@ -95,7 +95,7 @@ def test_each_may_name_what_its_table_says(keys):
 
 def test_requests_a_minute_and_at_once(keys, monkeypatch):
     monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
-    keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other", "metrics = true")
+    keys.add("brief", "requests = 3").add("lone", "max_concurrent = 1").add("other", "metrics = true")
     slow = Response(sure("B", SURE), delay=0.5)
     with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
         replies = [*pool.map(lambda _: keys.ask(service, "lone"), range(4))]
