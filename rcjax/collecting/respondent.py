@@ -52,7 +52,7 @@ class Budget:
         self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
         self._changed = asyncio.Condition()
 
-    async def put_aside(self, amount: Decimal) -> None:
+    async def reserve(self, amount: Decimal) -> None:
         """Reserve money, waiting for calls under way to leave enough. Raises NotCoveredError if they cannot."""
         async with self._changed:
             while amount and not self.covers(amount):
@@ -61,7 +61,7 @@ class Budget:
                 await self._changed.wait()
             self.reserved += amount
 
-    async def free(self, amount: Decimal) -> None:
+    async def release(self, amount: Decimal) -> None:
         """Release reserved money."""
         self.reserved -= amount
         async with self._changed:
@@ -82,7 +82,7 @@ class Budget:
             yield expense
         finally:
             self.spent += expense.spent
-            await self.free(expense.reserved)
+            await self.release(expense.reserved)
 
     def covers(self, amount: Decimal) -> bool:
         """Return whether an amount is available: neither spent nor reserved."""
@@ -436,23 +436,23 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
-def max_costs(asked: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
-    endpoint = asked.endpoint(question)
+    endpoint = setup.endpoint(question)
     options = endpoint.options_for(question.options)
-    first = asked.respondent.max_cost(question.messages, options)
+    first = setup.respondent.max_cost(question.messages, options)
     second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first one and its answer.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
-    price = asked.respondent.settings.price
+    price = setup.respondent.settings.price
     by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
-    return first, max(asked.respondent.highest_cost, by_price)
+    return first, max(setup.respondent.highest_cost, by_price)
 
 
 async def call(
-    asked: ModelSetup,
+    setup: ModelSetup,
     question: Question,
     file: AnswerFile,
     budget: Budget,
@@ -462,22 +462,22 @@ async def call(
     """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
 
     Args:
-        asked: the model and its request settings.
+        setup: the model and its request settings.
         question: the question.
         file: the answer file, which journals calls under way.
         budget: the budget that pays.
         reserved: money reserved for the call, at least `max_costs`.
         sample: sample number of the answer; None for a single answer.
     """
-    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
-    _, second = max_costs(asked, question)
+    respondent, name = setup.respondent, uuid.uuid4().hex[:16]
+    _, second = max_costs(setup, question)
     prompt = Query(question.query, question.messages, question.options, shadow=True, form=question.form)
-    exchange = Exchange(prompt, asked.name, asked.endpoint(question))
-    async with budget.expense(partial(file.begin, name, question.query, asked.name), reserved) as expense:
+    exchange = Exchange(prompt, setup.name, setup.endpoint(question))
+    async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
         try:
-            await exchange.run(partial(send, after=second), send, asked.checks)
+            await exchange.run(partial(send, after=second), send, setup.checks)
             if exchange.reading is not None or exchange.no_confidence is not None:
                 respondent.count_reading(exchange.no_confidence)
         except StoppedError as problem:
@@ -499,7 +499,7 @@ async def call(
             "graded_by": None,
             "at_most": float(expense.spent),
             "grading_cost": 0.0,
-            "request_settings": asked.record(question),
+            "request_settings": setup.record(question),
             **question.others,
             **({} if sample is None else {"sample": sample}),
         }
