@@ -297,7 +297,7 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = Exchanges()
         expect = partial(self._expect_rung, query)
-        with ExitStack() as money, self.billing.reserve((drawn, 0), expect, query.client) as rung_index:
+        with ExitStack() as money, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             place = None if position is None else rung_index

@@ -230,10 +230,10 @@ class Catalog:
     ring: KeyRing
     """The clients."""
 
-    def take_over(self, before: Catalog) -> None:
+    def continue_from(self, before: Catalog) -> None:
         """Continue the bills of the policies in the catalog before."""
         for name, deployment in self.policies.items():
-            deployment.cascade.billing.take_over(before.policies[name].cascade.billing)
+            deployment.cascade.billing.continue_from(before.policies[name].cascade.billing)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""

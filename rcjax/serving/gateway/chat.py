@@ -280,7 +280,7 @@ class RequestHandler:
             return
         largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         deployment.cascade.billing.catch_up()
-        with deployment.cascade.billing.reserve((largest, cheapest), expect, self.context.client.name) as model:
+        with deployment.cascade.billing.choose_option((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:

@@ -238,7 +238,7 @@ class Gateway:
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
         if before is not None:
-            catalog.take_over(before)
+            catalog.continue_from(before)
         self.catalog = catalog
         self.cascades.update(deployment.cascade for deployment in catalog.policies.values())
         for name in catalog.changed_policies(before):
