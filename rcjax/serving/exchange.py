@@ -321,7 +321,7 @@ class Delivery:
     """The receiver's exception, after which no piece is delivered, though the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
-    async def hand_on(self, chunk: Mapping[str, Any]) -> None:
+    async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
@@ -419,7 +419,7 @@ class Caller:
         if is_final and query.deliver is not None:
             piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
             delivery = Delivery(query.deliver, piece)
-            first = partial(self._hand_on, delivery)
+            first = partial(self._forward, delivery)
         try:
             async with asyncio.timeout(seconds):
                 await exchange.run(first, self._send, self._checks)
@@ -450,7 +450,7 @@ class Caller:
         async with self._slots:
             return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
 
-    async def _hand_on(
+    async def _forward(
         self,
         delivery: Delivery,
         endpoint: Endpoint,
@@ -462,7 +462,7 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.hand_on)
+            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

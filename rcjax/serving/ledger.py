@@ -119,8 +119,8 @@ class LedgerTotal:
                 _SECONDS_KEPT_IDLE,
             )
 
-    def take(self, reply: Any) -> None:
-        """Take the store's answer. Raises ValueError or TypeError for a malformed one."""
+    def apply_reply(self, reply: Any) -> None:
+        """Apply the reply of the store. Raises ValueError or TypeError for a malformed one."""
         amount, queries = (float(figure) for figure in reply[:2])
         counted = tuple(map(float, reply[2].split()))
         with self._turn:
@@ -240,7 +240,7 @@ class Ledger:
                 for total in totals:
                     pipe.eval(_SCRIPT, len(total.keys), *total.keys, *total.arguments())
                 for total, reply in zip(totals, pipe.execute(), strict=True):
-                    total.take(reply)
+                    total.apply_reply(reply)
             except self._errors as problem:
                 self._note_failure(type(problem).__name__)
                 return False

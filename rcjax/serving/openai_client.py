@@ -203,7 +203,7 @@ class FairQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle = 0
 
-    async def take(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for this task's turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
@@ -268,7 +268,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                 continue
             turns = fair_queue("pieces")
             for start in range(0, len(part), _PIECE):
-                await turns.take()
+                await turns.wait_turn()
                 yield part[start : start + _PIECE]
 
     async def aclose(self) -> None:
@@ -362,7 +362,7 @@ async def stream(
     messages: Sequence[Any],
     options: Mapping[str, Any],
     usage: CallUsage,
-    hand_on: Callable[[Mapping[str, Any]], Awaitable[None]],
+    forward: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> Mapping[str, Any]:
     """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
 
@@ -372,7 +372,7 @@ async def stream(
         messages: the conversation.
         options: options of the request.
         usage: the usage of the call, which is updated even if the call fails.
-        hand_on: receives each chunk, and raises nothing.
+        forward: receives each chunk, and raises nothing.
     """
     problem, response = None, None
     before = usage.attempts
@@ -388,7 +388,7 @@ async def stream(
                 async for chunk in chunks:
                     assembly.add(chunk)
                     if assembly.problem is None:  # the usage may still come after a failure
-                        await hand_on(chunk)
+                        await forward(chunk)
             problem, ended = assembly.problem, True
     except CallError as error:  # something arrived, though no completion
         problem, assembly.arrived = error, True

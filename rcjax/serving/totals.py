@@ -113,8 +113,8 @@ class FileTotal:
         """Return (the money of all processes, the requests of others), as last read."""
         return self.own.money + self.others.money, self.others.queries
 
-    def take(self, others: Sequence[_Row]) -> None:
-        """Take the rows of the other processes."""
+    def apply_rows(self, others: Sequence[_Row]) -> None:
+        """Add up the rows of the other processes."""
         self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
         counts = [row.query_count for row in others if row.query_count is not None]
         self.query_count = max(counts, key=lambda count: count.time, default=None)
@@ -228,7 +228,7 @@ class FileTotals:
             if row.writer != self._writer and row[:3] in others:
                 others[row[:3]].append(value)
         for key, total in totals.items():
-            total.take(others[key])
+            total.apply_rows(others[key])
 
     def _sync_rows(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
         """Write the rows of this process, and read the rows of all processes."""

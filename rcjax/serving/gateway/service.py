@@ -193,11 +193,11 @@ class Gateway:
             self._is_unshared = False
 
     async def watch(self) -> None:
-        """Take up changed files, and follow the spending of others, until cancelled."""
+        """Read changed files again, and follow the spending of others, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
-            await self._try_step(self._take_up_files, "new files are not taken up")
+            await self._try_step(self._reload_files, "new files are not taken up")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
@@ -216,7 +216,7 @@ class Gateway:
         self._catch_up()
         await self._share_totals()
 
-    async def _take_up_files(self) -> None:
+    async def _reload_files(self) -> None:
         """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
         files = self._signatures()
         if not self.reload_requested.is_set() and files == self._files:
@@ -255,7 +255,7 @@ class Gateway:
             start = time.perf_counter()
             with self.client_limits.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
-                await fair_queue("requests").take()
+                await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
