@@ -438,10 +438,10 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
     screen = Screen(stderr=before)
     rows = document["estimate"]
-    likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
+    likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
     calls = count(sum(row["calls"] for row in rows), "call")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(worst)})", style="bold")
     if document["spent"]:
         screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:

@@ -197,8 +197,10 @@ class AnswerFile:
         ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
         lost = [note for call, note in begun.items() if call not in ended]
         for row in lost:
-            most = row["at_most"]
-            self.write({"call_log": VERSION, **row, "cost": most, "estimated": True, "shadow": True, "error": LOST})
+            upper_bound = row["at_most"]
+            self.write(
+                {"call_log": VERSION, **row, "cost": upper_bound, "estimated": True, "shadow": True, "error": LOST}
+            )
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:

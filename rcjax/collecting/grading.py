@@ -181,7 +181,7 @@ def make_graders(
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
         return Judge(ask(model), template, score_max)
 
-    most = None if binary else score_max or 1.0
+    max_score = None if binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
     by_name["call"] = ComparisonGrader(right_call)
@@ -198,7 +198,7 @@ def make_graders(
         else:
             common = name
         if name not in by_name:
-            by_name[name] = _make(name, most, judge)
+            by_name[name] = _make(name, max_score, judge)
     scoring = re.compile(r"(?:judge|python|command):|json\Z")
     if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
         what = "is the full score of judge:MODEL, python:module:function, command:… or json: name one"
@@ -206,10 +206,10 @@ def make_graders(
     return Graders(common, by_name, kinds)
 
 
-def _make(name: str, most: float | None, judge: Callable[[str], Judge]) -> Grader:
+def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
     form, _, rest = name.partition(":")
     makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
-    makers |= {"python": lambda: Function(name, most), "command": lambda: Program(name, most)}
+    makers |= {"python": lambda: Function(name, max_score), "command": lambda: Program(name, max_score)}
     if form not in makers or not rest:
         raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
     return makers[form]()

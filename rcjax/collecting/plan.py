@@ -258,7 +258,7 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
     """Probe all models of a plan."""
 
     async def ask(name: str, respondent: Respondent) -> Capabilities:
-        async with resources.budget.expense(lambda most: None) as expense:
+        async with resources.budget.expense(lambda _: None) as expense:
             return await probe(respondent, resources.options(name, ()), CallUsage(), expense)
 
     async with aclosing(RunResources(plan)) as resources:
@@ -405,11 +405,11 @@ def estimate(
         judge: returns the model that judges answers to a question, or None.
     """
     waiting = [question for question, _ in setup.waiting(questions, answers.answered)]
-    most = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
+    worst = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    return Estimate(setup.name, distinct, len(waiting), float(min(usual * observed, most)), float(most))
+    return Estimate(setup.name, distinct, len(waiting), float(min(usual * observed, worst)), float(worst))
 
 
 _ZERO = Decimal(0)

@@ -152,10 +152,10 @@ def most_output_tokens(options: Mapping[str, Any]) -> int:
     >>> most_output_tokens({"max_tokens": 10, "n": 5})
     50
     """
-    most = token_limit(options)
-    if most is None:
+    max_tokens = token_limit(options)
+    if max_tokens is None:
         raise ValueError("options without max_tokens: what such a call costs has no limit")
-    return most
+    return max_tokens
 
 
 _CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure until then has cost nothing
@@ -341,8 +341,8 @@ class Respondent:
 
     async def _wait(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
-        first, most = BACKOFF_SECONDS
-        seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
+        first, longest = BACKOFF_SECONDS
+        seconds = failure.wait if failure.wait is not None else min(longest, first * 2 ** (attempt - 2))
         if seconds > _MAX_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:

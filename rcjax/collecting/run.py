@@ -402,9 +402,9 @@ class Run:
     def _look_ahead(self) -> None:
         """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
         left = [one for one in self.models if self.tallies[one.name].goes_on]
-        least = min((self.tallies[one.name].done for one in left), default=0)
-        if least >= self._enough:
-            self._enough = 2 * least
+        fewest = min((self.tallies[one.name].done for one in left), default=0)
+        if fewest >= self._enough:
+            self._enough = 2 * fewest
             costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
             self.forecast = float(self.budget.spent) + sum(costs)
 

@@ -253,7 +253,7 @@ class Billing:
         if isinstance(bill, PeriodBill) and self._totals is not None:
             return self._totals.total(self._account, bill.period.every, bill.period.bounds(time.time()))
         if isinstance(bill, Bill) and isinstance(self._totals, Ledger):
-            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, cap=bill.window * bill.budget)
         return None
 
     @property

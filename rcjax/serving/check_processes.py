@@ -191,22 +191,22 @@ class CheckPool:
 
     Args:
         name: name of the check (`load`).
-        most: largest number of processes.
+        max_processes: largest number of processes.
 
     Raises ImportError if pebble is not installed.
     """
 
-    def __init__(self, name: str, most: int = MAX_PROCESSES) -> None:
+    def __init__(self, name: str, max_processes: int = MAX_PROCESSES) -> None:
         self._pebble = required("pebble", "run")
         self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
-        self._name, self._most = name, most
+        self._name, self._max_processes = name, max_processes
         self._pool: Any = None
 
     def _schedule(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:
         if self._pool is None or not self._pool.active:
             self.close()
             self._pool = self._pebble.ProcessPool(
-                self._most, initializer=load, initargs=[self._name], context=_Context()
+                self._max_processes, initializer=load, initargs=[self._name], context=_Context()
             )
             self._end = weakref.finalize(self, _end, self._pool)
         return self._pool.schedule(function, args=arguments, timeout=seconds)

@@ -129,11 +129,11 @@ class Endpoint:
         ... )
         {'seed': 1}
         """
-        most, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
+        max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
         kept |= self.fixed & THINKING if kept & THINKING else frozenset()
-        if most is not None and (wanted is None or wanted >= most):
+        if max_tokens is not None and (wanted is None or wanted >= max_tokens):
             kept |= self.fixed.intersection(TOKEN_LIMITS)
         body = {name: value for name, value in as_object(overrides.get("extra_body")).items() if name not in kept}
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
@@ -151,9 +151,9 @@ class Endpoint:
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, most = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
-        cost = float(self.price.money(Tokens(read, most or int(pace.written) * (options.get("n") or 1))))
-        return max((not most and self.mean_cost) or 0.0, self.samples * cost)
+        read, max_tokens = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
+        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
+        return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
@@ -162,7 +162,7 @@ class Endpoint:
         return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output)))
 
     def call_fields(
-        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
+        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, max_tokens: int | None = None
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
 
@@ -170,7 +170,7 @@ class Endpoint:
             usage: the usage of the call.
             seconds: seconds that the call took.
             pace: the pace of the model's answers; None estimates an interrupted answer by its bytes alone.
-            most: limit on the tokens of one answer; None without a limit.
+            max_tokens: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price)
         is_complete = usage.replies == usage.counted and not usage.unanswered_read
@@ -179,7 +179,7 @@ class Endpoint:
         if estimated and self.price is not None:
             read, written = _uncounted_tokens(usage)
             if pace is not None:
-                written = max(written, self._interrupted_tokens(usage, seconds, pace, most))
+                written = max(written, self._interrupted_tokens(usage, seconds, pace, max_tokens))
             cost += float(self.price.money(Tokens(read, written)))
         if estimated:
             cost = max(cost, self._least_cost(usage, has_pace=pace is not None))
@@ -187,12 +187,12 @@ class Endpoint:
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
 
-    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, most: int | None) -> int:
+    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, max_tokens: int | None) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
         if not usage.unanswered_read and not usage.broken:
             return 0
         worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
-        return int(worked if most is None else min(worked, max(usage.attempts, 1) * most))
+        return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
     def _least_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
         """Return a lower bound of a call's cost: the log's mean × (replies that arrived or broke off) / votes."""

@@ -213,8 +213,8 @@ class Exchange:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
         is_cut = usage.unanswered_read or usage.broken
-        most = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, most)
+        max_tokens = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, max_tokens)
         figures["cost"] += self.check_cost
         self.call = Call(
             query=query.id,

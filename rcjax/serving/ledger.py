@@ -69,7 +69,7 @@ class LedgerTotal:
     """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
-    most: float = _INFINITE
+    cap: float = _INFINITE
     """Limit on the absolute amount; money beyond it is dropped."""
     falls: bool = False
     """Whether the amount may fall, as a balance does."""
@@ -91,7 +91,7 @@ class LedgerTotal:
         """Return (the amount of all replicas, the queries of others), as last read, with own payments since."""
         with self._turn:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
-            return max(-self.most, min(self._stored.amount + unstored, self.most)), self._others
+            return max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others
 
     @property
     def waiting(self) -> int:
@@ -113,7 +113,7 @@ class LedgerTotal:
                 repr(sent.amount),
                 sent.queries,
                 *floors,
-                self.most,
+                self.cap,
                 self.seconds,
                 own,
                 _SECONDS_KEPT_IDLE,
@@ -178,7 +178,7 @@ class Ledger:
                 raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
 
     def total(
-        self, name: str, every: str, bounds: tuple[float, float], most: float = _INFINITE, *, falls: bool = False
+        self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, falls: bool = False
     ) -> LedgerTotal:
         """Return the total of a policy or a client in a period.
 
@@ -186,7 +186,7 @@ class Ledger:
             name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             bounds: start and end of the period, in seconds since 1970; zeros for a balance.
-            most: limit on the absolute amount.
+            cap: limit on the absolute amount.
             falls: whether the amount may fall, as a balance does.
         """
         start, end = bounds
@@ -201,7 +201,7 @@ class Ledger:
                 # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, most, falls)
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, cap, falls)
             return self._totals[name, every, start]
 
     def start(self) -> None:

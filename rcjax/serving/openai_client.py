@@ -180,14 +180,14 @@ async def _limit_response(response: Any) -> None:
     """Limit the bytes of a response and, unless it streams, the seconds for reading it."""
     request = response.request
     streams = bool(request.extensions.get(_STREAMS))
-    most = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
+    max_bytes = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if compressed:  # a few bytes of it may expand to more than the memory holds
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
-        most = 0
-    response.stream = LimitedStream(response, most, seconds)
+        max_bytes = 0
+    response.stream = LimitedStream(response, max_bytes, seconds)
 
 
 class FairQueue:
@@ -247,8 +247,8 @@ class LimitedStream(HTTP.AsyncByteStream):
     A stream has no limit on its seconds.
     """
 
-    def __init__(self, response: Any, most: int, seconds: float | None = None) -> None:
-        self._response, self._stream, self._most, self._seconds = response, response.stream, most, seconds
+    def __init__(self, response: Any, max_bytes: int, seconds: float | None = None) -> None:
+        self._response, self._stream, self._max_bytes, self._seconds = response, response.stream, max_bytes, seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, loop = 0, asyncio.get_running_loop()
@@ -257,8 +257,8 @@ class LimitedStream(HTTP.AsyncByteStream):
             size += len(part)
             if end is not None and loop.time() > end:  # a slow sender passes the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
-            if size > self._most:
-                self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
+            if size > self._max_bytes:
+                self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
             if self._seconds is not None:
                 if not RESERVE_BYTES.get()(len(part)):

@@ -187,8 +187,8 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     >>> [_is_possible(Tokens(*report), prompt, {"max_tokens": 9}) for report in ((90, 9), (10**6, 9), (90, 10**6))]
     [True, False, False]
     """
-    most = token_limit(options)
-    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
+    max_tokens = token_limit(options)
+    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _ADDED:
         return False
     if tokens.read <= _ADDED:
         return True

@@ -31,7 +31,7 @@ REPLY = Reply(("B",), finish_reason="stop")
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Each is a process that imports much.
-    monkeypatch.setattr(check_processes, "CheckPool", lambda name, most=2: CheckPool(name, 2))
+    monkeypatch.setattr(check_processes, "CheckPool", lambda name, max_processes=2: CheckPool(name, 2))
     write_checks(tmp_path)
     return tmp_path
 

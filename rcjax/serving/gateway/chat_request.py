@@ -250,10 +250,10 @@ def _check_types(data: Mapping[str, Any]) -> None:
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
             raise invalid_field(name, "must be true or false")
-    for name, least in (("n", 1), ("top_logprobs", 0)):
+    for name, lowest in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= _MAX_CHOICES):
-            raise invalid_field(name, f"must be a whole number from {least} to {_MAX_CHOICES}")
+        if value is not None and (type(value) is not int or not lowest <= value <= _MAX_CHOICES):
+            raise invalid_field(name, f"must be a whole number from {lowest} to {_MAX_CHOICES}")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
@@ -318,13 +318,13 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
             raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
-    most = token_limit(request.fields)
+    max_tokens = token_limit(request.fields)
     for name in TOKEN_LIMITS:
-        if name in request.fields and most is not None and most > tokens:
+        if name in request.fields and max_tokens is not None and max_tokens > tokens:
             raise invalid_field(
                 name, f"must be at most {tokens // request.samples:,}, as all answers may have {tokens:,} tokens"
             )
-    if most is None and request.samples > 1:
+    if max_tokens is None and request.samples > 1:
         raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 
@@ -463,5 +463,5 @@ class Intake:
         return True
 
     def _too_large(self) -> ApiError:
-        most = f"{self._limits.body_bytes:,} bytes"
-        return ApiError(413, f"the request is larger than {most}", "request_too_large")
+        limit = f"{self._limits.body_bytes:,} bytes"
+        return ApiError(413, f"the request is larger than {limit}", "request_too_large")

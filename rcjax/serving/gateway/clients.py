@@ -299,15 +299,15 @@ class ClientLimits:
         period = client.money or _DEFAULT_PERIOD
         return period.every, period.bounds(now)
 
-    def _count_request(self, name: str, most: int, state: _ClientState, now: float) -> None:
+    def _count_request(self, name: str, limit: int, state: _ClientState, now: float) -> None:
         """Count a request in its minute, at all workers. Raises ApiError 429 beyond the limit."""
         start = now - now % _MINUTE
         end = start + _MINUTE
         if state.minute != end:
             state.minute, state.requests = end, 0
         total = self._totals.total(_key(name), "minute", (start, end))
-        if state.requests + int(total.last_read()[1]) >= most:
-            problem = f"{name} may send {most:,} requests a minute: the next one begins {_utc(end)}"
+        if state.requests + int(total.last_read()[1]) >= limit:
+            problem = f"{name} may send {limit:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
         total.add(0.0, 1)
         state.requests += 1
