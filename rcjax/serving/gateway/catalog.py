@@ -395,7 +395,7 @@ class CatalogMaker:
     def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
         """Make a model's endpoint for unjudged answers.
 
-        Of the file's options only `extra_*` and `_OPERATOR_OPTIONS` apply to them; the client chooses the rest.
+        Such answers use only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the rest.
 
         Args:
             model: the model, as the file has it.

@@ -429,7 +429,8 @@ class Intake:
                     self._arriving.pop(timer, None)
         except TimeoutError:
             if not held.dropped:
-                raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+                problem = f"the request body took longer than {self._limits.body_seconds:g} s"
+                raise ApiError(408, problem, "request_timed_out") from None
         if held.dropped:  # its last part may have come in before the timeout
             raise ApiError(429, "too many requests come at once: try again", "too_many_requests", wait=1.0)
         return b"".join(parts)

@@ -57,8 +57,8 @@ from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import fair_queue
 
 
-async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
-    """Do the work of an answer. If the client disconnects before the end, stop and raise ClientLeftError."""
+async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
+    """Do the work of an answer; cancel it and raise ClientLeftError if the client disconnects before its end."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -155,7 +155,7 @@ class Gateway:
         self.install(self._maker.read(), None)
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
-        self._is_unshared = False
+        self._sync_failed = False
         self.client_limits.watch(self.catalog.ring.named)
         self._totals.sync()
 
@@ -185,12 +185,12 @@ class Gateway:
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
-            if not self._is_unshared:
+            if not self._sync_failed:
                 news = "clients' spending cannot be saved and is lost at the next stop"
                 _LOGGER.error("%s: %s", news, describe_problem(problem))
-            self._is_unshared = True
+            self._sync_failed = True
         else:
-            self._is_unshared = False
+            self._sync_failed = False
 
     async def watch(self) -> None:
         """Read changed files again, and follow the spending of others, until cancelled."""
@@ -262,7 +262,7 @@ class Gateway:
                     context = RequestContext(client, query, segment_of(headers), self.client_limits)
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
-                    await unless_client_leaves(handler.answer(), receive, responder)
+                    await cancel_on_disconnect(handler.answer(), receive, responder)
             self.metrics.count_response(client.name, 200)
         except ClientLeftError:
             self._count_refusal(client, "client_left", _LEFT)
@@ -323,11 +323,11 @@ class Gateway:
                         raise outcome
 
 
-_STOPPED = ApiError(503, "the service is stopped before the answer is there: ask again", "service_stopped")
+_STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped")
 
 
-class _Endpoint:
-    """The ASGI application that answers questions: an object, since Starlette treats functions as request handlers."""
+class _CompletionRoute:
+    """The ASGI application that answers completion requests: an object, since Starlette treats functions as request handlers."""
 
     def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
         self._gateway, self._responder = gateway, responder
@@ -340,7 +340,7 @@ class _Endpoint:
 def build_app(settings: Settings) -> Starlette:
     """Build the application. Raises ValueError or OSError for invalid settings and files."""
     gateway = Gateway(settings)
-    chat, responses = _Endpoint(gateway, Responder), _Endpoint(gateway, ResponsesResponder)
+    chat, responses = _CompletionRoute(gateway, Responder), _CompletionRoute(gateway, ResponsesResponder)
     routes = [
         route
         for base in ("/v1", "")  # base URLs are written with and without /v1
