@@ -125,7 +125,7 @@ def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
-def _tells_signal(value: Any) -> bool:
+def _names_signal(value: Any) -> bool:
     record = object_in(value) if isinstance(value, str) else {}
     return isinstance(record.get("signal"), str)
 
@@ -148,7 +148,7 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),
-    "request_settings": _tells_signal,
+    "request_settings": _names_signal,
 }
 
 

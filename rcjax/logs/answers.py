@@ -319,13 +319,17 @@ def count_differences(answers: Answers) -> Answers:
     return replace(answers, frame=frame)
 
 
-def tells_errors(answers: Answers, name: str, warn: Warn) -> bool:
-    """Return whether every model has the two labels that an estimate of its error needs; warn if only some have."""
+def has_two_labels_each(answers: Answers) -> bool:
+    """Return whether every model has the two labels that an estimate of its error needs."""
+    return bool((answers.labels >= 2).all())
+
+
+def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
+    """Warn of labels that are left out, as some models have fewer than two."""
     few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
     if few and answers.labels.any():
         what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
         warn(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
-    return not few
 
 
 _FORM, _OF_THE_DAY = "requests", "prices"
