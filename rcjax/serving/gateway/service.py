@@ -327,7 +327,7 @@ _STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped
 
 
 class _CompletionRoute:
-    """The ASGI application that answers completion requests: an object, since Starlette treats functions as request handlers."""
+    """The ASGI application of completions: an object, since Starlette treats functions as request handlers."""
 
     def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
         self._gateway, self._responder = gateway, responder
