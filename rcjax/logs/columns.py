@@ -84,7 +84,7 @@ CALL_COLUMNS = [
     "shadow",
     "error",
     "has_no_confidence",
-    "unjudged",
+    "not_judged",
     "request_settings",
     "prompt_digest",
     "estimated",

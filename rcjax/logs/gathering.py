@@ -208,7 +208,7 @@ class _Reader:
     def _learnable(self, rows: Rows) -> Rows:
         """Keep the rows of wanted models; of a call log, only the rows to learn from.
 
-        Failed calls, requests that `rcjax serve` passed on unjudged and, if the log has a column shadow, queries that
+        Failed calls, requests that no policy judged and, if the log has a column shadow, queries that
         did not go to all models are dropped and counted.
         """
         columns, wanted, error = rows.frame.columns, self.options.wanted, pl.col("error")
@@ -221,8 +221,8 @@ class _Reader:
             self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
-        if "unjudged" in columns:
-            rows = self._drop(rows, pl.col("unjudged").is_not_null(), "that no policy judges")
+        if "not_judged" in columns:
+            rows = self._drop(rows, pl.col("not_judged").is_not_null(), "that no policy judges")
         if "error" in columns:
             rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # errors that belong to no query
             is_answer = (

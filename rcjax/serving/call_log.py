@@ -34,7 +34,7 @@ from rcjax.policy.policy import AnyPolicy
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "unjudged", "request_settings")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
 _APART = ("text", "confidence", "is_shadow_call", "charge", "error_kind")
@@ -97,7 +97,7 @@ class Call:
     """The reason why there is no answer, or no confidence in it."""
     has_no_confidence: bool = False
     """Whether there is an answer, and `error` is the reason why the signal found no confidence in it."""
-    unjudged: str | None = None
+    not_judged: str | None = None
     """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
@@ -217,7 +217,7 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log is a failed call. An answer without a confidence, or unjudged, is no failure.
+    """Return whether a line of a log is a failed call. An answer without a confidence, or not judged, is none.
 
     >>> [has_failed(row) for row in ({"error": "HTTP 500"}, {"error": "no letter", "has_no_confidence": True}, {})]
     [True, False, False]
@@ -263,7 +263,7 @@ def _query_times(file: Path, policy: str | None) -> Iterator[float]:
         for line in lines:
             row = object_in(line)
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                is_counted = policy is None or (row["policy"] == policy and not row.get("unjudged"))
+                is_counted = policy is None or (row["policy"] == policy and not row.get("not_judged"))
                 if row["step"] == 1 and is_counted:
                     yield datetime.fromisoformat(row["time"]).timestamp()
 

@@ -80,7 +80,7 @@ class Query:
     """The receiver of an answer that is final whatever it says: it gets the pieces as they arrive."""
     form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
-    unjudged: str | None = None
+    not_judged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
     charge: Charge | None = None
     """The charge of its calls to a policy's bill; None if no bill pays them."""
@@ -234,7 +234,7 @@ class Exchange:
             error=self.error,
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
-            unjudged=query.unjudged,
+            not_judged=query.not_judged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
             is_shadow_call=query.is_shadow_call,

@@ -194,9 +194,9 @@ class Deployment:
     request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
-    def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
+    def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.unjudged_parts if part not in self.checked)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.checked)
         if unseen:
             return unseen
         if self.request_forms is None or request.form in self.request_forms:
@@ -393,7 +393,7 @@ class CatalogMaker:
         return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
-        """Make a model's endpoint for unjudged answers.
+        """Make a model's endpoint for answers that no policy judges.
 
         Such answers use only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the rest.
 

@@ -1,4 +1,4 @@
-"""Answering a request for a completion: by a policy or, unjudged, by one model.
+"""Answering a request for a completion: by a policy or, not judged, by one model.
 
 The client gets the answer as one document, as events at once, or piece by piece while it comes, with a report of the
 cascade.
@@ -169,7 +169,7 @@ class RequestHandler:
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
     _deployment: Deployment | None = field(init=False)
-    _unjudged_reasons: tuple[str, ...] = field(init=False)
+    _why_not_judged: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
     _first_report: Mapping[str, object] = field(default_factory=dict)
@@ -181,8 +181,8 @@ class RequestHandler:
 
     def __post_init__(self) -> None:
         self._deployment = deployment = self.catalog.policies.get(self.request.model)
-        self._unjudged_reasons = () if deployment is None else deployment.why_unjudged(self.request)
-        self._judged = deployment is not None and not self._unjudged_reasons
+        self._why_not_judged = () if deployment is None else deployment.why_not_judged(self.request)
+        self._judged = deployment is not None and not self._why_not_judged
         if deployment is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
@@ -200,7 +200,7 @@ class RequestHandler:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start
-        reason = next(iter(self._unjudged_reasons), None)
+        reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
         self.metrics.count_request(name, result, seconds, billing, judged=self._judged, reason=reason)
         if result.status == "failed":
@@ -248,7 +248,7 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        fields = ", ".join(self._unjudged_reasons)
+        fields = ", ".join(self._why_not_judged)
         query = Query(
             self.context.query,
             self.request.messages,
@@ -256,7 +256,7 @@ class RequestHandler:
             segment=self.context.segment,
             client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
-            unjudged="passed on" if deployment is None else fields,
+            not_judged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = Exchanges(), self.catalog.caller
@@ -271,7 +271,7 @@ class RequestHandler:
 
     @contextmanager
     def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
-        """Yield the model of an unjudged answer, and put its cost aside until the request ends.
+        """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
         It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
         """
@@ -345,7 +345,7 @@ class RequestHandler:
             "position": known.position,
             "rung": known.rung,
             "cost": math.fsum(call.cost for call in known.calls),
-            "not_judged": list(self._unjudged_reasons),
+            "not_judged": list(self._why_not_judged),
         }
 
 

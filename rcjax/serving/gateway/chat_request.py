@@ -77,7 +77,7 @@ _HANDLED = frozenset({"model", "messages", "stream"})
 
 
 #: Fields that keep a policy from judging the answer, each with the test of its value; one model answers such requests.
-_UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
+_NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
     "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason themselves
@@ -117,7 +117,7 @@ class ChatRequest:
     """Whether the answer is streamed."""
     includes_usage: bool
     """Whether a stream ends with a chunk that has the usage."""
-    unjudged_parts: tuple[str, ...]
+    parts_not_judged: tuple[str, ...]
     """Parts of the request, in words, that no policy judges without a check."""
 
     @property
@@ -150,14 +150,14 @@ class ChatRequest:
         """Return the fields as options of OpenAI's client.
 
         With `judged`, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_UNJUDGED` unless they are in `checked`: their values are defaults.
+        `_NOT_JUDGED` unless they are in `checked`: their values are defaults.
 
         >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
         if judged:
-            dropped = ("n", *_UNJUDGED) if self.logprobs else ("n", "logprobs", "top_logprobs", *_UNJUDGED)
+            dropped = ("n", *_NOT_JUDGED) if self.logprobs else ("n", "logprobs", "top_logprobs", *_NOT_JUDGED)
             fields = {name: value for name, value in fields.items() if name not in dropped or name in checked}
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
@@ -201,7 +201,7 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
         fields={name: value for name, value in data.items() if name not in _HANDLED},
         stream=bool(data.get("stream")),
         includes_usage=bool(options and options.get("include_usage")),
-        unjudged_parts=tuple(dict.fromkeys(_unjudged(data, messages))),
+        parts_not_judged=tuple(dict.fromkeys(_parts_not_judged(data, messages))),
     )
 
 
@@ -283,9 +283,9 @@ def _check_tools(data: Mapping[str, Any]) -> None:
         raise invalid_field("response_format", "must be an object")
 
 
-def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the parts of a request that no policy judges, in words."""
-    for name, is_there in _UNJUDGED.items():
+    for name, is_there in _NOT_JUDGED.items():
         if is_there(data.get(name)):
             yield name
     if any(tool.get("type") != "function" for tool in data.get("tools") or ()):

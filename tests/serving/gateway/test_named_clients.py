@@ -291,8 +291,8 @@ def test_each_has_a_bill_of_its_own(keys):
         before = positions(service, "usual", 5)
         greedy = positions(service, "greedy", 40, max_tokens=2000)
         after = positions(service, "usual", 5)
-        unjudged = [keys.ask(service, name, n=2).json["model"] for name in ("greedy", "usual")]
+        not_judged = [keys.ask(service, name, n=2).json["model"] for name in ("greedy", "usual")]
     assert greedy[0] == pytest.approx(before[0])
     assert greedy[-1] == 0
     assert min(before + after) > 1.2
-    assert unjudged == ["small", "large"]
+    assert not_judged == ["small", "large"]

@@ -135,11 +135,11 @@ def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
             assert (reply["models"], reply["not_judged"]) == (["large"], [reason])
-            assert service.log_rows()[-1]["unjudged"] == reason
+            assert service.log_rows()[-1]["not_judged"] == reason
         service.ask(tools=[TOOL])
         figures = service.get("/metrics").body.decode()
         for _, reason in REASONS:
-            assert f'rcjax_unjudged_requests_total{{policy="policy",reason="{reason}"}}' in figures
+            assert f'rcjax_not_judged_requests_total{{policy="policy",reason="{reason}"}}' in figures
 
 
 def test_descriptions_and_the_order_of_tools_do_not_count():
