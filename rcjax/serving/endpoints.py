@@ -176,16 +176,21 @@ class Endpoint:
         is_complete = usage.replies == usage.counted and not usage.unanswered_read
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
         cost = 0.0 if money is None else float(money)
-        if estimated and self.price is not None:
-            read, written = _uncounted_tokens(usage)
-            if pace is not None:
-                written = max(written, self._interrupted_tokens(usage, seconds, pace, max_tokens))
-            cost += float(self.price.money(Tokens(read, written)))
         if estimated:
-            cost = max(cost, self._least_cost(usage, has_pace=pace is not None))
+            cost += self._uncounted_cost(usage, seconds, pace, max_tokens)
+            cost = max(cost, self._min_cost(usage, has_pace=pace is not None))
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
+
+    def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, max_tokens: int | None) -> float:
+        """Estimate the money for the tokens that no reply counts, those of interrupted answers included."""
+        if self.price is None:
+            return 0.0
+        read, written = _uncounted_tokens(usage)
+        if pace is not None:
+            written = max(written, self._interrupted_tokens(usage, seconds, pace, max_tokens))
+        return float(self.price.money(Tokens(read, written)))
 
     def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, max_tokens: int | None) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
@@ -194,14 +199,14 @@ class Endpoint:
         worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
         return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
-    def _least_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
-        """Return a lower bound of a call's cost: the log's mean × (replies that arrived or broke off) / votes."""
-        unfinished = usage.unfinished if has_pace else 0
-        is_counted = usage.replies == usage.counted and not unfinished
+    def _min_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
+        """Return a lower bound of a call's cost: the log's mean × (votes that may be charged) / votes."""
+        is_counted = usage.replies == usage.counted and not (has_pace and usage.unfinished)
         if self.mean_cost is None or (is_counted and self.price is not None):
             return 0.0
-        lost = unfinished if has_pace else 0 if usage.replies else self.samples
-        return self.mean_cost * max(lost, min(self.samples, usage.replies)) / self.samples
+        arrived = min(self.samples, usage.replies)
+        charged = max(arrived, usage.unfinished) if has_pace else arrived or self.samples
+        return self.mean_cost * charged / self.samples
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:

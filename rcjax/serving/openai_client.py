@@ -332,7 +332,10 @@ async def complete(
         problem = _call_error(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
-    usage.end(sent, lost, given_up=problem is not None and problem.failure.timed_out)
+    if lost:
+        usage.end_unanswered(sent, lost, given_up=problem is not None and problem.failure.timed_out)
+    else:
+        usage.end_settled(sent)
     if problem is not None:  # raised here, without the client's error, which holds the request, as its context
         raise problem
     return read_completion(content, usage, sent)
@@ -398,9 +401,11 @@ async def stream(
         if response is not None and NOT_READ in response.extensions:
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
-        lost = not assembly.arrived and (problem is None or problem.failure.charged)
-        given_up = problem is None or problem.failure.timed_out
-        usage.end(sent, max(usage.attempts - before, 1) if lost else 0, given_up=given_up)
+        if not assembly.arrived and (problem is None or problem.failure.charged):
+            given_up = problem is None or problem.failure.timed_out
+            usage.end_unanswered(sent, max(usage.attempts - before, 1), given_up=given_up)
+        else:
+            usage.end_settled(sent)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, sent)
     if problem is not None:
