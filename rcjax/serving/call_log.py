@@ -59,7 +59,7 @@ class Charge:
     """The number of the call within its query, from 1 on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One model's answer to one query, with the signal's second question and all attempts."""
 
@@ -137,8 +137,12 @@ class CallLog:
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
+        >>> query = {"query": "q1", "model": "small", "endpoint_name": "small", "shadow": True}
+        >>> answer = {"text": "B", "answer": "B", "logprob": -0.1, "confidence": 0.8}
+        >>> cost = {"cost": 1e-5, "input_tokens": 90, "output_tokens": 1, "estimated": False}
+        >>> status = {"attempts": 1, "seconds": 0.2, "time": "2026-11-24T10:00:00Z", "error": None}
         >>> with CallLog(path) as log:
-        ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
+        ...     log.write(Call(**query, **answer, **cost, **status))
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import call_samples
 
 from rcjax._base import files
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
-from rcjax.serving.call_log import Call, CallLog, queries_per_day
+from rcjax.serving.call_log import CallLog, queries_per_day
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import FileTotals
 
@@ -65,7 +66,7 @@ class Worker:
 
 
 def call(query, cost, time, charge):
-    return Call(str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, time, True, None, charge=charge)
+    return call_samples.call(query, "m", cost=cost, time=time, charge=charge)
 
 
 def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path, clock):
