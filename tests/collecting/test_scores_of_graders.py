@@ -10,7 +10,7 @@ import pytest
 from helpers.chat_server import Response, completion, served
 from helpers.collecting_runs import answers, collect
 from helpers.command_line import run
-from helpers.models_of_a_test import Models
+from helpers.sample_models import Models
 
 import rcjax
 from rcjax.collecting.graders import GraderError, Judge, Submission, as_verdict, parse_score, rubric
