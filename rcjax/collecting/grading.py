@@ -58,7 +58,7 @@ _FAILURES = 10  # in a row, after which grading ends
 
 _LONG = 300  # characters of an error in a message
 
-_FORMS = (
+_GRADER_NAMES = (
     "exact",
     "choice",
     "number",
@@ -207,12 +207,12 @@ def make_graders(
 
 
 def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
-    form, _, rest = name.partition(":")
+    kind, _, rest = name.partition(":")
     makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
     makers |= {"python": lambda: Function(name, max_score), "command": lambda: Program(name, max_score)}
-    if form not in makers or not rest:
-        raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
-    return makers[form]()
+    if kind not in makers or not rest:
+        raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
+    return makers[kind]()
 
 
 #: The expense of the row under grading, which pays for a judge.

@@ -207,8 +207,8 @@ class RunResources:
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""
-        form, _, model = (self.graders.named(question) or "").partition(":")
-        return self._respondent(model) if form == "judge" else None
+        kind, _, model = (self.graders.named(question) or "").partition(":")
+        return self._respondent(model) if kind == "judge" else None
 
     def check(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""

@@ -155,7 +155,7 @@ class Ledger:
                 retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
             )
         except (ValueError, redis.RedisError):
-            raise ValueError(f"{self.place}: {_FORM}") from None
+            raise ValueError(f"{self.place}: {_ADVICE}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
@@ -284,7 +284,7 @@ class Ledger:
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")
 
-_FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
+_ADVICE = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
 
 
 def place_of(url: str) -> str:
@@ -298,7 +298,7 @@ def place_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
         if parts.scheme in ("redis", "rediss") and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-    raise ValueError(f"the ledger's address is none: {_FORM}")
+    raise ValueError(f"the ledger's address is none: {_ADVICE}")
 
 
 def _label(time: float) -> str:
