@@ -305,7 +305,7 @@ class Judge:
         """Number of answers with two unreadable replies."""
 
     @property
-    def form(self) -> str:
+    def reply_form(self) -> str:
         """Form of the judge's reply, in words."""
         return "yes or no" if self.max_score is None else f"a number from 0 to {self.max_score:g}"
 

@@ -124,7 +124,7 @@ class Graders:
         """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
         without = [
             f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
-            f"it must reply with {one.form} alone on its last line"
+            f"it must reply with {one.reply_form} alone on its last line"
             for name, one in self.by_name.items()
             if isinstance(one, Judge) and one.without_verdict
         ]

@@ -17,7 +17,7 @@ from typing import Any
 from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
-from rcjax.policy.signals.answers import FORMING, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
 from rcjax.serving.check_processes import ReplyChecks
@@ -117,13 +117,13 @@ def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[st
     82
     """
     sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return _PER_REQUEST + sum(sizes) + _in_json(options, FORMING)
+    return _PER_REQUEST + sum(sizes) + _in_json(options, FORM_OPTIONS)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
     sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORMING) // _CHARACTERS
+    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORM_OPTIONS) // _CHARACTERS
 
 
 _CALLS = ("tool_calls", "tool_call_id")
@@ -427,7 +427,7 @@ class ModelSetup:
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
         return record_request_settings(
-            self.signal_for(question), self.options, self.respondent.settings.price, question.form
+            self.signal_for(question), self.options, self.respondent.settings.price, question.request_form
         )
 
 
@@ -471,7 +471,7 @@ async def call(
     """
     respondent, name = setup.respondent, uuid.uuid4().hex[:16]
     _, second = max_costs(setup, question)
-    prompt = Query(question.query, question.messages, question.options, shadow=True, form=question.form)
+    prompt = Query(question.query, question.messages, question.options, shadow=True, request_form=question.request_form)
     exchange = Exchange(prompt, setup.name, setup.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
         expense.note(reserved)

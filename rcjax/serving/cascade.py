@@ -25,7 +25,7 @@ from typing import Any, Literal, cast
 from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
-from rcjax.policy.signals.answers import form_of
+from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
@@ -328,7 +328,7 @@ class Cascade:
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self._share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return Query(name, conversation, options, shadow=shadow, form=form_of(conversation, options))
+        return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""

@@ -19,7 +19,7 @@ from typing import Any
 from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
@@ -78,7 +78,7 @@ class Query:
     """Whether the policy would not make the call, which only the shadow query needs."""
     deliver: Deliver | None = None
     """The receiver of an answer that is final whatever it says: it gets the pieces as they arrive."""
-    form: str = PLAIN
+    request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
     not_judged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
@@ -283,18 +283,18 @@ _NAMES = """
 NEUTRAL = frozenset(_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str = PLAIN) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
     The form of the request stands for the tools and schemas of the question.
     """
     if endpoint.signal is None:
         return None
-    overrides = {name: value for name, value in overrides.items() if name not in FORMING}
+    overrides = {name: value for name, value in overrides.items() if name not in FORM_OPTIONS}
     options = endpoint.options_for(overrides)
     needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_request_settings(endpoint.signal, more, endpoint.price, form)
+    return record_request_settings(endpoint.signal, more, endpoint.price, request_form)
 
 
 #: Fields that every chunk may have.
@@ -502,10 +502,10 @@ class Caller:
 
     def _record_of(self, model: str, query: Query) -> str | None:
         """Return `record_endpoint` of a model, cached for questions of the same form and options."""
-        unseen = NEUTRAL.union(FORMING)
+        unseen = NEUTRAL.union(FORM_OPTIONS)
         relevant = {name: value for name, value in query.options.items() if name not in unseen}
-        key = model, repr(relevant), query.form
-        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.form)
+        key = model, repr(relevant), query.request_form
+        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)
         if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:
             self._records[key] = record
         return record

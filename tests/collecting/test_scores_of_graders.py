@@ -88,7 +88,7 @@ def test_a_judge_gets_the_scale_and_a_reminder():
     assert asyncio.run(judge.grade(ASKED)) == 0.8
     assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
     assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
-    assert judge.form == "a number from 0 to 10"
+    assert judge.reply_form == "a number from 0 to 10"
     assert rubric(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
     assert "score_max" not in rubric(ASKED)
 

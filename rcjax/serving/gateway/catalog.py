@@ -199,7 +199,7 @@ class Deployment:
         unseen = tuple(part for part in request.parts_not_judged if part not in self.checked)
         if unseen:
             return unseen
-        if self.request_forms is None or request.form in self.request_forms:
+        if self.request_forms is None or request.request_form in self.request_forms:
             return ()
         return (request.unknown_form(self.request_forms),)
 

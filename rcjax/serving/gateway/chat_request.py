@@ -18,7 +18,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.policy.signals.answers import PLAIN, form_of
+from rcjax.policy.signals.answers import PLAIN, request_form_of
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RESERVE_BYTES
@@ -121,15 +121,15 @@ class ChatRequest:
     """Parts of the request, in words, that no policy judges without a check."""
 
     @property
-    def form(self) -> str:
+    def request_form(self) -> str:
         """A digest of the request's tools and schema, which decide the form of the answer."""
-        return form_of(self.messages, self.fields)
+        return request_form_of(self.messages, self.fields)
 
     def unknown_form(self, known: Container[str]) -> str:
         """Return the part of the form that is not among the known forms, in words."""
-        if form_of((), self.fields) in known:
+        if request_form_of((), self.fields) in known:
             return TOOL_RESULT
-        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.form != PLAIN else NO_TOOLS
+        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.request_form != PLAIN else NO_TOOLS
 
     @property
     def logprobs(self) -> bool:
