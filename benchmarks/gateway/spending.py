@@ -38,7 +38,7 @@ PRICES = {"small": (0.1, 0.4), "large": (3.0, 15.0)}  # per million tokens
 _READ, _WRITTEN = 100, 200  # tokens
 _UNDER_WAY = 10 * _READ * PRICES["large"][0] / 1e6  # of ten requests, whose prompts have more tokens than bytes tell
 _TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-_UNJUDGED: tuple[dict[str, Any], ...] = (
+_NOT_JUDGED: tuple[dict[str, Any], ...] = (
     {"n": 2},
     {"response_format": {"type": "json_object"}},
     {"tools": [_TOOL]},
@@ -162,7 +162,7 @@ def spend(victim: Victim) -> None:
     """Spend the month's money, and then ask for what is not judged."""
     for _ in range(5):
         victim.ask(max_tokens=3000, n=2)
-    for fields in (*_UNJUDGED, dict[str, Any](n=128, max_tokens=1000)):
+    for fields in (*_NOT_JUDGED, dict[str, Any](n=128, max_tokens=1000)):
         victim.ask(**fields)
 
 
@@ -287,7 +287,7 @@ def _beside_greedy(folder: Path, named: bool) -> tuple[Shared, int]:
     """(what seven clients saw, how many requests of the greedy one were answered) in five seconds."""
     keys = [f"key-{number}" for number in range(_OTHERS + 1)]
     tables = [
-        f'[client-{number}]\nsha256 = "{hash_key(key)}"\nat_once = 8\nmoney = "{_SHARED / 4}/month"\n'
+        f'[client-{number}]\nsha256 = "{hash_key(key)}"\nmax_concurrent = 8\nmoney = "{_SHARED / 4}/month"\n'
         for number, key in enumerate(keys)
     ]
     (folder / "keys.toml").write_text("".join(tables))

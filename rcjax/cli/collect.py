@@ -36,7 +36,7 @@ from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Na
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-    from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, Setup
+    from rcjax.collecting.plan import Capabilities, ModelSetup, Plan, RunResources
     from rcjax.collecting.questions import Question
     from rcjax.collecting.run import Run
 
@@ -331,40 +331,40 @@ async def _work(
     Raises LogError if the log holds answers to other questions, or of models that were asked in another way.
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
-    from rcjax.collecting.plan import Setup, assume_signals, estimate
+    from rcjax.collecting.plan import RunResources, assume_signals, estimate
     from rcjax.collecting.run import require_same
 
-    async with aclosing(Setup(plan)) as setup:
-        setup.graders.require(questions)
+    async with aclosing(RunResources(plan)) as resources:
+        resources.graders.require(questions)
         with ExitStack() as files:
             # Opened, and thus locked, before it is read: no other process writes to it from here on.
             file = None if concurrency is None or out is None else files.enter_context(closing(AnswerFile(out)))
             answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
-            assumed = assume_signals(setup, questions, answers)
+            assumed = assume_signals(resources, questions, answers)
             if out is not None:
                 require_same(assumed, questions, answers, out)
-            setup.go_on(answers)
+            resources.go_on(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),
                 "spent": float(answers.spent),
-                "estimate": [asdict(estimate(asked, questions, answers, setup.judge_of)) for asked in assumed],
+                "estimate": [asdict(estimate(setup, questions, answers, resources.judge_of)) for setup in assumed],
             }
             if file is None or concurrency is None:
                 return document, None
             if not as_json:
                 _show_estimate(document, before=True)
-            run, notes = await _ask(setup, questions, file, concurrency)
-            signals = {asked.name: asked.signal for asked in run.models}
+            run, notes = await _ask(resources, questions, file, concurrency)
+            signals = {setup.name: setup.signal for setup in run.models}
             document |= {"notes": document["notes"] + notes, "signals": signals}
-            return document | {"spent": float(setup.budget.spent)}, run
+            return document | {"spent": float(resources.budget.spent)}, run
 
 
 def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     """Return remarks for the user before the run."""
     from rcjax.serving.models_file import describe_listed
 
-    notes = [f"{asked.name}: {asked.why_alike}: its samples will be alike" for asked in assumed if asked.why_alike]
+    notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
     notes += describe_listed(one.respondent.settings for one in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
@@ -386,7 +386,7 @@ def how_far(run: Run, started: float) -> str:
 
 
 async def _ask(
-    setup: Setup, questions: Sequence[Question], file: AnswerFile, concurrency: int
+    resources: RunResources, questions: Sequence[Question], file: AnswerFile, concurrency: int
 ) -> tuple[Run, list[str]]:
     """Ask all questions and show the progress; an interrupt lets calls under way finish."""
     from rcjax.collecting.plan import choose_signals
@@ -395,12 +395,12 @@ async def _ask(
     if file.lost:
         lost = f"{count(file.lost, 'call')} {'was' if file.lost == 1 else 'were'} under way when an earlier run ended"
         warn(f"{lost}: what may have been spent counts as spent, and is asked again")
-    models, remarks = await choose_signals(setup, questions, file)
+    models, remarks = await choose_signals(resources, questions, file)
     regraded = grade_anew(file, questions)
-    run = Run(questions, models, file, setup, concurrency)
+    run = Run(questions, models, file, resources, concurrency)
     with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
         await run.go()
-    return run, [*remarks, *([] if regraded is None else [regraded]), *setup.remarks()]
+    return run, [*remarks, *([] if regraded is None else [regraded]), *resources.remarks()]
 
 
 @shown
@@ -438,10 +438,10 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
     screen = Screen(stderr=before)
     rows = document["estimate"]
-    likely, most = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
+    likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
     calls = count(sum(row["calls"] for row in rows), "call")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(most)})", style="bold")
+    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(worst)})", style="bold")
     if document["spent"]:
         screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:

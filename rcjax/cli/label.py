@@ -420,12 +420,12 @@ async def _grade(
 ) -> tuple[Regrading, float, list[str]]:
     """Return (the changes, money spent on judges, remarks on them)."""
     from rcjax.collecting.grading import regrade
-    from rcjax.collecting.plan import Setup
+    from rcjax.collecting.plan import RunResources
 
-    async with aclosing(Setup(plan)) as setup:
-        setup.graders.require(questions.values())
-        regraded = await regrade(file, questions, setup.graders, setup.budget, options)
-        return regraded, float(setup.budget.spent), [*setup.graders.remarks(), *regraded.remarks]
+    async with aclosing(RunResources(plan)) as resources:
+        resources.graders.require(questions.values())
+        regraded = await regrade(file, questions, resources.graders, resources.budget, options)
+        return regraded, float(resources.budget.spent), [*resources.graders.remarks(), *regraded.remarks]
 
 
 @shown

@@ -375,7 +375,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
     else:
         _print_policies(url, catalog.policies, settings.shadow)
         if settings.keys_file is not None and workers > 1:
-            limits = "at_once and each client's rung are limits per worker"
+            limits = "max_concurrent and each client's rung are limits per worker"
             warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 

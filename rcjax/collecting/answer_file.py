@@ -125,7 +125,7 @@ def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
-def _tells_signal(value: Any) -> bool:
+def _names_signal(value: Any) -> bool:
     record = object_in(value) if isinstance(value, str) else {}
     return isinstance(record.get("signal"), str)
 
@@ -148,7 +148,7 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),
-    "request_settings": _tells_signal,
+    "request_settings": _names_signal,
 }
 
 
@@ -197,8 +197,10 @@ class AnswerFile:
         ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
         lost = [note for call, note in begun.items() if call not in ended]
         for row in lost:
-            most = row["at_most"]
-            self.write({"call_log": VERSION, **row, "cost": most, "estimated": True, "shadow": True, "error": LOST})
+            upper_bound = row["at_most"]
+            self.write(
+                {"call_log": VERSION, **row, "cost": upper_bound, "estimated": True, "shadow": True, "error": LOST}
+            )
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:

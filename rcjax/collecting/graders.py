@@ -2,7 +2,7 @@
 
 Grading is blind: a grader does not see the model's name. Patterns and functions run in separate processes, with a time
 limit for each answer. Functions and programs return right or wrong, or a score up to the full score `most`; with
-`most=None` only right or wrong. A judge is a model that sees the question, the reply and a right answer.
+`max_score=None` only right or wrong. A judge is a model that sees the question, the reply and a right answer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
 from rcjax.policy.signals.records import without_rounding
-from rcjax.serving.workers import (
+from rcjax.serving.check_processes import (
     MAX_PROCESSES,
     BrokeDownError,
-    Workers,
+    CheckPool,
     require_runnable,
     run_check,
     run_command,
@@ -82,18 +82,18 @@ class ProcessGrader:
 
     Args:
         name: name of the grader, for messages.
-        most: largest number of processes, each of which grades one answer at a time.
+        max_processes: largest number of processes, each of which grades one answer at a time.
     """
 
     needs_reference = True
     libraries: ClassVar[dict[str, str]] = {"pebble": "run"}
     """Libraries that the grader needs, with their extras."""
 
-    def __init__(self, name: str, most: int = 1) -> None:
+    def __init__(self, name: str, max_processes: int = 1) -> None:
         self.name = name
-        self._most = most
-        self._workers: Workers | None = None
-        self._slots = asyncio.Semaphore(most)
+        self._max_processes = max_processes
+        self._pool: CheckPool | None = None
+        self._slots = asyncio.Semaphore(max_processes)
 
     def require(self) -> None:
         """Raise GraderError if a library is missing."""
@@ -113,9 +113,9 @@ class ProcessGrader:
         """
         seconds = PROCESS_SECONDS if seconds is None else seconds
         async with self._slots:
-            self._workers = self._workers or Workers(self.name, self._most)
+            self._pool = self._pool or CheckPool(self.name, self._max_processes)
             try:
-                return await self._workers.call(function, *arguments, seconds=seconds)
+                return await self._pool.call(function, *arguments, seconds=seconds)
             except TimeoutError:
                 raise NoVerdictError(f"{self.name} takes more than {seconds:g} seconds") from None
             except BrokeDownError as error:
@@ -123,8 +123,8 @@ class ProcessGrader:
 
     async def close(self) -> None:
         """End the processes."""
-        if self._workers is not None:
-            await asyncio.to_thread(self._workers.close)
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.close)
 
 
 class Matching(ProcessGrader):
@@ -163,20 +163,20 @@ class Function(ProcessGrader):
 
     Args:
         name: `python:module:function`; the module may be in the working folder.
-        most: full score; None if the function returns only right or wrong.
+        max_score: full score; None if the function returns only right or wrong.
 
     Raises GraderError if the function cannot be imported.
     """
 
     needs_reference = False
 
-    def __init__(self, name: str, most: float | None = 1.0) -> None:
+    def __init__(self, name: str, max_score: float | None = 1.0) -> None:
         try:
             require_runnable([ReplyCheck(name)])
         except ValueError as error:
             raise GraderError(str(error)) from None
         super().__init__(name, MAX_PROCESSES)
-        self.most = most
+        self.max_score = max_score
 
     async def grade(self, submission: Submission) -> float | None:
         """Call the function, and return True, False, a share of the full score, or None without a verdict."""
@@ -184,7 +184,7 @@ class Function(ProcessGrader):
         reply = await self.call(run_check, arguments, seconds=PROGRAM_SECONDS)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
-        return as_verdict(reply["said"], self.name, self.most)
+        return as_verdict(reply["said"], self.name, self.max_score)
 
 
 class Program:
@@ -195,20 +195,20 @@ class Program:
 
     Args:
         name: `command:` and the command line.
-        most: full score; None if the program prints only right or wrong.
+        max_score: full score; None if the program prints only right or wrong.
 
     Raises GraderError for an invalid command line.
     """
 
     needs_reference = False
 
-    def __init__(self, name: str, most: float | None = 1.0) -> None:
+    def __init__(self, name: str, max_score: float | None = 1.0) -> None:
         try:
             ReplyCheck(name)  # which raises for an invalid command line
         except ValueError as error:
             raise GraderError(str(error)) from None
         self.name = name
-        self.most = most
+        self.max_score = max_score
         self._words = shlex.split(name.partition(":")[2])
         self._slots = asyncio.Semaphore(MAX_PROCESSES)
 
@@ -228,21 +228,21 @@ class Program:
             raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
         if status:
             raise NoVerdictError(f"{self.name} has ended with status {status}")
-        return as_verdict(verdict, self.name, self.most)
+        return as_verdict(verdict, self.name, self.max_score)
 
 
-def as_verdict(value: Any, name: str, most: float | None) -> float | None:
+def as_verdict(value: Any, name: str, max_score: float | None) -> float | None:
     """Convert a grader's output to True, False, a share of the full score, or None without a verdict."""
-    if value is None or type(value).__name__ in ("bool", "bool_") or (most is None and type(value) is int):
+    if value is None or type(value).__name__ in ("bool", "bool_") or (max_score is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan
-    elif isinstance(value, Real) and most is not None:
-        verdict = without_rounding(float(value) / most)
+    elif isinstance(value, Real) and max_score is not None:
+        verdict = without_rounding(float(value) / max_score)
     else:
         verdict = math.nan
     if verdict is None or 0 <= verdict <= 1:
         return bool(verdict) if verdict in (0, 1) else verdict
-    score = "" if most is None else f", a score from 0 to {most:g}"
-    gives = f"{value:g}" if isinstance(value, Real) and most is not None else what_it_is(value)
+    score = "" if max_score is None else f", a score from 0 to {max_score:g}"
+    gives = f"{value:g}" if isinstance(value, Real) and max_score is not None else what_it_is(value)
     raise GraderError(f"{name} gives {gives}: it must give true, false{score}, or nothing where it cannot tell")
 
 
@@ -280,7 +280,7 @@ _WITHOUT = "(not known: judge by what you know)"
 
 _RETRY = "That is no verdict that can be read. Reply with one word alone: yes if the answer is right, no if it is not."
 
-_RETRY_SCORE = "That is no score that can be read. Reply with one number alone, from 0 to {most:g}."
+_RETRY_SCORE = "That is no score that can be read. Reply with one number alone, from 0 to {max_score:g}."
 
 _WORDS = {"yes": True, "y": True, "correct": True, "right": True}
 
@@ -294,38 +294,38 @@ class Judge:
         ask: sends messages to the judge and returns its reply, or raises `GraderError`.
         template: template of the prompt, with `{question}`, `{reference}`, `{answer}` and optionally `{fence}`; None
             for the built-in one.
-        most: full score, `{score_max}` in the template; None if the judge says right or wrong.
+        max_score: full score, `{score_max}` in the template; None if the judge says right or wrong.
     """
 
     needs_reference = False
 
-    def __init__(self, ask: Ask, template: str | None = None, most: float | None = None) -> None:
-        self.ask, self.template, self.most = ask, template, most
+    def __init__(self, ask: Ask, template: str | None = None, max_score: float | None = None) -> None:
+        self.ask, self.template, self.max_score = ask, template, max_score
         self.without_verdict = 0
         """Number of answers with two unreadable replies."""
 
     @property
-    def form(self) -> str:
+    def reply_form(self) -> str:
         """Form of the judge's reply, in words."""
-        return "yes or no" if self.most is None else f"a number from 0 to {self.most:g}"
+        return "yes or no" if self.max_score is None else f"a number from 0 to {self.max_score:g}"
 
     async def grade(self, submission: Submission) -> float | None:
         """Ask the judge, and ask once more if its reply is unreadable; None if that is unreadable too."""
-        messages = [{"role": "user", "content": rubric(submission, self.template, self.most)}]
+        messages = [{"role": "user", "content": rubric(submission, self.template, self.max_score)}]
         reply = await self.ask(messages)
         grade = self._read(reply)
         if grade is None:
-            reminder = _RETRY if self.most is None else _RETRY_SCORE.format(most=self.most)
+            reminder = _RETRY if self.max_score is None else _RETRY_SCORE.format(max_score=self.max_score)
             turns = {"role": "assistant", "content": reply or "…"}, {"role": "user", "content": reminder}
             grade = self._read(await self.ask([*messages, *turns]))
         self.without_verdict += grade is None
         return grade
 
     def _read(self, reply: str) -> float | None:
-        return parse_verdict(reply) if self.most is None else parse_score(reply, self.most)
+        return parse_verdict(reply) if self.max_score is None else parse_score(reply, self.max_score)
 
 
-def rubric(submission: Submission, template: str | None = None, most: float | None = None) -> str:
+def rubric(submission: Submission, template: str | None = None, max_score: float | None = None) -> str:
     """Return the prompt of a judge about an answer. Raises GraderError if the question is unknown.
 
     >>> from rcjax.collecting.questions import Question
@@ -344,10 +344,10 @@ def rubric(submission: Submission, template: str | None = None, most: float | No
         "{question}": question,
         "{reference}": "\nor\n".join(reference) or _WITHOUT,
         "{answer}": submission.text,
-    } | ({} if most is None else {"{score_max}": f"{most:g}"})
+    } | ({} if max_score is None else {"{score_max}": f"{max_score:g}"})
     # One pass, so that braces in a question or an answer are not filled.
     pattern = "|".join(map(re.escape, fillings))
-    filled = re.sub(pattern, lambda match: fillings[match[0]], template or (_RUBRIC if most is None else _SCALE))
+    filled = re.sub(pattern, lambda match: fillings[match[0]], template or (_RUBRIC if max_score is None else _SCALE))
     return filled.encode(errors="replace").decode()  # lone surrogates cannot be sent
 
 
@@ -366,7 +366,7 @@ def parse_verdict(reply: str) -> bool | None:
     return None if {True, False} <= {*words} else words[-1]
 
 
-def parse_score(reply: str, most: float) -> float | None:
+def parse_score(reply: str, max_score: float) -> float | None:
     """Read a judge's score as a share of the full score: a number alone on the last line, `7/10`, or `{"score": 7}`.
 
     Return None if it could be misread: a number off the scale, or another number alone on an earlier line.
@@ -376,13 +376,13 @@ def parse_score(reply: str, most: float) -> float | None:
     """
     value, lines = _value_or_lines(reply, "score")
     if lines:
-        form = rf"(?:score\s*:\s*)?(\d+(?:\.\d+)?)(?:\s*/\s*{re.escape(f'{most:g}')})?"
+        form = rf"(?:score\s*:\s*)?(\d+(?:\.\d+)?)(?:\s*/\s*{re.escape(f'{max_score:g}')})?"
         numbers = [re.fullmatch(form, line) for line in lines]
         distinct = {float(number[1]) for number in numbers if number is not None}
         value = distinct.pop() if numbers[-1] is not None and len(distinct) == 1 else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= max_score:
         return None
-    return bool(value) if value in (0, most) else value / most
+    return bool(value) if value in (0, max_score) else value / max_score
 
 
 def _value_or_lines(reply: str, name: str) -> tuple[Any, list[str]]:

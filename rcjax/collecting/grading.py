@@ -58,7 +58,7 @@ _FAILURES = 10  # in a row, after which grading ends
 
 _LONG = 300  # characters of an error in a message
 
-_FORMS = (
+_GRADER_NAMES = (
     "exact",
     "choice",
     "number",
@@ -124,7 +124,7 @@ class Graders:
         """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
         without = [
             f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
-            f"it must reply with {one.form} alone on its last line"
+            f"it must reply with {one.reply_form} alone on its last line"
             for name, one in self.by_name.items()
             if isinstance(one, Judge) and one.without_verdict
         ]
@@ -181,7 +181,7 @@ def make_graders(
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
         return Judge(ask(model), template, score_max)
 
-    most = None if binary else score_max or 1.0
+    max_score = None if binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
     by_name["number"] = NumberGrader()
     by_name["call"] = ComparisonGrader(right_call)
@@ -198,7 +198,7 @@ def make_graders(
         else:
             common = name
         if name not in by_name:
-            by_name[name] = _make(name, most, judge)
+            by_name[name] = _make(name, max_score, judge)
     scoring = re.compile(r"(?:judge|python|command):|json\Z")
     if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
         what = "is the full score of judge:MODEL, python:module:function, command:… or json: name one"
@@ -206,13 +206,13 @@ def make_graders(
     return Graders(common, by_name, kinds)
 
 
-def _make(name: str, most: float | None, judge: Callable[[str], Judge]) -> Grader:
-    form, _, rest = name.partition(":")
+def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
+    kind, _, rest = name.partition(":")
     makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
-    makers |= {"python": lambda: Function(name, most), "command": lambda: Program(name, most)}
-    if form not in makers or not rest:
-        raise GraderError(f"{name!r} is no grader: give {', '.join(_FORMS)}")
-    return makers[form]()
+    makers |= {"python": lambda: Function(name, max_score), "command": lambda: Program(name, max_score)}
+    if kind not in makers or not rest:
+        raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
+    return makers[kind]()
 
 
 #: The expense of the row under grading, which pays for a judge.

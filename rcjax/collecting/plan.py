@@ -37,12 +37,12 @@ from rcjax.collecting.respondent import (
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import is_check
 from rcjax.serving.call_log import VERSION, has_failed
+from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
 from rcjax.serving.endpoints import checked_options
 from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import CallUsage
-from rcjax.serving.workers import ReplyChecks, require_runnable
 
 _MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
 
@@ -176,7 +176,7 @@ class Plan:
     """Graders must say right or wrong: whether answers are the same."""
 
 
-class Setup:
+class RunResources:
     """The clients of a run's models, its graders and its runner of checks.
 
     Raises ValueError if a key is not in the environment, and GraderError for unknown graders.
@@ -207,8 +207,8 @@ class Setup:
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""
-        form, _, model = (self.graders.named(question) or "").partition(":")
-        return self._respondent(model) if form == "judge" else None
+        kind, _, model = (self.graders.named(question) or "").partition(":")
+        return self._respondent(model) if kind == "judge" else None
 
     def check(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
@@ -258,23 +258,23 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
     """Probe all models of a plan."""
 
     async def ask(name: str, respondent: Respondent) -> Capabilities:
-        async with setup.budget.expense(lambda most: None) as expense:
-            return await probe(respondent, setup.options(name, ()), CallUsage(), expense)
+        async with resources.budget.expense(lambda _: None) as expense:
+            return await probe(respondent, resources.options(name, ()), CallUsage(), expense)
 
-    async with aclosing(Setup(plan)) as setup:
-        return list(await asyncio.gather(*(ask(*one) for one in setup.respondents.items())))
+    async with aclosing(RunResources(plan)) as resources:
+        return list(await asyncio.gather(*(ask(*one) for one in resources.respondents.items())))
 
 
-def assume_signals(setup: Setup, questions: Sequence[Question], answers: AnswerRows) -> list[ModelSetup]:
+def assume_signals(resources: RunResources, questions: Sequence[Question], answers: AnswerRows) -> list[ModelSetup]:
     """Return the presumed request settings of each model, for a forecast: models without a known signal are presumed
     to give log-probabilities."""
     usual = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
-    known = {name: _known_signal(setup, name, questions, answers) or usual for name in setup.respondents}
-    return [_bind_settings(setup, name, signal, questions, answers) for name, signal in known.items()]
+    known = {name: _known_signal(resources, name, questions, answers) or usual for name in resources.respondents}
+    return [_bind_settings(resources, name, signal, questions, answers) for name, signal in known.items()]
 
 
 async def choose_signals(
-    setup: Setup, questions: Sequence[Question], file: AnswerFile
+    resources: RunResources, questions: Sequence[Question], file: AnswerFile
 ) -> tuple[list[ModelSetup], list[str]]:
     """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
@@ -283,30 +283,32 @@ async def choose_signals(
     """
 
     async def choose(name: str) -> tuple[ModelSetup, str | None]:
-        signal, why = _known_signal(setup, name, questions, file.answers), None
+        signal, why = _known_signal(resources, name, questions, file.answers), None
         if signal is None:
-            signal, why = await _probe_signal(setup, name, questions, file)
-        return _bind_settings(setup, name, signal, questions, file.answers), why
+            signal, why = await _probe_signal(resources, name, questions, file)
+        return _bind_settings(resources, name, signal, questions, file.answers), why
 
-    chosen = await asyncio.gather(*map(choose, setup.respondents))
+    chosen = await asyncio.gather(*map(choose, resources.respondents))
     reasons: dict[str, list[str]] = {}
-    for asked, why in chosen:
+    for setup, why in chosen:
         if why is not None:
-            reasons.setdefault(why, []).append(asked.name)
-    return [asked for asked, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+            reasons.setdefault(why, []).append(setup.name)
+    return [setup for setup, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
 def _bind_settings(
-    setup: Setup, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows
+    resources: RunResources, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows
 ) -> ModelSetup:
     """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
-    samples, before = setup.samples(name), _earlier_settings(answers, name)
+    samples, before = resources.samples(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
         what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
         raise ValueError(f"model {name}: in the log that is there {what}: write another one")
     apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
-    options = setup.options(name, questions)
-    return ModelSetup(setup.respondents[name], signal, options, setup.checks, samples, apart, setup.check(signal))
+    options = resources.options(name, questions)
+    return ModelSetup(
+        resources.respondents[name], signal, options, resources.checks, samples, apart, resources.check(signal)
+    )
 
 
 def _with_choices(questions: Sequence[Question]) -> bool:
@@ -314,14 +316,14 @@ def _with_choices(questions: Sequence[Question]) -> bool:
     return bool(questions) and all(question.choices for question in questions)
 
 
-def _known_signal(setup: Setup, name: str, questions: Sequence[Question], answers: AnswerRows) -> str | None:
+def _known_signal(resources: RunResources, name: str, questions: Sequence[Question], answers: AnswerRows) -> str | None:
     """Return the signal from the model's settings, the command, existing answers or the questions; None if unknown.
 
     Several samples of a model without such a signal vote: they need no confidence of their own.
     """
     before = _earlier_settings(answers, name).get("signal")
-    signal = setup.respondents[name].settings.signal or setup.plan.signal or before
-    return signal or ("votes" if setup.samples(name) > 1 else _check_of(questions))
+    signal = resources.respondents[name].settings.signal or resources.plan.signal or before
+    return signal or ("votes" if resources.samples(name) > 1 else _check_of(questions))
 
 
 def _check_of(questions: Sequence[Question]) -> str | None:
@@ -337,14 +339,16 @@ def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
     return {} if row is None else json.loads(row["request_settings"])
 
 
-async def _probe_signal(setup: Setup, model: str, questions: Sequence[Question], file: AnswerFile) -> tuple[str, str]:
+async def _probe_signal(
+    resources: RunResources, model: str, questions: Sequence[Question], file: AnswerFile
+) -> tuple[str, str]:
     """Probe a model and return (a signal that it supports, the reason); the probe is paid and logged like a call."""
-    respondent = setup.respondents[model]
+    respondent = resources.respondents[model]
     name = uuid.uuid4().hex[:16]
     usage = CallUsage()
-    async with setup.budget.expense(partial(file.begin, name, "", model)) as expense:
+    async with resources.budget.expense(partial(file.begin, name, "", model)) as expense:
         try:
-            capabilities = await probe(respondent, setup.options(model, questions), usage, expense)
+            capabilities = await probe(respondent, resources.options(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
             signal = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
@@ -387,7 +391,7 @@ class Estimate:
 
 
 def estimate(
-    asked: ModelSetup,
+    setup: ModelSetup,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None] = lambda question: None,
@@ -395,27 +399,27 @@ def estimate(
     """Estimate the cost of a model's missing answers.
 
     Args:
-        asked: the model and its request settings.
+        setup: the model and its request settings.
         questions: questions of the run.
         answers: existing answers.
         judge: returns the model that judges answers to a question, or None.
     """
-    waiting = [question for question, _ in asked.waiting(questions, answers.answered)]
-    most = sum((sum(max_costs(asked, question), judging_cost(asked, question, judge)) for question in waiting), _NONE)
-    usual = sum((_usual_cost(asked, question, judge) for question in waiting), _NONE)
-    observed = _observed_ratio(asked, questions, answers, judge)
+    waiting = [question for question, _ in setup.waiting(questions, answers.answered)]
+    worst = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
+    usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
+    observed = _observed_ratio(setup, questions, answers, judge)
     distinct = len({question.query for question in waiting})
-    return Estimate(asked.name, distinct, len(waiting), float(min(usual * observed, most)), float(most))
+    return Estimate(setup.name, distinct, len(waiting), float(min(usual * observed, worst)), float(worst))
 
 
-_NONE = Decimal(0)
+_ZERO = Decimal(0)
 
 
 _GUESS = Decimal("0.25")  # weight of the prior, in answers
 
 
 def _observed_ratio(
-    asked: ModelSetup,
+    setup: ModelSetup,
     questions: Sequence[Question],
     answers: AnswerRows,
     judge: Callable[[Question], Respondent | None],
@@ -426,26 +430,26 @@ def _observed_ratio(
     too large.
     """
     of_run = {question.query: question for question in questions}
-    rows = [row for row in answers.rows.values() if row["model"] == asked.name and row["query"] in of_run]
-    usual = [_usual_cost(asked, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
+    rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in of_run]
+    usual = [_usual_cost(setup, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
-    guess = _GUESS * sum(usual, _NONE) / len(usual)
+    guess = _GUESS * sum(usual, _ZERO) / len(usual)
     # Likely costs of calls and judges: unbilled calls count by their estimate, not by their upper bound.
     paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
-    return (sum(paid, _NONE) + guess) / (sum(usual, _NONE) + guess)
+    return (sum(paid, _ZERO) + guess) / (sum(usual, _ZERO) + guess)
 
 
-def _usual_cost(asked: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
+def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:
     """Return the usual cost of a call and its judge, from the length of the question."""
-    endpoint = asked.endpoint(question)
+    endpoint = setup.endpoint(question)
     read, written = usual_input_tokens(question.messages, question.options), _usual_output(question, endpoint.options)
     second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND
         written += min(4, most_output_tokens(second))
-    price = asked.respondent.settings.price
-    return price.money(Tokens(read, written)) + judging_cost(asked, question, judge, worst=False)
+    price = setup.respondent.settings.price
+    return price.money(Tokens(read, written)) + judging_cost(setup, question, judge, worst=False)
 
 
 def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
@@ -455,20 +459,20 @@ def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
 
 
 def judging_cost(
-    asked: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
+    setup: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None], *, worst: bool = True
 ) -> Decimal:
     """Return the cost of judging one answer, in money.
 
     Args:
-        asked: the model that answers, and its request settings.
+        setup: the model that answers, and its request settings.
         question: the question.
         judge: returns the model that judges answers to a question, or None.
         worst: assume the longest answer, judged twice; else a usual answer, judged once.
     """
     respondent = judge(question)
     if respondent is None:
-        return _NONE
-    options, price = asked.endpoint(question).options, respondent.settings.price
+        return _ZERO
+    options, price = setup.endpoint(question).options, respondent.settings.price
     if worst:
         read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
     else:

@@ -17,10 +17,10 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.policy.policy import draw_lot
-from rcjax.policy.signals.answers import FORMING, form_of, objects_in, written_calls
+from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
 from rcjax.serving.call_log import Call
 
-_OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORMING)
+_OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
 #: Names of the log's own columns, which columns of questions must not have.
 TAKEN = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
@@ -63,9 +63,9 @@ class Question:
         return _digest([list(self.messages), list(self.choices), *([dict(self.options)] if self.options else [])])
 
     @property
-    def form(self) -> str:
+    def request_form(self) -> str:
         """Form of its requests (`rcjax.policy.signals.answers`)."""
-        return form_of(self.messages, self.options)
+        return request_form_of(self.messages, self.options)
 
 
 def read_questions(
@@ -227,7 +227,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
 def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]:
     """Return the options `tools`, `tool_choice` and `response_format` of a row."""
     options = {
-        name: _read_option(row[name], f"{where}: {name}", folder) for name in FORMING if row.get(name) is not None
+        name: _read_option(row[name], f"{where}: {name}", folder) for name in FORM_OPTIONS if row.get(name) is not None
     }
     tools = options.get("tools", [])
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

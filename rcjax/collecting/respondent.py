@@ -17,9 +17,10 @@ from typing import Any
 from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
-from rcjax.policy.signals.answers import FORMING, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.policy.signals.records import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
+from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, Query
@@ -27,7 +28,6 @@ from rcjax.serving.failures import CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.usage import CallUsage, token_limit
-from rcjax.serving.workers import ReplyChecks
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
@@ -52,7 +52,7 @@ class Budget:
         self.limit, self.spent, self.reserved = limit, spent, Decimal(0)
         self._changed = asyncio.Condition()
 
-    async def put_aside(self, amount: Decimal) -> None:
+    async def reserve(self, amount: Decimal) -> None:
         """Reserve money, waiting for calls under way to leave enough. Raises NotCoveredError if they cannot."""
         async with self._changed:
             while amount and not self.covers(amount):
@@ -61,7 +61,7 @@ class Budget:
                 await self._changed.wait()
             self.reserved += amount
 
-    async def free(self, amount: Decimal) -> None:
+    async def release(self, amount: Decimal) -> None:
         """Release reserved money."""
         self.reserved -= amount
         async with self._changed:
@@ -82,7 +82,7 @@ class Budget:
             yield expense
         finally:
             self.spent += expense.spent
-            await self.free(expense.reserved)
+            await self.release(expense.reserved)
 
     def covers(self, amount: Decimal) -> bool:
         """Return whether an amount is available: neither spent nor reserved."""
@@ -117,13 +117,13 @@ def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[st
     82
     """
     sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return _PER_REQUEST + sum(sizes) + _in_json(options, FORMING)
+    return _PER_REQUEST + sum(sizes) + _in_json(options, FORM_OPTIONS)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
     sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORMING) // _CHARACTERS
+    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORM_OPTIONS) // _CHARACTERS
 
 
 _CALLS = ("tool_calls", "tool_call_id")
@@ -152,10 +152,10 @@ def most_output_tokens(options: Mapping[str, Any]) -> int:
     >>> most_output_tokens({"max_tokens": 10, "n": 5})
     50
     """
-    most = token_limit(options)
-    if most is None:
+    max_tokens = token_limit(options)
+    if max_tokens is None:
         raise ValueError("options without max_tokens: what such a call costs has no limit")
-    return most
+    return max_tokens
 
 
 _CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure until then has cost nothing
@@ -197,7 +197,7 @@ class Respondent:
 
     def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
         address, query = settings.address()
-        self.client = direct_client(
+        self.api_client = direct_client(
             base_url=address,
             key=settings.key(),
             timeout=timeout,
@@ -216,7 +216,7 @@ class Respondent:
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
-        return Endpoint(self.client, self.settings.endpoint_name, signal, options, self.settings.price, None)
+        return Endpoint(self.api_client, self.settings.endpoint_name, signal, options, self.settings.price, None)
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
@@ -311,7 +311,7 @@ class Respondent:
         once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.client, endpoint.model, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
@@ -341,8 +341,8 @@ class Respondent:
 
     async def _wait(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
-        first, most = BACKOFF_SECONDS
-        seconds = failure.wait if failure.wait is not None else min(most, first * 2 ** (attempt - 2))
+        first, longest = BACKOFF_SECONDS
+        seconds = failure.wait if failure.wait is not None else min(longest, first * 2 ** (attempt - 2))
         if seconds > _MAX_WAIT:
             self.stop(f"its server asks for a back-off of {seconds:,.0f} seconds")
         elif failure.status == 429:
@@ -363,7 +363,7 @@ class Respondent:
 
     async def close(self) -> None:
         """Close the model's connections."""
-        await self.client.close()
+        await self.api_client.close()
 
 
 _SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
@@ -427,7 +427,7 @@ class ModelSetup:
     def record(self, question: Question) -> str:
         """Return the request settings that the log records, as JSON."""
         return record_request_settings(
-            self.signal_for(question), self.options, self.respondent.settings.price, question.form
+            self.signal_for(question), self.options, self.respondent.settings.price, question.request_form
         )
 
 
@@ -436,23 +436,23 @@ def second_options(signal: Signal | None) -> Mapping[str, Any] | None:
     return None if getattr(signal, "question", "") is None else getattr(signal, "second_options", None)
 
 
-def max_costs(asked: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
+def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     """Return the largest cost of a call's first request, and of its signal's second request."""
-    endpoint = asked.endpoint(question)
+    endpoint = setup.endpoint(question)
     options = endpoint.options_for(question.options)
-    first = asked.respondent.max_cost(question.messages, options)
+    first = setup.respondent.max_cost(question.messages, options)
     second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first one and its answer.
     words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
-    price = asked.respondent.settings.price
+    price = setup.respondent.settings.price
     by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
-    return first, max(asked.respondent.highest_cost, by_price)
+    return first, max(setup.respondent.highest_cost, by_price)
 
 
 async def call(
-    asked: ModelSetup,
+    setup: ModelSetup,
     question: Question,
     file: AnswerFile,
     budget: Budget,
@@ -462,22 +462,22 @@ async def call(
     """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
 
     Args:
-        asked: the model and its request settings.
+        setup: the model and its request settings.
         question: the question.
         file: the answer file, which journals calls under way.
         budget: the budget that pays.
         reserved: money reserved for the call, at least `max_costs`.
         sample: sample number of the answer; None for a single answer.
     """
-    respondent, name = asked.respondent, uuid.uuid4().hex[:16]
-    _, second = max_costs(asked, question)
-    prompt = Query(question.query, question.messages, question.options, shadow=True, form=question.form)
-    exchange = Exchange(prompt, asked.name, asked.endpoint(question))
-    async with budget.expense(partial(file.begin, name, question.query, asked.name), reserved) as expense:
+    respondent, name = setup.respondent, uuid.uuid4().hex[:16]
+    _, second = max_costs(setup, question)
+    prompt = Query(question.query, question.messages, question.options, shadow=True, request_form=question.request_form)
+    exchange = Exchange(prompt, setup.name, setup.endpoint(question))
+    async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
         try:
-            await exchange.run(partial(send, after=second), send, asked.checks)
+            await exchange.run(partial(send, after=second), send, setup.checks)
             if exchange.reading is not None or exchange.no_confidence is not None:
                 respondent.count_reading(exchange.no_confidence)
         except StoppedError as problem:
@@ -499,7 +499,7 @@ async def call(
             "graded_by": None,
             "at_most": float(expense.spent),
             "grading_cost": 0.0,
-            "request_settings": asked.record(question),
+            "request_settings": setup.record(question),
             **question.others,
             **({} if sample is None else {"sample": sample}),
         }

@@ -21,7 +21,7 @@ from rcjax._base.figures import count, not_likeliest
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
-from rcjax.collecting.plan import Setup, estimate, judging_cost
+from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
 from rcjax.logs.errors import LogError, brief
@@ -30,11 +30,16 @@ from rcjax.serving.call_log import has_failed
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Reservation:
     """Money reserved for one answer: the largest costs of its call and its judge."""
 
     call: Decimal
     judge: Decimal
+
+    @property
+    def money(self) -> Decimal:
+        """The whole money."""
+        return self.call + self.judge
 
 
 class Reservations:
@@ -60,18 +65,18 @@ class Reservations:
     ) -> None:
         self.budget, self._judge_of, self._spent = budget, judge_of, False
         missing: dict[str, list[tuple[ModelSetup, Question, int]]] = {question.query: [] for question in questions}
-        for asked, pairs in waiting:
+        for setup, pairs in waiting:
             for question, number in pairs:
-                missing[question.query].append((asked, question, number))
+                missing[question.query].append((setup, question, number))
         self._missing = [*missing.values()]
         self._places = {query: place for place, query in enumerate(missing)}
         self._decided = [asyncio.Event() for _ in missing]
         self._wanted, self._wish = -1, asyncio.Event()
         self._deciding: asyncio.Task[None] | None = None
-        self._shares: dict[str, dict[tuple[str, int], Share]] = {}  # by model
+        self._reserved: dict[str, dict[tuple[str, int], Reservation]] = {}  # by model
 
-    async def take(self, asked: ModelSetup, question: Question, number: int) -> Share:
-        """Wait for the share of an answer and return it; the caller spends or frees it.
+    async def claim(self, setup: ModelSetup, question: Question, number: int) -> Reservation:
+        """Wait for the reservation of an answer and return it; the caller spends or releases it.
 
         Raises StoppedError for a model that is not asked any more, and NotCoveredError if the budget does not cover all
         answers to the question.
@@ -82,52 +87,52 @@ class Reservations:
         self._wanted = max(self._wanted, place)
         self._wish.set()
         await self._decided[place].wait()
-        share = self._shares.get(asked.name, {}).pop((question.query, number), None)
-        if asked.respondent.stopped is not None:
-            await self.free(share)
-            raise StoppedError(asked.respondent.stopped)
-        if share is None:
+        reservation = self._reserved.get(setup.name, {}).pop((question.query, number), None)
+        if setup.respondent.stopped is not None:
+            await self.release(reservation)
+            raise StoppedError(setup.respondent.stopped)
+        if reservation is None:
             raise NotCoveredError
-        return share
+        return reservation
 
-    async def renew(self, share: Share, asked: ModelSetup, question: Question) -> Share:
-        """Raise a reservation to the worst cost as known now. Raises as `take` does."""
-        if asked.respondent.stopped is not None:
-            await self.free(share)
-            raise StoppedError(asked.respondent.stopped)
-        now = self._share(asked, question)
-        now = Share(max(now.call, share.call), max(now.judge, share.judge))
-        more = now.call + now.judge - share.call - share.judge
+    async def raise_to_worst_case(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
+        """Raise a reservation to the worst cost as known now. Raises as `claim` does."""
+        if setup.respondent.stopped is not None:
+            await self.release(reservation)
+            raise StoppedError(setup.respondent.stopped)
+        now = self._worst_case(setup, question)
+        now = Reservation(max(now.call, reservation.call), max(now.judge, reservation.judge))
+        more = now.money - reservation.money
         if more <= 0:
-            return share
+            return reservation
         if not self.budget.covers(more):
-            await self.free(share)
+            await self.release(reservation)
             raise NotCoveredError
         self.budget.reserved += more
         return now
 
-    def retake(self, asked: ModelSetup, question: Question) -> Share:
-        """Reserve the share of an answer again after it was freed. Raises NotCoveredError."""
-        share = self._share(asked, question)
-        if not self.budget.covers(share.call + share.judge):
+    def reserve_again(self, setup: ModelSetup, question: Question) -> Reservation:
+        """Reserve the money of an answer again after it was released. Raises NotCoveredError."""
+        reservation = self._worst_case(setup, question)
+        if not self.budget.covers(reservation.money):
             raise NotCoveredError
-        self.budget.reserved += share.call + share.judge
-        return share
+        self.budget.reserved += reservation.money
+        return reservation
 
-    async def free(self, *shares: Share | None) -> None:
-        """Release shares that are not needed."""
-        await self.budget.free(sum((share.call + share.judge for share in shares if share), Decimal(0)))
+    async def release(self, *reservations: Reservation | None) -> None:
+        """Release reservations that are not needed."""
+        await self.budget.release(sum((reservation.money for reservation in reservations if reservation), Decimal(0)))
 
-    async def free_all_of(self, model: str) -> None:
-        """Release the shares of a model that is not asked any more."""
-        await self.free(*self._shares.pop(model, {}).values())
+    async def release_all_of(self, model: str) -> None:
+        """Release the reservations of a model that is not asked any more."""
+        await self.release(*self._reserved.pop(model, {}).values())
 
-    async def close(self, *shares: Share) -> None:
-        """Release these shares and all reserved ones, and reserve no more."""
+    async def close(self, *reservations: Reservation) -> None:
+        """Release these reservations and all others, and reserve no more."""
         self._spent = True
-        for model in [*self._shares]:
-            await self.free_all_of(model)
-        await self.free(*shares)
+        for model in [*self._reserved]:
+            await self.release_all_of(model)
+        await self.release(*reservations)
 
     async def end(self) -> None:
         """Stop reserving money; re-raise an error of the reservations."""
@@ -145,31 +150,31 @@ class Reservations:
                     self._wish.clear()
                     await self._wish.wait()
                 if missing and not self._spent:
-                    await self._put_aside(missing)
+                    await self._reserve(missing)
                 self._decided[place].set()
         finally:  # wake all who wait
             for decided in self._decided:
                 decided.set()
 
-    async def _put_aside(self, missing: Sequence[tuple[ModelSetup, Question, int]]) -> None:
-        shares = [
-            (asked, (question.query, number), self._share(asked, question))
-            for asked, question, number in missing
-            if asked.respondent.stopped is None
+    async def _reserve(self, missing: Sequence[tuple[ModelSetup, Question, int]]) -> None:
+        reservations = [
+            (setup, (question.query, number), self._worst_case(setup, question))
+            for setup, question, number in missing
+            if setup.respondent.stopped is None
         ]
         try:
-            await self.budget.put_aside(sum((share.call + share.judge for *_, share in shares), Decimal(0)))
+            await self.budget.reserve(sum((reservation.money for *_, reservation in reservations), Decimal(0)))
         except NotCoveredError:
             self._spent = True
             return
-        for asked, which, share in shares:
-            if asked.respondent.stopped is None and not self._spent:
-                self._shares.setdefault(asked.name, {})[which] = share
+        for setup, which, reservation in reservations:
+            if setup.respondent.stopped is None and not self._spent:
+                self._reserved.setdefault(setup.name, {})[which] = reservation
             else:  # stopped meanwhile
-                await self.free(share)
+                await self.release(reservation)
 
-    def _share(self, asked: ModelSetup, question: Question) -> Share:
-        return Share(sum(max_costs(asked, question), Decimal(0)), judging_cost(asked, question, self._judge_of))
+    def _worst_case(self, setup: ModelSetup, question: Question) -> Reservation:
+        return Reservation(sum(max_costs(setup, question), Decimal(0)), judging_cost(setup, question, self._judge_of))
 
 
 def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
@@ -182,8 +187,8 @@ def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], an
         path: path of the answer file.
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
-    settings = {asked.name: asked.record(questions[0]) for asked in models if questions}
-    names = {asked.name: {"endpoint_name": asked.respondent.settings.endpoint_name} for asked in models}
+    settings = {setup.name: setup.record(questions[0]) for setup in models if questions}
+    names = {setup.name: {"endpoint_name": setup.respondent.settings.endpoint_name} for setup in models}
     record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]
@@ -269,7 +274,7 @@ class Run:
         questions: questions in the order in which they are asked.
         models: models with their request settings.
         file: answer file, to which each call is written at once.
-        setup: budget that pays, and graders of the answers.
+        resources: budget that pays, and graders of the answers.
         concurrency: number of concurrent questions per model.
     """
 
@@ -278,16 +283,16 @@ class Run:
         questions: Sequence[Question],
         models: Sequence[ModelSetup],
         file: AnswerFile,
-        setup: Setup,
+        resources: RunResources,
         concurrency: int = 8,
     ) -> None:
         self.questions, self.models, self.file, self.concurrency = questions, models, file, concurrency
-        self.budget, self.graders, self._judge_of = setup.budget, setup.graders, setup.judge_of
+        self.budget, self.graders, self._judge_of = resources.budget, resources.graders, resources.judge_of
         self.forecast: float | None = None
         """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
         self._enough = _ENOUGH
         self.tallies: dict[str, Tally] = {}
-        self._has_samples = file.answers.has_samples or any(asked.samples > 1 for asked in models)
+        self._has_samples = file.answers.has_samples or any(setup.samples > 1 for setup in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
         self._grading: dict[str, str] = {}  # errors of graders that cannot work any more, by name
@@ -295,12 +300,12 @@ class Run:
         self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
         self._ends = False
         self._problem: OSError | None = None
-        self._waiting = {asked.name: asked.waiting(questions, answered) for asked in models}
+        self._waiting = {setup.name: setup.waiting(questions, answered) for setup in models}
         self._reservations = Reservations(
-            setup.budget, questions, [(asked, self._waiting[asked.name]) for asked in models], setup.judge_of
+            resources.budget, questions, [(setup, self._waiting[setup.name]) for setup in models], resources.judge_of
         )
-        for asked in models:
-            self.tallies[asked.name] = Tally(len(self._waiting[asked.name]), asked.samples)
+        for setup in models:
+            self.tallies[setup.name] = Tally(len(self._waiting[setup.name]), setup.samples)
 
     @property
     def grading(self) -> str | None:
@@ -323,7 +328,7 @@ class Run:
         """
         if self._has_samples:
             self.file.number()
-        tasks = [task for asked in self.models for task in self._workers(asked)]
+        tasks = [task for setup in self.models for task in self._workers(setup)]
         try:
             await asyncio.gather(*tasks)
         except asyncio.CancelledError:
@@ -339,55 +344,55 @@ class Run:
             raise self._problem
         self.file.tidy()
 
-    def _workers(self, asked: ModelSetup) -> list[asyncio.Task[None]]:
-        waiting = iter(self._waiting[asked.name])
-        return [asyncio.ensure_future(self._work(asked, waiting)) for _ in range(self.concurrency)]
+    def _workers(self, setup: ModelSetup) -> list[asyncio.Task[None]]:
+        waiting = iter(self._waiting[setup.name])
+        return [asyncio.ensure_future(self._work(setup, waiting)) for _ in range(self.concurrency)]
 
-    async def _work(self, asked: ModelSetup, waiting: Iterable[tuple[Question, int]]) -> None:
-        tally = self.tallies[asked.name]
+    async def _work(self, setup: ModelSetup, waiting: Iterable[tuple[Question, int]]) -> None:
+        tally = self.tallies[setup.name]
         for question, number in waiting:
             try:
-                share = await self._reservations.take(asked, question, number)
+                reservation = await self._reservations.claim(setup, question, number)
                 if self._is_ending:
-                    await self._reservations.close(share)  # others may wait for it
+                    await self._reservations.close(reservation)  # others may wait for it
                     return
-                share = await self._verdicts_first(share, asked, question)
-                async with asked.respondent.serialise_until_priced(self.budget):
-                    share = await self._reservations.renew(share, asked, question)
+                reservation = await self._verdicts_first(reservation, setup, question)
+                async with setup.respondent.serialise_until_priced(self.budget):
+                    reservation = await self._reservations.raise_to_worst_case(reservation, setup, question)
                     sample = number if self._has_samples else None
-                    row = await call(asked, question, self.file, self.budget, share.call, sample)
+                    row = await call(setup, question, self.file, self.budget, reservation.call, sample)
                     self.file.write(row)  # first of all: the answer is paid for
             except StoppedError as why:
                 tally.stopped = str(why)
-                await self._reservations.free_all_of(asked.name)
+                await self._reservations.release_all_of(setup.name)
                 return
             except NotCoveredError:  # money may be reserved for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
             except OSError as problem:  # the call's money is free again, its verdict's is not: others may wait for it
                 self._problem = self._problem or problem
-                await self._reservations.close(Share(Decimal(0), share.judge))
+                await self._reservations.close(Reservation(Decimal(0), reservation.judge))
                 return
             self._count(tally, row)
             if _is_cancelled():
                 raise asyncio.CancelledError
-            await self._grade(row, question, share.judge)
+            await self._grade(row, question, reservation.judge)
             self._look_ahead()
 
-    async def _verdicts_first(self, share: Share, asked: ModelSetup, question: Question) -> Share:
+    async def _verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
         """Pay for verdicts that were not covered earlier, before another answer begins.
 
-        Returns the share of that answer. Raises NotCoveredError if the budget does not cover both.
+        Returns the reservation of that answer. Raises NotCoveredError if the budget does not cover both.
         """
         if not self._unpaid:
-            return share
-        await self._reservations.free(share)
+            return reservation
+        await self._reservations.release(reservation)
         waiting, self._unpaid = self._unpaid, []
         for row, earlier in waiting:
             await self._grade(row, earlier)
         if self._unpaid:
             raise NotCoveredError
-        return self._reservations.retake(asked, question)
+        return self._reservations.reserve_again(setup, question)
 
     def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
         failed = has_failed(row)
@@ -398,20 +403,20 @@ class Run:
     def _look_ahead(self) -> None:
         """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
         left = [one for one in self.models if self.tallies[one.name].goes_on]
-        least = min((self.tallies[one.name].done for one in left), default=0)
-        if least >= self._enough:
-            self._enough = 2 * least
+        fewest = min((self.tallies[one.name].done for one in left), default=0)
+        if fewest >= self._enough:
+            self._enough = 2 * fewest
             costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
             self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
         """Grade a row and write it again, unless it failed, has no grader, or was graded in this run.
 
-        `reserved` is money put aside for its judge.
+        `reserved` is money reserved for its judge.
         """
         grader = self.graders.named(question)
         if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
-            await self.budget.free(reserved)
+            await self.budget.release(reserved)
             return
         self._judged.add(row["call"])
         try:
@@ -463,7 +468,7 @@ def collected(run: Run) -> dict[str, Any]:
     """
     answered = run.file.answers.answered
     rows = [*answered.values()]
-    asked = [(name, number) for name, one in run.tallies.items() for number in range(1, one.samples + 1)]
+    wanted = [(name, number) for name, one in run.tallies.items() for number in range(1, one.samples + 1)]
     models = _models(rows, run.tallies)
     twisted = [
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
@@ -479,7 +484,7 @@ def collected(run: Run) -> dict[str, Any]:
         "ungraded": sum(row["correct"] is None for row in rows),
         "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
         "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
-        "answered_by_all": sum(all((q.query, *one) in answered for one in asked) for q in run.questions),
+        "answered_by_all": sum(all((q.query, *one) in answered for one in wanted) for q in run.questions),
         "silent": [one["model"] for one in models if not one["answers"]],
         "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
         "budget_spent": run.budget_spent,

@@ -319,18 +319,22 @@ def count_differences(answers: Answers) -> Answers:
     return replace(answers, frame=frame)
 
 
-def tells_errors(answers: Answers, name: str, warn: Warn) -> bool:
-    """Return whether every model has the two labels that an estimate of its error needs; warn if only some have."""
+def has_two_labels_each(answers: Answers) -> bool:
+    """Return whether every model has the two labels that an estimate of its error needs."""
+    return bool((answers.labels >= 2).all())
+
+
+def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
+    """Warn of labels that are left out, as some models have fewer than two."""
     few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
     if few and answers.labels.any():
         what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
         warn(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
-    return not few
 
 
-_FORM, _OF_THE_DAY = "requests", "prices"
+_REQUESTS, _PRICES = "requests", "prices"
 
-_DIFFERING = frozenset({"choices", _FORM, _OF_THE_DAY})  # settings that calls of one kind may differ in
+_DIFFERING = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
 
 
 def keep_common_settings(
@@ -405,7 +409,7 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     if "options" not in shared and len(options) == len(records):
         alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
         shared["options"] = {name: value for name, value in options[0].items() if name in alike}
-    prices = [one[_OF_THE_DAY] for one in records if one.get(_OF_THE_DAY) is not None]
-    has_form = any(_FORM in one for one in records)
-    forms = {_FORM: sorted({one.get(_FORM, PLAIN) for one in records})} if has_form else {}
-    return shared | forms | ({_OF_THE_DAY: prices[-1]} if prices else {})
+    prices = [one[_PRICES] for one in records if one.get(_PRICES) is not None]
+    has_form = any(_REQUESTS in one for one in records)
+    forms = {_REQUESTS: sorted({one.get(_REQUESTS, PLAIN) for one in records})} if has_form else {}
+    return shared | forms | ({_PRICES: prices[-1]} if prices else {})

@@ -22,7 +22,7 @@ from rcjax.logs.columns import (
     Scoring,
     column_of,
     judge_columns,
-    tells_no_confidence,
+    lacks_confidence,
 )
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.sources import Table, TextFile, csv_line
@@ -197,7 +197,7 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
 
 def logprobs(rows: Rows) -> np.ndarray:
     """Return raw log-probabilities, `NO_CONFIDENCE` for empty cells; all 0 for a log without a confidence column."""
-    if tells_no_confidence(rows.frame.columns):
+    if lacks_confidence(rows.frame.columns):
         return np.zeros(rows.frame.height)
     with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
         column = "logprob" if "logprob" in rows.frame.columns else "confidence"

@@ -84,7 +84,7 @@ CALL_COLUMNS = [
     "shadow",
     "error",
     "has_no_confidence",
-    "unjudged",
+    "not_judged",
     "request_settings",
     "prompt_digest",
     "estimated",
@@ -205,7 +205,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
     truth = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
-    confidences = [] if tells_no_confidence(columns) else [confidence]
+    confidences = [] if lacks_confidence(columns) else [confidence]
     needed = ["query", "model", *truth, *confidences, *money]
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
@@ -217,10 +217,10 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     return needed + [column for column in CALL_COLUMNS if "call_log" in columns and column in columns]
 
 
-def tells_no_confidence(columns: Sequence[str]) -> bool:
-    """Return whether a log has answers to compare, and no column that may be meant as a confidence.
+def lacks_confidence(columns: Sequence[str]) -> bool:
+    """Return whether a log has answers to compare, but no column that may be meant as a confidence.
 
-    >>> tells_no_confidence(["query", "answer"]), tells_no_confidence(["query", "answer", "prob"])
+    >>> lacks_confidence(["query", "answer"]), lacks_confidence(["query", "answer", "prob"])
     (True, False)
     """
     if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:

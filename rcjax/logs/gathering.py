@@ -31,7 +31,7 @@ from rcjax.logs.answers import (
     vote,
 )
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
-from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, needed_columns, tells_no_confidence
+from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
@@ -199,16 +199,16 @@ class _Reader:
             raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
-        if tells_no_confidence(columns):
+        if lacks_confidence(columns):
             what = "every answer counts as sure, and only whether models agree counts"
             options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
-        self._tell_left_out(table, read, {*frame["model"].unique()})
+        self._warn_of_rows_left_out(table, read, {*frame["model"].unique()})
         return frame
 
     def _learnable(self, rows: Rows) -> Rows:
         """Keep the rows of wanted models; of a call log, only the rows to learn from.
 
-        Failed calls, requests that `rcjax serve` passed on unjudged and, if the log has a column shadow, queries that
+        Failed calls, requests that no policy judged and, if the log has a column shadow, queries that
         did not go to all models are dropped and counted.
         """
         columns, wanted, error = rows.frame.columns, self.options.wanted, pl.col("error")
@@ -221,8 +221,8 @@ class _Reader:
             self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
-        if "unjudged" in columns:
-            rows = self._drop(rows, pl.col("unjudged").is_not_null(), "that no policy judges")
+        if "not_judged" in columns:
+            rows = self._drop(rows, pl.col("not_judged").is_not_null(), "that no policy judges")
         if "error" in columns:
             rows = rows.keep(pl.col("query").is_not_null() | error.is_null())  # errors that belong to no query
             is_answer = (
@@ -300,7 +300,7 @@ class _Reader:
         self.left_out["repeated"] += first.height - once.height
         return once
 
-    def _tell_left_out(self, table: Table, read: int, usable: set[str]) -> None:
+    def _warn_of_rows_left_out(self, table: Table, read: int, usable: set[str]) -> None:
         left_out = {"cut off": table.cut, **self.left_out}
         if any(left_out.values()):
             reasons = "; ".join(f"{number:,} {why}" for why, number in left_out.items() if number)

@@ -27,7 +27,7 @@ from rcjax.policy.signals import normalise_answer
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
-_FORMS = "give a table of query and answer (the right one), or of query, model and correct"
+_LABEL_TABLES = "give a table of query and answer (the right one), or of query, model and correct"
 
 _FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
 
@@ -57,7 +57,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     if _is_same(source, log):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
-        raise LogError(f"{name}: the labels are the log itself: {advice}, {_FORMS}")
+        raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
     table = load(source, _label_columns)
     texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
     frames = [plain_cells(frame).with_columns(texts, *truth(frame, scoring)) for frame in table.frames]
@@ -98,7 +98,7 @@ def _is_same(labels: Any, log: Any) -> bool:
 def _label_columns(name: str, columns: list[str]) -> list[str]:
     by_answer = "answer" in columns and "correct" not in columns
     if by_answer and "call_log" in columns:
-        raise LogError(f"{name}: the labels are a call log, whose answers are the models' own: {_FORMS}")
+        raise LogError(f"{name}: the labels are a call log, whose answers are the models' own: {_LABEL_TABLES}")
     if by_answer:
         require_columns(name, ["query", "answer"], columns)
         return ["query", *(["model"] if "model" in columns else []), "answer"]
@@ -126,7 +126,7 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
     """
     if authors := sorted({*labels.authors} & {*models}):
         what = f"its answers are those of {listed(authors)}, which the log judges"
-        raise LogError(f"{labels.name}: {what}: {_FORMS}; if they are right, leave out the column model")
+        raise LogError(f"{labels.name}: {what}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
         about = labels.frame["model"] if labels.kind == "correct" else ()

@@ -25,8 +25,9 @@ from rcjax.logs.answers import (
     compare_with_reference,
     count_differences,
     equal_answers,
+    has_two_labels_each,
     query_ids,
-    tells_errors,
+    warn_of_few_labels,
 )
 from rcjax.logs.columns import TO_LABEL, as_labels
 from rcjax.logs.errors import (
@@ -160,10 +161,12 @@ def _read(source: Any, options: ReadOptions) -> Log:
         reference=reference,
         failed=failed,
     )
-    if reference is not None and differences and tells_errors(compared, name, options.warn):
-        judging = dataclasses.replace(reference, counts="errors")
-        labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
-        log = dataclasses.replace(log, labelled_log=labelled)
+    if reference is not None and differences:
+        warn_of_few_labels(compared, name, options.warn)
+        if has_two_labels_each(compared):
+            judging = dataclasses.replace(reference, counts="errors")
+            labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
+            log = dataclasses.replace(log, labelled_log=labelled)
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])

@@ -414,14 +414,14 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
-    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _tells_answers(frame.columns)]
+    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _is_answer_table(frame.columns)]
     if not parts:
         needed = "query, model, and a confidence or what a call cost"
         raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
     return parts
 
 
-def _tells_answers(columns: Sequence[str]) -> bool:
+def _is_answer_table(columns: Sequence[str]) -> bool:
     """Return whether a table is a log of answers, by its columns."""
     names = {*map(plain_name, columns)}
     return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rcjax._base.codec import visible
 from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
@@ -62,6 +62,13 @@ def _has_content(path: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
 
 
+class LastRead(NamedTuple):
+    """The reading of a period's total from which the next one counts."""
+
+    total: Total | None = None
+    queries_of_others: float = 0.0
+
+
 class Billing:
     """Follows the bill of a policy.
 
@@ -85,7 +92,7 @@ class Billing:
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
-        self._last_total: tuple[Total | None, float] = None, 0.0  # (total, queries of other processes) as last read
+        self._last_read = LastRead()
         self._has_begun = False
         self._begin()
 
@@ -134,13 +141,10 @@ class Billing:
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def reserve(
+    def choose_option(
         self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
     ) -> Iterator[Option]:
-        """Yield the first option that the money covers, and put aside its cost until the request has ended.
-
-        With a budget per query, reserve nothing: yield the first option while the bill (a named client's own) aims
-        above $0, else the cheapest.
+        """Yield the option that a bill allows; the money of a period is put aside for it until the request has ended.
 
         Args:
             options: rungs or models that may answer, the cheapest last, which answers if the money is spent.
@@ -149,18 +153,30 @@ class Billing:
 
         Raises BudgetSpentError if the money left for a period covers no option, and the service stops at its budget.
         """
-        if not isinstance(self.bill, PeriodBill):
-            own = None if client is None else self._clients.get(client)
-            bill = own if client is not None else self.bill
-            yield options[-1] if bill is not None and not bill.aim() else options[0]
-            return
+        if isinstance(self.bill, PeriodBill):
+            with self._reserve_covered(self.bill.period, options, expect) as option:
+                yield option
+        else:
+            yield self._choose_by_aim(options, client)
+
+    @contextmanager
+    def _reserve_covered(
+        self, period: Period, options: Sequence[Option], expect: Callable[[Option], float]
+    ) -> Iterator[Option]:
+        """Yield the first option that a period's money covers, else the cheapest, and put its cost aside."""
         now, costs = time.time(), [expect(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
-            raise BudgetSpentError(self.bill.period, self.bill.period.bounds(now)[1])
+            raise BudgetSpentError(period, period.bounds(now)[1])
         place = covered[0] if covered else len(options) - 1
         with reserving(self._reserved, costs[place]):
             yield options[place]
+
+    def _choose_by_aim(self, options: Sequence[Option], client: str | None) -> Option:
+        """Return the first option while the bill (a named client's own) aims above $0, else the cheapest."""
+        own = None if client is None else self._clients.get(client)
+        bill = own if client is not None else self.bill
+        return options[-1] if bill is not None and not bill.aim() else options[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
@@ -237,7 +253,7 @@ class Billing:
         if isinstance(bill, PeriodBill) and self._totals is not None:
             return self._totals.total(self._account, bill.period.every, bill.period.bounds(time.time()))
         if isinstance(bill, Bill) and isinstance(self._totals, Ledger):
-            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, most=bill.window * bill.budget)
+            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, cap=bill.window * bill.budget)
         return None
 
     @property
@@ -253,9 +269,9 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.exchange()
+        self._totals.try_sync()
 
-    def _take_total(self, total: Total) -> None:
+    def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
         amount, others = total.last_read()
         if isinstance(self.bill, Bill):
@@ -263,14 +279,14 @@ class Billing:
         elif isinstance(self.bill, PeriodBill):
             if not self._has_begun and not self._is_spending_unknown:
                 self._has_begun = True
-                self._last_total = total, others  # queries from before the start are no traffic of now
-                self._take_query_count(total)
-            before = self._last_total[1] if self._last_total[0] is total else 0.0  # a new period starts at 0
-            now, self._last_total = time.time(), (total, others)
+                self._last_read = LastRead(total, others)  # queries from before the start are no traffic of now
+                self._continue_query_count(total)
+            before = self._last_read.queries_of_others if self._last_read.total is total else 0.0  # a new period: 0
+            now, self._last_read = time.time(), LastRead(total, others)
             self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
-    def _take_query_count(self, total: Total) -> None:
+    def _continue_query_count(self, total: Total) -> None:
         """Continue the newest count of the policy's queries."""
         counts = [count for count in (total.query_count, total.own_query_count) if count is not None]
         if counts and isinstance(self.bill, PeriodBill):
@@ -291,20 +307,20 @@ class Billing:
         """Update the bill with the spending of others."""
         total = self._total()
         if total is not None and self._totals is not None:
-            self._totals.exchange_if_due()
-            self._take_total(total)
+            self._totals.try_sync_if_due()
+            self._apply_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
 
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
-            self._totals.exchange(waits=True)
+            self._totals.try_sync(waits=True)
 
-    def take_over(self, before: Billing) -> None:
+    def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        Shared totals hold the spending of a period already; a `FileTotals` is taken over with its unwritten payments.
+        Shared totals hold the spending of a period already; a `FileTotals` stays in use, with its unwritten payments.
         Requests that began before keep the old bill: both bills share their reservations, and late costs are forwarded.
         """
         own, other = self.bill, before.bill
@@ -313,8 +329,8 @@ class Billing:
             self.bill = replace(own, balance=other.balance)
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
-            self._total()
-            self._totals.exchange()  # which reads, too: its period may be another
+            self._total()  # registers this period's total, which may be a new one, so that the sync reads it
+            self._totals.try_sync()
             self._read_spending()
         elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
             self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

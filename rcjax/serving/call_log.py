@@ -34,7 +34,7 @@ from rcjax.policy.policy import AnyPolicy
 CACHED = ("cached_tokens", "cache_write_tokens")
 
 #: Fields of a call that a line omits if they are empty.
-_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "unjudged", "request_settings")
+_OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
 _APART = ("text", "confidence", "is_shadow_call", "charge", "error_kind")
@@ -59,7 +59,7 @@ class Charge:
     """The number of the call within its query, from 1 on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One model's answer to one query, with the signal's second question and all attempts."""
 
@@ -97,7 +97,7 @@ class Call:
     """The reason why there is no answer, or no confidence in it."""
     has_no_confidence: bool = False
     """Whether there is an answer, and `error` is the reason why the signal found no confidence in it."""
-    unjudged: str | None = None
+    not_judged: str | None = None
     """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
@@ -137,8 +137,12 @@ class CallLog:
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
+        >>> query = {"query": "q1", "model": "small", "endpoint_name": "small", "shadow": True}
+        >>> answer = {"text": "B", "answer": "B", "logprob": -0.1, "confidence": 0.8}
+        >>> cost = {"cost": 1e-5, "input_tokens": 90, "output_tokens": 1, "estimated": False}
+        >>> status = {"attempts": 1, "seconds": 0.2, "time": "2026-11-24T10:00:00Z", "error": None}
         >>> with CallLog(path) as log:
-        ...     log.write(Call("q1", "small", "small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.2, "", True, None))
+        ...     log.write(Call(**query, **answer, **cost, **status))
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -157,7 +161,7 @@ class CallLog:
         self.prompts = prompts
         self.replica = replica
         self.observe: Callable[[str], None] | None = None
-        """Called by `keep` with the outcome of each call, one of `LOGGED`."""
+        """Called by `write_or_count` with the outcome of each call, one of `LOGGED`."""
         self._lost = 0  # calls since the last line that was written
         self._turn = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
@@ -172,7 +176,7 @@ class CallLog:
         row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
-    def keep(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+    def write_or_count(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
         """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
 
         An exception is no reason to withhold an answer, so none is raised.
@@ -217,7 +221,7 @@ def call_row(call: Call) -> dict[str, Any]:
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log is a failed call. An answer without a confidence, or unjudged, is no failure.
+    """Return whether a line of a log is a failed call. An answer without a confidence, or not judged, is none.
 
     >>> [has_failed(row) for row in ({"error": "HTTP 500"}, {"error": "no letter", "has_no_confidence": True}, {})]
     [True, False, False]
@@ -263,7 +267,7 @@ def _query_times(file: Path, policy: str | None) -> Iterator[float]:
         for line in lines:
             row = object_in(line)
             with suppress(KeyError, TypeError, ValueError, OverflowError):
-                is_counted = policy is None or (row["policy"] == policy and not row.get("unjudged"))
+                is_counted = policy is None or (row["policy"] == policy and not row.get("not_judged"))
                 if row["step"] == 1 and is_counted:
                     yield datetime.fromisoformat(row["time"]).timestamp()
 

@@ -14,7 +14,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,11 +25,11 @@ from typing import Any, Literal, cast
 from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
 from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
-from rcjax.policy.signals.answers import form_of
+from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Exchanges, Observe, Query
 from rcjax.serving.failures import Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -80,14 +80,14 @@ class Result:
     """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
     """The rung that answered the query, 0 the cheapest; None for a policy of one rung."""
-    at_once: int = 1
+    parallel_calls: int = 1
     """Number of its first calls that ran in parallel."""
 
     @property
     def seconds(self) -> float:
         """Seconds that the calls took one after another; of parallel calls, the longest counts."""
-        first = max((call.seconds for call in self.calls[: self.at_once]), default=0.0)
-        return first + math.fsum(call.seconds for call in self.calls[self.at_once :])
+        first = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
+        return first + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
 
     @property
     def problem(self) -> str:
@@ -100,7 +100,7 @@ class Result:
         return visible(f"query {self.query}: {summary}: {listed}") if failed else ""
 
 
-def check_question(query: Any, messages: Any) -> None:
+def check_query(query: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
@@ -226,17 +226,16 @@ class Cascade:
 
         Raises CascadeError if no model answers; TypeError or ValueError for invalid arguments.
         """
-        check_question(query, messages)
+        check_query(query, messages)
         for argument, value in {"segment": segment, "client": client}.items():
             instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        question = self._question(messages, query, checked)
-        question = replace(question, deliver=deliver, segment=segment, client=client)
-        result, rest = await self._answer(question, None if deadline is None else time.monotonic() + deadline)
-        if rest is not None:
-            task = asyncio.create_task(rest)
+        full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
+        result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
+        if shadow_calls is not None:
+            task = asyncio.create_task(shadow_calls)
             self._background.add(task)  # the event loop itself keeps no hold of it
             task.add_done_callback(self._background.discard)
         if result.status == "failed":
@@ -253,20 +252,20 @@ class Cascade:
 
         async def answer(query: int | str, messages: Messages) -> Result:
             async with slots:
-                result, rest = await self._answer(self._question(messages, query))
-                if rest is not None:
-                    await rest
+                result, shadow_calls = await self._answer(self._make_query(messages, query))
+                if shadow_calls is not None:
+                    await shadow_calls
                 return result
 
         listed = list(questions)
         for query, messages in listed:
-            check_question(query, messages)
+            check_query(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, question: Query) -> float:
+    def expect(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
-        return self._expect_rung(question, min(math.ceil(self.billing.position_of(question.client)), top) if top else 0)
+        return self._expect_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
@@ -296,104 +295,104 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, question: Query, end: float | None = None) -> tuple[Result, Any]:
-        """Return the result and, for a shadow query, a coroutine of the calls still to make, else None."""
+    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Coroutine[Any, Any, None] | None]:
+        """Return the result and, for a shadow query, a coroutine that makes its shadow calls; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
-            position = self.billing.position_of(question.client)
-            drawn = self.policy.rung_of(self._lot(question.query, question.messages), position)
-        exchanges: list[Exchange] = []
-        expect = partial(self._expect_rung, question)
-        with ExitStack() as money, self.billing.reserve((drawn, 0), expect, question.client) as rung_index:
+            position = self.billing.position_of(query.client)
+            drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
+        exchanges = Exchanges()
+        expect = partial(self._expect_rung, query)
+        with ExitStack() as money, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
-            policy = rung.of_segment(question.segment)
+            policy = rung.of_segment(query.segment)
             place = None if position is None else rung_index
-            is_shadow = question.shadow and money.enter_context(self._reserve_others(policy.first, question))
-            question = replace(question, position=position, rung=place, shadow=is_shadow)
+            is_shadow = query.shadow and money.enter_context(self._reserve_others(policy.first, query))
+            query = replace(query, position=position, rung=place, shadow=is_shadow)
             try:
-                result = await self._follow(policy, question, end, exchanges)
+                result = await self._follow(policy, query, end, exchanges)
             except BaseException:  # the queries that end well would be a sample of the easy ones
-                self._log_unasked(question, self.all_models, exchanges)
+                self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay([exchange.call for exchange in exchanges], cost, question.client)
+                self.billing.pay(exchanges.calls, cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-            return result, self._ask_others(others, question, money.pop_all()) if is_shadow and others else None
+            return result, self._ask_others(others, query, money.pop_all()) if is_shadow and others else None
 
-    def _expect_rung(self, question: Query, index: int) -> float:
+    def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._expect_all(question, self.policy.rungs[index].of_segment(question.segment).models)
+        return self._expect_all(query, self.policy.rungs[index].of_segment(query.segment).models)
 
-    def _expect_all(self, question: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.expect(question, model) for model in models)
+    def _expect_all(self, query: Query, models: Iterable[str]) -> float:
+        return math.fsum(self._caller.expect(query, model) for model in models)
 
-    def _question(
+    def _make_query(
         self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
     ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self._share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return Query(name, conversation, options, shadow=shadow, form=form_of(conversation, options))
+        return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    def _reserve_others(self, first: str, question: Query) -> AbstractContextManager[bool]:
+    def _reserve_others(self, first: str, query: Query) -> AbstractContextManager[bool]:
         """Put aside, before the first model is asked, the money for all other models; give whether it is covered.
 
         The log calls a query a shadow query from its first line on, whatever the policy decides.
         """
         others = (model for model in self.all_models if model != first)
-        return self.billing.reserve_shadow(self._expect_all(question, others))
+        return self.billing.reserve_shadow(self._expect_all(query, others))
 
-    async def _ask_others(self, models: Sequence[str], question: Query, money: ExitStack) -> None:
+    async def _ask_others(self, models: Sequence[str], query: Query, money: ExitStack) -> None:
         """Ask the models that the policy did not ask, and release the money put aside."""
-        question = replace(question, charge=self.billing.shadow_charge)
+        query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
         with money:
-            exchanges = list[Exchange]()
-            calls = (self._caller.call(question, model, None, exchanges=exchanges) for model in models)
+            exchanges = Exchanges()
+            calls = (self._caller.call(query, model, None, exchanges) for model in models)
             try:
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
             finally:  # a service that stops still pays for the calls made
-                self.billing.pay_shadow([exchange.call for exchange in exchanges])
-                self._log_unasked(question, models, exchanges)
+                self.billing.pay_shadow(exchanges.calls)
+                self._log_unasked(query, models, exchanges)
         _raise_first(outcomes)
 
-    def _log_unasked(self, question: Query, models: Iterable[str], exchanges: Sequence[Exchange]) -> None:
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Exchanges) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
-        asked = {exchange.model for exchange in exchanges}
-        for model in models if question.shadow else ():
+        asked = {exchange.model for exchange in exchanges.ended}
+        for model in models if query.shadow else ():
             if model not in asked:
-                self._caller.log_unasked(question, model)
+                self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, question: Query, end: float | None, exchanges: list[Exchange]) -> Result:
+    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: Exchanges) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
-        at_once = 1 if policy.parallel_model is None else 2
+        parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
             later = policy.models[policy.models.index(model) + 1 :]
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
             rules = policy.rules[model]
-            always = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            question = replace(question, charge=replace(self.billing.charge, step=len(exchanges) + 1))
+            is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges.ended) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
-                ahead = await self._ask_both(policy, question, seconds, exchanges)
+                ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
-                exchange = await self._caller.call(question, model, policy, seconds, exchanges, kept=always)
+                exchange = await self._caller.call(query, model, policy, exchanges, seconds, is_final=is_final)
             visited.append(exchange)
-            if exchange.is_delivered or (exchange.call.text is not None and always):
+            if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
-                return make_result(question, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, parallel_calls)
             if exchange.call.text is None:
                 model = next(iter(later), None)
                 continue
@@ -401,32 +400,33 @@ class Cascade:
             decision = policy.step(model, logprob=exchange.call.logprob, answer=answers.pop(model), answers=answers)
             if not isinstance(decision, Defer):
                 status = "answered" if isinstance(decision, Answer) else "abstained"
-                return make_result(question, status, exchange, exchanges, at_once)
+                return make_result(query, status, exchange, exchanges, parallel_calls)
             model = decision.next_model
-        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
+        usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
         if not usable:
-            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # without text
-            return make_result(question, "failed", last, exchanges, at_once)
+            last = exchanges.ended[-1] if exchanges.ended else None
+            last = None if last is None or last.completion is None else last  # without text
+            return make_result(query, "failed", last, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
-        return make_result(question, "best so far", surest, exchanges, at_once)
+        return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
-        self, policy: Policy, question: Query, seconds: float | None, exchanges: list[Exchange]
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: Exchanges
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, ended = [policy.first, str(policy.parallel_model)], ([], [])
+        names, records = [policy.first, str(policy.parallel_model)], (Exchanges(), Exchanges())
         calls = [
             self._caller.call(
-                replace(question, charge=replace(self.billing.charge, step=step)), name, policy, seconds, listed
+                replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
             )
-            for step, (name, listed) in enumerate(zip(names, ended, strict=True), start=1)
+            for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
         try:
             outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one does not stop the other
         finally:
-            exchanges += [exchange for listed in ended for exchange in listed]
+            exchanges.ended.extend(exchange for record in records for exchange in record.ended)
         _raise_first(outcomes)
-        return {exchange.model: exchange for exchange in exchanges}
+        return {exchange.model: exchange for exchange in exchanges.ended}
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
@@ -457,23 +457,23 @@ def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) 
 
 
 def make_result(
-    question: Query, status: str, kept: Exchange | None, exchanges: Sequence[Exchange], at_once: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: Exchanges, parallel_calls: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
-        question: the query.
+        query: the query.
         status: the status of the result.
-        kept: the exchange whose answer counts; None if none does.
-        exchanges: all exchanges, in order.
-        at_once: number of the first exchanges that ran in parallel.
+        answered_by: the exchange whose answer counts; None if none does.
+        exchanges: all exchanges of the query.
+        parallel_calls: number of the first exchanges that ran in parallel.
     """
-    calls = tuple(exchange.call for exchange in exchanges)
-    call = kept.call if kept else None
+    calls = exchanges.calls
+    call = answered_by.call if answered_by else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
+    failures = [exchange.failure for exchange in exchanges.ended if exchange.failure is not None]
     return Result(
-        query=question.query,
+        query=query.id,
         status=cast(Status, status),
         text=call.text if call and gives else None,
         answer=call.answer if call and gives else None,
@@ -481,10 +481,10 @@ def make_result(
         confidence=call.confidence if call else None,
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
-        completion=kept.completion if kept and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in exchanges]),
+        completion=answered_by.completion if answered_by and status != "abstained" else None,
+        usage=sum_usages([exchange.usage for exchange in exchanges.ended]),
         failure=failures[-1] if failures and status == "failed" else None,
-        position=question.position,
-        rung=question.rung,
-        at_once=at_once,
+        position=query.position,
+        rung=query.rung,
+        parallel_calls=parallel_calls,
     )

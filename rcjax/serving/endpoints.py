@@ -19,10 +19,10 @@ from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
+from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
 from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
-from rcjax.serving.workers import require_runnable
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ THINKING = frozenset(_NAMES.split())
 class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
-    client: openai.AsyncOpenAI
+    api_client: openai.AsyncOpenAI
     model: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
@@ -129,11 +129,11 @@ class Endpoint:
         ... )
         {'seed': 1}
         """
-        most, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
+        max_tokens, wanted = (token_limit({**options, "n": 1}) for options in (self.options, overrides))
         given = self.options.keys() | as_object(self.options.get("extra_body")).keys()
         kept = (self.fixed & given).difference(TOKEN_LIMITS)
         kept |= self.fixed & THINKING if kept & THINKING else frozenset()
-        if most is not None and (wanted is None or wanted >= most):
+        if max_tokens is not None and (wanted is None or wanted >= max_tokens):
             kept |= self.fixed.intersection(TOKEN_LIMITS)
         body = {name: value for name, value in as_object(overrides.get("extra_body")).items() if name not in kept}
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
@@ -151,9 +151,9 @@ class Endpoint:
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, most = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
-        cost = float(self.price.money(Tokens(read, most or int(pace.written) * (options.get("n") or 1))))
-        return max((not most and self.mean_cost) or 0.0, self.samples * cost)
+        read, max_tokens = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
+        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
+        return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
@@ -162,7 +162,7 @@ class Endpoint:
         return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output)))
 
     def call_fields(
-        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, most: int | None = None
+        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, max_tokens: int | None = None
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
 
@@ -170,38 +170,43 @@ class Endpoint:
             usage: the usage of the call.
             seconds: seconds that the call took.
             pace: the pace of the model's answers; None estimates an interrupted answer by its bytes alone.
-            most: limit on the tokens of one answer; None without a limit.
+            max_tokens: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price)
         is_complete = usage.replies == usage.counted and not usage.unanswered_read
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
         cost = 0.0 if money is None else float(money)
-        if estimated and self.price is not None:
-            read, written = _uncounted_tokens(usage)
-            if pace is not None:
-                written = max(written, self._interrupted_tokens(usage, seconds, pace, most))
-            cost += float(self.price.money(Tokens(read, written)))
         if estimated:
-            cost = max(cost, self._least_cost(usage, has_pace=pace is not None))
+            cost += self._uncounted_cost(usage, seconds, pace, max_tokens)
+            cost = max(cost, self._min_cost(usage, has_pace=pace is not None))
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
 
-    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, most: int | None) -> int:
+    def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, max_tokens: int | None) -> float:
+        """Estimate the money for the tokens that no reply counts, those of interrupted answers included."""
+        if self.price is None:
+            return 0.0
+        read, written = _uncounted_tokens(usage)
+        if pace is not None:
+            written = max(written, self._interrupted_tokens(usage, seconds, pace, max_tokens))
+        return float(self.price.money(Tokens(read, written)))
+
+    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, max_tokens: int | None) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
         if not usage.unanswered_read and not usage.broken:
             return 0
         worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
-        return int(worked if most is None else min(worked, max(usage.attempts, 1) * most))
+        return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
-    def _least_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
-        """Return a lower bound of a call's cost: the log's mean × (replies that arrived or broke off) / votes."""
-        unfinished = usage.unfinished if has_pace else 0
-        is_counted = usage.replies == usage.counted and not unfinished
+    def _min_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
+        """Return a lower bound of a call's cost: the log's mean × (votes that may be charged) / votes."""
+        is_counted = usage.replies == usage.counted and not (has_pace and usage.unfinished)
         if self.mean_cost is None or (is_counted and self.price is not None):
             return 0.0
-        lost = unfinished if has_pace else 0 if usage.replies else self.samples
-        return self.mean_cost * max(lost, min(self.samples, usage.replies)) / self.samples
+        arrived = min(self.samples, usage.replies)
+        charged = max(arrived, usage.unfinished) if has_pace else arrived or self.samples
+        return self.mean_cost * charged / self.samples
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
@@ -215,7 +220,7 @@ def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
 class RequestDefaults:
     """The arguments of `rcjax.serving.cascade.Cascade` on requests, for all models or by model."""
 
-    client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
+    api_client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI]
     signal: Signal | Mapping[str, Signal | None] | None
     options: Mapping[str, object]
     models: Mapping[str, ServedModel]
@@ -228,12 +233,12 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
 
     Raises TypeError or ValueError for invalid arguments.
     """
-    clients = _for_each(models, defaults.client, "client")
+    api_clients = _for_each(models, defaults.api_client, "client")
     records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
-        if not isinstance(clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(clients[model])}")
+        if not isinstance(api_clients[model], openai.AsyncOpenAI):
+            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(api_clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
@@ -244,7 +249,7 @@ def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDe
         known = read_price(prices.get(model))
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
-            clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
+            api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
             model if settings is None else settings.endpoint_name,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),

@@ -19,8 +19,9 @@ from typing import Any
 from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
-from rcjax.policy.signals.answers import FORMING, PLAIN, as_object
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
 from rcjax.serving.call_log import Call, CallLog, Charge
+from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
 from rcjax.serving.failures import (
@@ -35,12 +36,11 @@ from rcjax.serving.failures import (
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
 from rcjax.serving.usage import CallUsage, Pace, token_limit
-from rcjax.serving.workers import CheckError, ReplyChecks
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that is kept whatever it says."""
+    """A piece of an answer that is final whatever it says."""
 
     model: str
     """The model that answers, by its name in the policy."""
@@ -62,7 +62,7 @@ Deliver = Callable[[Piece], Awaitable[None]]
 class Query:
     """A query to the models: its conversation, its options, and how the service handles it."""
 
-    query: str
+    id: str
     """The query's id."""
     messages: Sequence[Mapping[str, object]]
     """The conversation, as in the API."""
@@ -74,11 +74,13 @@ class Query:
     """The client's name; None if clients have no names."""
     shadow: bool = False
     """Whether it is a shadow query, which goes to all models."""
+    is_shadow_call: bool = False
+    """Whether the policy would not make the call, which only the shadow query needs."""
     deliver: Deliver | None = None
-    """The receiver of an answer that is kept whatever it says: it gets the pieces as they arrive."""
-    form: str = PLAIN
+    """The receiver of an answer that is final whatever it says: it gets the pieces as they arrive."""
+    request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
-    unjudged: str | None = None
+    not_judged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
     charge: Charge | None = None
     """The charge of its calls to a policy's bill; None if no bill pays them."""
@@ -96,7 +98,7 @@ Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallU
 class Exchange:
     """A question to a model and its outcome so far; `end` completes it."""
 
-    question: Query
+    query: Query
     model: str
     """The model's name in policies and logs."""
     endpoint: Endpoint
@@ -150,7 +152,7 @@ class Exchange:
 
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
-        request = self.endpoint, self.question.messages, self.endpoint.options_for(self.question.options), self.usage
+        request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
 
         async def vote() -> Mapping[str, Any] | CallError:
             try:
@@ -167,18 +169,18 @@ class Exchange:
         return join_choices([reply for reply in replies if not isinstance(reply, CallError)])
 
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
-        endpoint, messages = self.endpoint, self.question.messages
+        endpoint, messages = self.endpoint, self.query.messages
         if isinstance(signal, ReplyCheck):
             self.is_checking = True
-            options = endpoint.options_for(self.question.options)
+            options = endpoint.options_for(self.query.options)
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
         second = None
         with _failures():
-            question = signal.follow_up(messages, reply)
-        if question is not None:
+            follow_up = signal.follow_up(messages, reply)
+        if follow_up is not None:
             with _failures():
-                conversation, options = list(question[0]), {**question[1], **endpoint.routing}
+                conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
             second = read_reply(await send(endpoint, conversation, options, self.usage))
         with _failures():
             reading = signal.read(reply, second)
@@ -204,18 +206,18 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        question, read, usage = self.question, self.reading, self.usage
+        query, read, usage = self.query, self.reading, self.usage
         logprob = None if read is None else read.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
         is_cut = usage.unanswered_read or usage.broken
-        most = token_limit(self.endpoint.options_for(question.options)) if is_cut else None
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, most)
+        max_tokens = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, max_tokens)
         figures["cost"] += self.check_cost
         self.call = Call(
-            query=question.query,
+            query=query.id,
             model=self.model,
             endpoint_name=self.endpoint.model,
             text=self.text,
@@ -226,19 +228,31 @@ class Exchange:
             attempts=max(usage.attempts, 1 if usage.unanswered_read else 0),
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=question.shadow,
-            segment=question.segment,
-            client=question.client,
+            shadow=query.shadow,
+            segment=query.segment,
+            client=query.client,
             error=self.error,
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
-            unjudged=question.unjudged,
+            not_judged=query.not_judged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
-            is_shadow_call=question.shadow and policy is None,
-            charge=question.charge,
+            is_shadow_call=query.is_shadow_call,
+            charge=query.charge,
         )
         return self.call
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
+
+    ended: list[Exchange] = field(default_factory=list)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of the exchanges."""
+        return tuple(exchange.call for exchange in self.ended)
 
 
 @contextmanager
@@ -269,18 +283,18 @@ _NAMES = """
 NEUTRAL = frozenset(_NAMES.split())
 
 
-def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], form: str = PLAIN) -> str | None:
+def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
     """Return the signal, options and price of a model as JSON for a log; None if its answers are not judged.
 
     The form of the request stands for the tools and schemas of the question.
     """
     if endpoint.signal is None:
         return None
-    overrides = {name: value for name, value in overrides.items() if name not in FORMING}
+    overrides = {name: value for name, value in overrides.items() if name not in FORM_OPTIONS}
     options = endpoint.options_for(overrides)
     needed = endpoint.signal.options
     more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_request_settings(endpoint.signal, more, endpoint.price, form)
+    return record_request_settings(endpoint.signal, more, endpoint.price, request_form)
 
 
 #: Fields that every chunk may have.
@@ -307,7 +321,7 @@ class Delivery:
     """The receiver's exception, after which no piece is delivered, though the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
-    async def hand_on(self, chunk: Mapping[str, Any]) -> None:
+    async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
         more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
@@ -376,37 +390,36 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, question: Query, model: str) -> float:
+    def expect(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].expect(question.messages, question.options, self._paces[model])
+        return self.endpoints[model].expect(query.messages, query.options, self._paces[model])
 
     async def call(
         self,
-        question: Query,
+        query: Query,
         model: str,
         policy: Policy | None,
+        exchanges: Exchanges,
         seconds: float | None = None,
-        exchanges: list[Exchange] | None = None,
         *,
-        kept: bool = False,
+        is_final: bool = False,
     ) -> Exchange:
         """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
 
         Args:
-            question: the query and its options.
+            query: the query and its options.
             model: the model's name in the policy.
-            policy: the policy that calibrates the confidence; None for a model outside it.
+            policy: the policy that calibrates the confidence; None for an uncalibrated call.
+            exchanges: the exchanges of the query, to which the new one is added when it ends.
             seconds: time limit for the whole call.
-            exchanges: earlier exchanges of this query; the new one is appended when it ends, even if cancelled.
-            kept: whether the answer is kept whatever it says, so that `deliver` may get it while it comes.
+            is_final: whether the answer is final whatever it says, so that `deliver` may get it while it comes.
         """
-        exchanges = [] if exchanges is None else exchanges
-        exchange = Exchange(question, model, self.endpoints[model], pace=self._paces[model])
+        exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery, first = None, self._send
-        if kept and question.deliver is not None:
-            calls = tuple(earlier.call for earlier in exchanges)
-            delivery = Delivery(question.deliver, Piece(model, calls, position=question.position, rung=question.rung))
-            first = partial(self._hand_on, delivery)
+        if is_final and query.deliver is not None:
+            piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
+            delivery = Delivery(query.deliver, piece)
+            first = partial(self._forward, delivery)
         try:
             async with asyncio.timeout(seconds):
                 await exchange.run(first, self._send, self._checks)
@@ -420,7 +433,7 @@ class Caller:
             raise
         finally:
             self._end(exchange, policy)
-            exchanges.append(exchange)
+            exchanges.ended.append(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
@@ -435,9 +448,9 @@ class Caller:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with self._slots:
-            return await complete(endpoint.client, endpoint.model, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
 
-    async def _hand_on(
+    async def _forward(
         self,
         delivery: Delivery,
         endpoint: Endpoint,
@@ -449,7 +462,7 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.client, endpoint.model, messages, options, usage, delivery.hand_on)
+            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()
@@ -461,10 +474,10 @@ class Caller:
 
     def _end(self, exchange: Exchange, policy: Policy | None) -> None:
         """Complete an exchange, then report and log its call."""
-        question, endpoint = exchange.question, exchange.endpoint
+        query, endpoint = exchange.query, exchange.endpoint
         for remark in exchange.usage.remarks(endpoint.price):
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._record_of(exchange.model, question))
+        call = exchange.end(policy, self._record_of(exchange.model, query))
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             exchange.pace.add(call.output_tokens, call.seconds)
         if self._observe is not None:
@@ -472,27 +485,27 @@ class Caller:
                 self._observe(call)
             except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
                 self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
-        self._keep(exchange)
+        self._log_call(exchange)
 
-    def log_unasked(self, question: Query, model: str) -> None:
+    def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was to be asked, and was not, as the query ended early."""
-        exchange = Exchange(replace(question, charge=None), model, self.endpoints[model])
+        exchange = Exchange(replace(query, charge=None, is_shadow_call=True), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
-        exchange.end(None, self._record_of(model, question))
-        self._keep(exchange)
+        exchange.end(None, self._record_of(model, query))
+        self._log_call(exchange)
 
-    def _keep(self, exchange: Exchange) -> None:
+    def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.keep(exchange.call, exchange.question.messages)
+        news = None if self.log is None else self.log.write_or_count(exchange.call, exchange.query.messages)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
-    def _record_of(self, model: str, question: Query) -> str | None:
+    def _record_of(self, model: str, query: Query) -> str | None:
         """Return `record_endpoint` of a model, cached for questions of the same form and options."""
-        unseen = NEUTRAL.union(FORMING)
-        relevant = {name: value for name, value in question.options.items() if name not in unseen}
-        key = model, repr(relevant), question.form
-        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, question.form)
+        unseen = NEUTRAL.union(FORM_OPTIONS)
+        relevant = {name: value for name, value in query.options.items() if name not in unseen}
+        key = model, repr(relevant), query.request_form
+        record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)
         if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:
             self._records[key] = record
         return record

@@ -24,7 +24,7 @@ from rcjax._base.codec import visible
 from rcjax._base.extras import required
 from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import EXCHANGE_SECONDS, SECONDS_KEPT, QueryCount
+from rcjax.serving.totals import SECONDS_KEPT, SYNC_SECONDS, QueryCount
 
 _SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
@@ -69,7 +69,7 @@ class LedgerTotal:
     """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
-    most: float = _INFINITE
+    cap: float = _INFINITE
     """Limit on the absolute amount; money beyond it is dropped."""
     falls: bool = False
     """Whether the amount may fall, as a balance does."""
@@ -91,7 +91,7 @@ class LedgerTotal:
         """Return (the amount of all replicas, the queries of others), as last read, with own payments since."""
         with self._turn:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
-            return max(-self.most, min(self._stored.amount + unstored, self.most)), self._others
+            return max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others
 
     @property
     def waiting(self) -> int:
@@ -113,14 +113,14 @@ class LedgerTotal:
                 repr(sent.amount),
                 sent.queries,
                 *floors,
-                self.most,
+                self.cap,
                 self.seconds,
                 own,
                 _SECONDS_KEPT_IDLE,
             )
 
-    def take(self, reply: Any) -> None:
-        """Take the store's answer. Raises ValueError or TypeError for a malformed one."""
+    def apply_reply(self, reply: Any) -> None:
+        """Apply the reply of the store. Raises ValueError or TypeError for a malformed one."""
         amount, queries = (float(figure) for figure in reply[:2])
         counted = tuple(map(float, reply[2].split()))
         with self._turn:
@@ -155,7 +155,7 @@ class Ledger:
                 retry=retrying[0].Retry(retrying[1].NoBackoff(), 0),
             )
         except (ValueError, redis.RedisError):
-            raise ValueError(f"{self.place}: {_FORM}") from None
+            raise ValueError(f"{self.place}: {_ADVICE}") from None
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
@@ -178,7 +178,7 @@ class Ledger:
                 raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
 
     def total(
-        self, name: str, every: str, bounds: tuple[float, float], most: float = _INFINITE, *, falls: bool = False
+        self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, falls: bool = False
     ) -> LedgerTotal:
         """Return the total of a policy or a client in a period.
 
@@ -186,7 +186,7 @@ class Ledger:
             name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             bounds: start and end of the period, in seconds since 1970; zeros for a balance.
-            most: limit on the absolute amount.
+            cap: limit on the absolute amount.
             falls: whether the amount may fall, as a balance does.
         """
         start, end = bounds
@@ -201,7 +201,7 @@ class Ledger:
                 # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, most, falls)
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, cap, falls)
             return self._totals[name, every, start]
 
     def start(self) -> None:
@@ -217,13 +217,13 @@ class Ledger:
         """Whether the store has never answered."""
         return not self._has_answered
 
-    def exchange(self, *, waits: bool = False) -> None:
+    def try_sync(self, *, waits: bool = False) -> None:
         """Let the thread send the payments that wait, without waiting for it: `close` does."""
         if not self._wake.is_set():
             self._wake.set()
 
-    def exchange_if_due(self) -> None:
-        """Do nothing: the thread exchanges totals."""
+    def try_sync_if_due(self) -> None:
+        """Do nothing: the thread synchronises totals."""
 
     @property
     def waiting(self) -> int:
@@ -240,7 +240,7 @@ class Ledger:
                 for total in totals:
                     pipe.eval(_SCRIPT, len(total.keys), *total.keys, *total.arguments())
                 for total, reply in zip(totals, pipe.execute(), strict=True):
-                    total.take(reply)
+                    total.apply_reply(reply)
             except self._errors as problem:
                 self._note_failure(type(problem).__name__)
                 return False
@@ -260,11 +260,11 @@ class Ledger:
 
     def _run(self) -> None:
         while not self._ended:
-            self._wake.wait(EXCHANGE_SECONDS)
+            self._wake.wait(SYNC_SECONDS)
             self._wake.clear()
             if not self._ended:
                 self.sync()
-                time.sleep(_SECONDS_BETWEEN_INCREMENTS if self.down_since is None else EXCHANGE_SECONDS)
+                time.sleep(_SECONDS_BETWEEN_INCREMENTS if self.down_since is None else SYNC_SECONDS)
 
     def _note_failure(self, kind: str) -> None:
         if self.down_since is None:
@@ -284,7 +284,7 @@ class Ledger:
 
 _UNSAFE = re.compile(r"[^\w.:/@+-]")
 
-_FORM = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
+_ADVICE = "give redis://host:6379, or rediss:// for TLS, with name:password@ before the host if the store wants that"
 
 
 def place_of(url: str) -> str:
@@ -298,7 +298,7 @@ def place_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
         if parts.scheme in ("redis", "rediss") and parts.hostname:
             return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-    raise ValueError(f"the ledger's address is none: {_FORM}")
+    raise ValueError(f"the ledger's address is none: {_ADVICE}")
 
 
 def _label(time: float) -> str:

@@ -346,7 +346,9 @@ def _is_secret(name: str) -> bool:
     return any(part in plain for part in _SECRET) and not plain.endswith("tokens")
 
 
-def record_request_settings(signal: Any, options: Mapping[str, Any], price: Price | None, form: str = PLAIN) -> str:
+def record_request_settings(
+    signal: Any, options: Mapping[str, Any], price: Price | None, request_form: str = PLAIN
+) -> str:
     """Return a model's signal, options and price as JSON for a log, without values that JSON cannot hold.
 
     The options are those of an allow-list (`rcjax.serving.models_file`), with a digest of the `others`.
@@ -355,7 +357,7 @@ def record_request_settings(signal: Any, options: Mapping[str, Any], price: Pric
         signal: the signal that reads the confidence.
         options: the options of each request, without the signal's own.
         price: money per million tokens, if known.
-        form: the form of the request (`rcjax.policy.signals.answers`), recorded if a check judges it.
+        request_form: the form of the request (`rcjax.policy.signals.answers`), recorded if a check judges it.
 
     >>> from rcjax.policy.signals import Choice
     >>> record_request_settings(Choice(("A", "B")), {"max_tokens": 1}, Price(1, 2))  # doctest: +NORMALIZE_WHITESPACE
@@ -366,7 +368,9 @@ def record_request_settings(signal: Any, options: Mapping[str, Any], price: Pric
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_plain(options))
-    judged_form = form if isinstance(signal, ReplyCheck) and (form != PLAIN or signal.kind == "call") else None
+    judged_form = (
+        request_form if isinstance(signal, ReplyCheck) and (request_form != PLAIN or signal.kind == "call") else None
+    )
     more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
     record = {**_plain(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)

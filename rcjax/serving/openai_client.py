@@ -180,14 +180,14 @@ async def _limit_response(response: Any) -> None:
     """Limit the bytes of a response and, unless it streams, the seconds for reading it."""
     request = response.request
     streams = bool(request.extensions.get(_STREAMS))
-    most = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
+    max_bytes = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
     seconds = None if streams else request.extensions.get("timeout", {}).get("read")
     compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if compressed:  # a few bytes of it may expand to more than the memory holds
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
-        most = 0
-    response.stream = LimitedStream(response, most, seconds)
+        max_bytes = 0
+    response.stream = LimitedStream(response, max_bytes, seconds)
 
 
 class FairQueue:
@@ -203,7 +203,7 @@ class FairQueue:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle = 0
 
-    async def take(self) -> None:
+    async def wait_turn(self) -> None:
         """Wait for this task's turn."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
@@ -247,8 +247,8 @@ class LimitedStream(HTTP.AsyncByteStream):
     A stream has no limit on its seconds.
     """
 
-    def __init__(self, response: Any, most: int, seconds: float | None = None) -> None:
-        self._response, self._stream, self._most, self._seconds = response, response.stream, most, seconds
+    def __init__(self, response: Any, max_bytes: int, seconds: float | None = None) -> None:
+        self._response, self._stream, self._max_bytes, self._seconds = response, response.stream, max_bytes, seconds
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, loop = 0, asyncio.get_running_loop()
@@ -257,8 +257,8 @@ class LimitedStream(HTTP.AsyncByteStream):
             size += len(part)
             if end is not None and loop.time() > end:  # a slow sender passes the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
-            if size > self._most:
-                self._response.extensions.setdefault(NOT_READ, f"larger than {self._most:,} bytes")
+            if size > self._max_bytes:
+                self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
             if self._seconds is not None:
                 if not RESERVE_BYTES.get()(len(part)):
@@ -268,7 +268,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                 continue
             turns = fair_queue("pieces")
             for start in range(0, len(part), _PIECE):
-                await turns.take()
+                await turns.wait_turn()
                 yield part[start : start + _PIECE]
 
     async def aclose(self) -> None:
@@ -302,12 +302,12 @@ _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorErro
 
 
 async def complete(
-    client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
+    api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
     """Ask for the completion of a conversation, with the client's own retries, and return it as the endpoint sends it.
 
     Args:
-        client: client of the endpoint.
+        api_client: client of the endpoint.
         model: the model's name at the endpoint.
         messages: the conversation.
         options: options of the request.
@@ -319,7 +319,7 @@ async def complete(
     sent = usage.begin(messages, options)
     lost = 0
     try:
-        response = await _post(client, model, messages, options)
+        response = await _post(api_client, model, messages, options)
         if NOT_READ in response.extensions:
             raise malformed_error(response.extensions[NOT_READ])
         content = response.content
@@ -332,13 +332,16 @@ async def complete(
         problem = _call_error(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
-    usage.end(sent, lost, given_up=problem is not None and problem.failure.timed_out)
+    if lost:
+        usage.end_unanswered(sent, lost, given_up=problem is not None and problem.failure.timed_out)
+    else:
+        usage.end_settled(sent)
     if problem is not None:  # raised here, without the client's error, which holds the request, as its context
         raise problem
     return read_completion(content, usage, sent)
 
 
-async def _post(client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
+async def _post(api_client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
     """Send a request and return the response, unread if it streams.
 
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
@@ -348,7 +351,7 @@ async def _post(client: Any, model: str, messages: Any, options: Mapping[str, An
     body = {"model": model, "messages": messages, **fields}
     if streaming:
         body["stream"] = True
-    return await client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
+    return await api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
 
 
 def _attempts(response: Any) -> int:
@@ -357,22 +360,22 @@ def _attempts(response: Any) -> int:
 
 
 async def stream(
-    client: openai.AsyncOpenAI,
+    api_client: openai.AsyncOpenAI,
     model: str,
     messages: Sequence[Any],
     options: Mapping[str, Any],
     usage: CallUsage,
-    hand_on: Callable[[Mapping[str, Any]], Awaitable[None]],
+    forward: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> Mapping[str, Any]:
     """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
 
     Args:
-        client: client of the endpoint.
+        api_client: client of the endpoint.
         model: the model's name at the endpoint.
         messages: the conversation.
         options: options of the request.
         usage: the usage of the call, which is updated even if the call fails.
-        hand_on: receives each chunk, and raises nothing.
+        forward: receives each chunk, and raises nothing.
     """
     problem, response = None, None
     before = usage.attempts
@@ -381,14 +384,14 @@ async def stream(
     ended = False
     sent = usage.begin(messages, options)
     try:
-        response = await _post(client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
+        response = await _post(api_client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)
         async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
             async with aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:
                     assembly.add(chunk)
                     if assembly.problem is None:  # the usage may still come after a failure
-                        await hand_on(chunk)
+                        await forward(chunk)
             problem, ended = assembly.problem, True
     except CallError as error:  # something arrived, though no completion
         problem, assembly.arrived = error, True
@@ -398,9 +401,11 @@ async def stream(
         if response is not None and NOT_READ in response.extensions:
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
-        lost = not assembly.arrived and (problem is None or problem.failure.charged)
-        given_up = problem is None or problem.failure.timed_out
-        usage.end(sent, max(usage.attempts - before, 1) if lost else 0, given_up=given_up)
+        if not assembly.arrived and (problem is None or problem.failure.charged):
+            given_up = problem is None or problem.failure.timed_out
+            usage.end_unanswered(sent, max(usage.attempts - before, 1), given_up=given_up)
+        else:
+            usage.end_settled(sent)
         usage.broken += assembly.arrived and not ended
         completion = assembly.completion(usage, sent)
     if problem is not None:

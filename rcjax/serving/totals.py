@@ -85,15 +85,15 @@ class Totals(Protocol):
     def start(self) -> None:
         """Read the totals so far, waiting for the store if necessary."""
 
-    def exchange(self, *, waits: bool = False) -> None:
+    def try_sync(self, *, waits: bool = False) -> None:
         """Write the payments of this process, and read those of others; a store that is busy or down gets them later.
 
         Args:
             waits: whether to wait a moment for a busy store, as a process does at its end.
         """
 
-    def exchange_if_due(self) -> None:
-        """Exchange payments if the last exchange is over `EXCHANGE_SECONDS` ago."""
+    def try_sync_if_due(self) -> None:
+        """Write and read payments if the last attempt is over `SYNC_SECONDS` ago."""
 
 
 @dataclass(slots=True)
@@ -113,8 +113,8 @@ class FileTotal:
         """Return (the money of all processes, the requests of others), as last read."""
         return self.own.money + self.others.money, self.others.queries
 
-    def take(self, others: Sequence[_Row]) -> None:
-        """Take the rows of the other processes."""
+    def apply_rows(self, others: Sequence[_Row]) -> None:
+        """Add up the rows of the other processes."""
         self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
         counts = [row.query_count for row in others if row.query_count is not None]
         self.query_count = max(counts, key=lambda count: count.time, default=None)
@@ -129,7 +129,7 @@ class _Row(NamedTuple):
 
 _SPENDING = attrgetter("spending")
 _BLOCK = 4096  # bytes by which the file grows
-EXCHANGE_SECONDS = 1.0  # seconds between two readings of the payments of other processes
+SYNC_SECONDS = 1.0  # seconds between two readings of the payments of other processes
 SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
 _SECONDS_KEPT_OF_MINUTES = 60  # the same for totals of minutes, which are many
 _LOCKED_SECONDS = 60.0  # seconds without the file's lock until a warning: another process may just be writing
@@ -173,15 +173,15 @@ class FileTotals:
 
     def start(self) -> None:
         """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
-        self.exchange(waits=True)
+        self.try_sync(waits=True)
 
-    def exchange_if_due(self) -> None:
-        """Exchange totals with the file if the last attempt is over `EXCHANGE_SECONDS` ago."""
-        if time.monotonic() - self._tried_at >= EXCHANGE_SECONDS:
-            self.exchange()
+    def try_sync_if_due(self) -> None:
+        """Synchronise with the file if the last attempt is over `SYNC_SECONDS` ago."""
+        if time.monotonic() - self._tried_at >= SYNC_SECONDS:
+            self.try_sync()
 
-    def exchange(self, *, waits: bool = False) -> None:
-        """Exchange totals with the file. Failures become one warning until it works again; a later exchange catches up.
+    def try_sync(self, *, waits: bool = False) -> None:
+        """Synchronise with the file. Failures become one warning until it works again; a later attempt catches up.
 
         Args:
             waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
@@ -209,7 +209,7 @@ class FileTotals:
         `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
         """
         if not self._turn.acquire(timeout=patience):
-            raise TimeoutError(errno.ETIMEDOUT, "another thread exchanges totals")
+            raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
         try:
             self._sync(patience)
         finally:
@@ -222,15 +222,15 @@ class FileTotals:
             del totals[key], self._totals[key]
         if self.path is None or not totals:
             return
-        self._exchange_rows(totals, now, patience)
+        self._sync_rows(totals, now, patience)
         others: dict[tuple[str, str, float], list[_Row]] = {key: [] for key in totals}
         for row, value in self._rows.items():
             if row.writer != self._writer and row[:3] in others:
                 others[row[:3]].append(value)
         for key, total in totals.items():
-            total.take(others[key])
+            total.apply_rows(others[key])
 
-    def _exchange_rows(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
+    def _sync_rows(self, totals: Mapping[tuple[str, str, float], FileTotal], now: float, patience: float) -> None:
         """Write the rows of this process, and read the rows of all processes."""
         assert self.path is not None
         is_needed = bool(self._rows) or any(any(total.own) for total in totals.values())

@@ -122,16 +122,22 @@ class CallUsage:
         self.unfinished += 1
         return sent
 
-    def end(self, sent: int, requests: int, *, given_up: bool) -> None:
-        """End a request that `begin` counted: keep only the requests without a reply that may be charged.
+    def end_settled(self, sent: int) -> None:
+        """End a request that `begin` counted: a reply came, or nothing is charged."""
+        self.unanswered_read -= sent
+        self.unfinished -= 1
+
+    def end_unanswered(self, sent: int, requests: int, *, given_up: bool) -> None:
+        """End a request that `begin` counted, without a reply, though each of its attempts may be charged.
 
         Args:
             sent: bytes of each request.
-            requests: number of requests without a reply, retries included; 0 if a reply came, or nothing is charged.
-            given_up: whether the client has given up, while the server may still work.
+            requests: number of requests, retries included.
+            given_up: whether the client has given up, while the server may still work on them.
         """
-        self.unanswered_read += sent * (requests - 1)
-        self.unfinished += requests * given_up - 1
+        self.end_settled(sent)
+        self.unanswered_read += requests * sent
+        self.unfinished += requests if given_up else 0
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
@@ -187,8 +193,8 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     >>> [_is_possible(Tokens(*report), prompt, {"max_tokens": 9}) for report in ((90, 9), (10**6, 9), (90, 10**6))]
     [True, False, False]
     """
-    most = token_limit(options)
-    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if most is None else 2 * most) + _ADDED:
+    max_tokens = token_limit(options)
+    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _ADDED:
         return False
     if tokens.read <= _ADDED:
         return True

@@ -15,7 +15,7 @@ from uvicorn.supervisors import Multiprocess
 
 from rcjax.cli.serve import announce
 from rcjax.serving.gateway import processes
-from rcjax.serving.gateway.catalog import CatalogMaker, EndpointClients, Settings
+from rcjax.serving.gateway.catalog import CatalogMaker, EndpointConnections, Settings
 
 TABLE = """[{name}]
 base_url = "http://127.0.0.1:9/v1"
@@ -152,7 +152,7 @@ def test_what_can_be_served_is_served(folder):
 def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     files = {"supp\x1bort": folder / "policy.json", "later": folder / "absent.json"}
     settings = Settings(files, folder / "models.toml", pass_model="large", shadow=0.05)
-    catalog = CatalogMaker(settings, EndpointClients(1.0).of).read()
+    catalog = CatalogMaker(settings, EndpointConnections(1.0).api_client).read()
     digest, names = catalog.policies["supp\x1bort"].digest, ["small", "middle", "large"]
     cost = catalog.policies["supp\x1bort"].shadow_cost.describe(0.05)
     announce(settings, False, 1, "http://127.0.0.1:8080", catalog)
@@ -167,7 +167,7 @@ def test_the_announcement_has_the_address_and_the_policies(folder, capsys):
     ]
     assert not told.out
     announce(replace(settings, keys_file=folder / "keys.toml"), False, 2, "http://127.0.0.1:8080", catalog)
-    what = "at_once and each client's rung are limits per worker"
+    what = "max_concurrent and each client's rung are limits per worker"
     assert f"{what}; money and requests a minute are limits of the whole service" in " ".join(
         capsys.readouterr().err.split()
     )
@@ -210,7 +210,7 @@ def test_a_client_that_fails_to_close_leaves_none_open():
             if self.problem is not None:
                 raise self.problem
 
-    clients = EndpointClients(1.0)
+    clients = EndpointConnections(1.0)
     clients._clients = {(None, "a"): Client(OSError("broken")), (None, "b"): Client()}
     with pytest.raises(OSError, match="broken"):
         asyncio.run(clients.close())

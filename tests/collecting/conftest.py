@@ -1,7 +1,7 @@
 """What tests of collecting share: impatience, and a folder with the keys of the models in its environment."""
 
 import pytest
-from helpers.models_of_a_test import ENVIRONMENT
+from helpers.sample_models import ENVIRONMENT
 
 from rcjax.collecting import respondent
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from helpers.chat_server import served
 from helpers.command_line import run
-from helpers.models_of_a_test import ENVIRONMENT, Models, questions, write_models, write_questions
+from helpers.sample_models import ENVIRONMENT, Models, questions, write_models, write_questions
 
 from rcjax.collecting import answer_file
 from rcjax.collecting.answer_file import LOST, AnswerFile, read_answer_file

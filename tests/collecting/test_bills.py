@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers.chat_server import Response, sure
 from helpers.collecting_runs import collect, lines
-from helpers.models_of_a_test import Models
+from helpers.sample_models import Models
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 BILL = 0.036  # for $0.00017 by the prices

@@ -4,7 +4,7 @@ import pytest
 from helpers.chat_server import served
 from helpers.collecting_runs import answers
 from helpers.command_line import run
-from helpers.models_of_a_test import Models, questions, write_models, write_questions
+from helpers.sample_models import Models, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

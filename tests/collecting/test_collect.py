@@ -11,7 +11,7 @@ import pytest
 from helpers.chat_server import KEY, Response, completion, served
 from helpers.collecting_runs import answers, collect, lines
 from helpers.command_line import run
-from helpers.models_of_a_test import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
+from helpers.sample_models import ABILITIES, ENVIRONMENT, PRICES, Models, questions, write_models, write_questions
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.chat_server import Response, completion, served
 from helpers.checks_of_a_test import FUNCTIONS, SECRET, expected, write_checks, write_program
 from helpers.command_line import run
-from helpers.models_of_a_test import write_models, write_questions
+from helpers.sample_models import write_models, write_questions
 
 import rcjax
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.chat_server import Response, completion, served
 from helpers.collecting_runs import answers, collect, lines
 from helpers.command_line import run
-from helpers.models_of_a_test import Models, money, questions, write_models, write_questions
+from helpers.sample_models import Models, money, questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

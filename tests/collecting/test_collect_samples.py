@@ -10,7 +10,7 @@ from helpers import collecting_runs
 from helpers.chat_server import sure
 from helpers.collecting_runs import answers
 from helpers.command_line import run
-from helpers.models_of_a_test import Models, lot, questions, write_models, write_questions
+from helpers.sample_models import Models, lot, questions, write_models, write_questions
 
 import rcjax
 from rcjax.logs import LeftOutWarning

@@ -8,7 +8,7 @@ import signal
 import pytest
 from helpers.chat_server import served
 from helpers.collecting_runs import answers, collect, lines, start, wait_for
-from helpers.models_of_a_test import Models, questions, write_questions
+from helpers.sample_models import Models, questions, write_questions
 
 import rcjax
 from rcjax.collecting.answer_file import AnswerFile

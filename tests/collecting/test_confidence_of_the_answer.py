@@ -7,7 +7,7 @@ import pytest
 from helpers import collecting_runs
 from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
-from helpers.models_of_a_test import lot, write_models
+from helpers.sample_models import lot, write_models
 from helpers.server_replies import token
 
 pytestmark = pytest.mark.usefixtures("own_settings")

@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers.chat_server import completion
 from helpers.collecting_runs import collect, lines
-from helpers.models_of_a_test import Models, lot, money, questions
+from helpers.sample_models import Models, lot, money, questions
 
 from rcjax.cli import console
 from rcjax.cli.collect import _show_estimate, how_far

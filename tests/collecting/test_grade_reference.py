@@ -6,7 +6,7 @@ import pytest
 from helpers.chat_server import served
 from helpers.collecting_runs import answers
 from helpers.command_line import run
-from helpers.models_of_a_test import questions, write_models, write_questions
+from helpers.sample_models import questions, write_models, write_questions
 from test_collect_judges import WithJudge
 
 import rcjax

@@ -9,8 +9,8 @@ from helpers.call_samples import both, call
 from helpers.chat_server import Response, completion, served, sure
 from helpers.command_line import run
 from helpers.gateway_service import gateway
-from helpers.models_of_a_test import write_models
 from helpers.reference_logs import COSTS, NAMES, letters
+from helpers.sample_models import write_models
 
 from rcjax.policy import load_policy
 from rcjax.serving.call_log import CallLog

@@ -8,7 +8,7 @@ import pytest
 from helpers.chat_server import completion, raw_server, sure
 from helpers.collecting_runs import lines
 from helpers.command_line import run
-from helpers.models_of_a_test import questions, write_models, write_questions
+from helpers.sample_models import questions, write_models, write_questions
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 

@@ -13,7 +13,7 @@ import pytest
 from helpers import collecting_runs
 from helpers.chat_server import Response, completion, served
 from helpers.command_line import run
-from helpers.models_of_a_test import write_models, write_questions
+from helpers.sample_models import write_models, write_questions
 
 from rcjax.collecting import graders, grading
 from rcjax.collecting.graders import Judge, Submission, parse_verdict

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 import pytest
-from helpers.models_of_a_test import write_questions
+from helpers.sample_models import write_questions
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 

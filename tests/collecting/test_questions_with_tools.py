@@ -28,7 +28,7 @@ def test_tools_stand_in_the_row_or_in_a_file(tmp_path):
     )
     assert inline.options == {"tools": [TOOL], "tool_choice": "required"}
     assert named.options == text.options == {"tools": [TOOL]}
-    assert named.form == text.form != inline.form
+    assert named.request_form == text.request_form != inline.request_form
     assert [json.loads(one.reference[0]) for one in (inline, named, text)] == [RIGHT, [RIGHT], []]
     assert named.digest == text.digest != inline.digest
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from helpers.chat_server import Response, served
 from helpers.command_line import run
-from helpers.models_of_a_test import write_models, write_questions
+from helpers.sample_models import write_models, write_questions
 
 from benchmarks.gateway.quirks import QUIRKS, whole
 

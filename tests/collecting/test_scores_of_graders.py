@@ -10,7 +10,7 @@ import pytest
 from helpers.chat_server import Response, completion, served
 from helpers.collecting_runs import answers, collect
 from helpers.command_line import run
-from helpers.models_of_a_test import Models
+from helpers.sample_models import Models
 
 import rcjax
 from rcjax.collecting.graders import GraderError, Judge, Submission, as_verdict, parse_score, rubric
@@ -84,11 +84,11 @@ def test_a_judge_gets_the_scale_and_a_reminder():
         asked.append(messages)
         return "good" if len(asked) == 1 else "8"
 
-    judge = Judge(ask, most=10)
+    judge = Judge(ask, max_score=10)
     assert asyncio.run(judge.grade(ASKED)) == 0.8
     assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
     assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
-    assert judge.form == "a number from 0 to 10"
+    assert judge.reply_form == "a number from 0 to 10"
     assert rubric(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
     assert "score_max" not in rubric(ASKED)
 

@@ -7,7 +7,22 @@ from rcjax.serving.call_log import Call, CallLog
 
 DAY = "2026-11-24"
 CALL = Call(
-    "q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, f"{DAY}T10:00:00Z", True, None
+    query="q1",
+    model="small",
+    endpoint_name="org/small",
+    text="B",
+    answer="B",
+    logprob=-0.1,
+    confidence=0.8,
+    cost=1e-5,
+    input_tokens=90,
+    output_tokens=1,
+    estimated=False,
+    attempts=1,
+    seconds=0.25,
+    time=f"{DAY}T10:00:00Z",
+    shadow=True,
+    error=None,
 )
 
 

@@ -6,7 +6,7 @@ import sys
 
 from helpers.chat_server import served
 from helpers.command_line import run
-from helpers.models_of_a_test import ABILITIES, questions, write_models, write_questions
+from helpers.sample_models import ABILITIES, questions, write_models, write_questions
 
 
 def collect(place, behave, *options, n=20, names=tuple(ABILITIES), rows=None, more=""):

@@ -68,7 +68,23 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
         mark = replace(billing.charge, step=1)
         call = Call(
-            str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.0, ended, True, None, charge=mark
+            query=str(query),
+            model="m",
+            endpoint_name="m",
+            text="B",
+            answer="B",
+            logprob=-0.1,
+            confidence=0.8,
+            cost=cost,
+            input_tokens=9,
+            output_tokens=1,
+            estimated=False,
+            attempts=1,
+            seconds=0.0,
+            time=ended,
+            shadow=True,
+            error=None,
+            charge=mark,
         )
         log.write(call)
         billing.pay([call], rung.expected["cost"])

@@ -6,17 +6,16 @@ import warnings
 
 import polars as pl
 import pytest
+from helpers.call_samples import call
 from helpers.log_samples import costed, refusal
 
 from rcjax.logs import LeftOutWarning, LogError, read_log
-from rcjax.serving.call_log import Call, CallLog
-
-_CALL = Call("q1", "small", "org/small", "B", "B", -0.1, 0.8, 1e-5, 90, 1, False, 1, 0.25, "2026-01-01", True, None)
+from rcjax.serving.call_log import CallLog
 
 
 def _call(query, model, answer, **changes):
     cost = {"small": 1e-5, "large": 2e-4}[model]
-    return dataclasses.replace(_CALL, query=str(query), model=model, answer=answer, cost=cost, **changes)
+    return call(query, model, answer=answer, cost=cost, **changes)
 
 
 @pytest.fixture

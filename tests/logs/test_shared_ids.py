@@ -30,7 +30,7 @@ def line(query, model, answer, digest, **more):
         {},
         {"shadow": False},  # whose query did not go to all models
         {"error": "HTTP 500"},
-        {"unjudged": "tools"},
+        {"not_judged": "tools"},
     ],
 )
 @pytest.mark.parametrize("comes_first", [True, False])

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import call_samples
 
 from rcjax._base import files
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing, totals
 from rcjax.serving.billing import Billing, BudgetSpentError
-from rcjax.serving.call_log import Call, CallLog, queries_per_day
+from rcjax.serving.call_log import CallLog, queries_per_day
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import FileTotals
 
@@ -65,7 +66,7 @@ class Worker:
 
 
 def call(query, cost, time, charge):
-    return Call(str(query), "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, time, True, None, charge=charge)
+    return call_samples.call(query, "m", cost=cost, time=time, charge=charge)
 
 
 def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path, clock):
@@ -132,7 +133,7 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     follows = Ladder(LADDER.rungs, LADDER.position, budget=0.1)
     before, after = Billing(follows, "policy", None), Billing(follows, "policy", None)
     before.pay([SimpleNamespace(cost=39.0, seconds=1.0)], expected=0.3)
-    after.take_over(before)
+    after.continue_from(before)
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
 
 
@@ -140,7 +141,7 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
     paid = [SimpleNamespace(cost=3.0, seconds=1.0)]
     bills = [Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None) for _ in range(3)]
     for before, after in pairwise(bills):
-        after.take_over(before)
+        after.continue_from(before)
     bills[0].pay(paid, 0.3, "team-a")
     assert [bill.balance for bill in bills] == [pytest.approx(0.1 - 3.0)] * 3
     assert bills[2]._clients["team-a"].balance == pytest.approx(0.1 - 3.0)
@@ -149,11 +150,11 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
 def test_money_put_aside_stays_aside_after_a_reload(clock):
     before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None)
     after.stops_at_budget = True
-    with before.reserve([150.0], float):
-        after.take_over(before)
-        with pytest.raises(BudgetSpentError), after.reserve([100.0], float):
+    with before.choose_option([150.0], float):
+        after.continue_from(before)
+        with pytest.raises(BudgetSpentError), after.choose_option([100.0], float):
             pass
-    with after.reserve([100.0], float) as chosen:
+    with after.choose_option([100.0], float) as chosen:
         assert chosen == 100.0
 
 
@@ -286,7 +287,7 @@ def test_what_the_lock_held_back_is_recorded_by_a_new_policy_and_at_the_end(tmp_
         files.fcntl.flock(holder, files.fcntl.LOCK_EX)
         paid += before.answer(3)
     if then == "reload":
-        after.billing.take_over(before.billing)
+        after.billing.continue_from(before.billing)
         assert after.billing.left == pytest.approx(200 - paid)
         assert after.billing.bill.queries == pytest.approx(before.billing.bill.queries)
         paid += ask(before, today, range(4, 6)) + ask(after, today, range(6, 9))  # as requests that had begun

@@ -162,12 +162,12 @@ def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypat
 def test_a_stream_that_breaks_off_says_so_after_what_came(kind, ends, words, monkeypatch):
     chunks, usage = [], CallUsage()
 
-    async def hand_on(chunk):
+    async def forward(chunk):
         chunks.append(chunk)
 
     async def main():
         async with serving(kind, Way(BEGUN, ends=ends), monkeypatch) as (_, client):
-            await stream(client, "m", MESSAGES, {}, usage, hand_on)
+            await stream(client, "m", MESSAGES, {}, usage, forward)
 
     with pytest.raises(CallError) as problem:
         asyncio.run(main())
@@ -188,7 +188,7 @@ def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
             pass
         gone.set()  # the client has seen the end, and has closed
 
-    async def hand_on(chunk):
+    async def forward(chunk):
         chunks.append(chunk)
         await gone.wait()
 
@@ -197,7 +197,7 @@ def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
         async with make_client("direct", url, monkeypatch) as client:
             with pytest.raises(CallError, match="no connection"):
-                await stream(client, "m", MESSAGES, {}, CallUsage(), hand_on)
+                await stream(client, "m", MESSAGES, {}, CallUsage(), forward)
         listening.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
@@ -213,13 +213,13 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
         begun = asyncio.Event()
         async with serving(kind, way, monkeypatch, timeout=60.0) as (server, client):
 
-            async def hand_on(chunk):
+            async def forward(chunk):
                 begun.set()
 
             async def ask():
                 if not streamed:
                     await complete(client, "m", MESSAGES, {}, CallUsage())
-                await stream(client, "m", MESSAGES, {}, CallUsage(), hand_on)
+                await stream(client, "m", MESSAGES, {}, CallUsage(), forward)
 
             task = asyncio.create_task(ask())
             await (begun if streamed else server.asked).wait()

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import call_samples
 from helpers.gateway_service import until
 from helpers.ledger_replica import BUDGET, LADDER, QUERIES, costs_in
 from helpers.redis_store import Proxy, in_a_store, store
@@ -22,7 +23,6 @@ from helpers.redis_store import Proxy, in_a_store, store
 from rcjax.policy.ladder import Period
 from rcjax.serving import ledger as module
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.ledger import Ledger, place_of
 
@@ -62,7 +62,7 @@ def name(request):
 
 def paying(cost, billing):
     """A query that costs so much."""
-    call = Call("q", "m", "m", "B", "B", -0.1, 0.8, cost, 9, 1, False, 1, 0.1, "", True, None, charge=billing.charge)
+    call = call_samples.call("q", "m", cost=cost, charge=billing.charge)
     billing.pay([call], 0.1)
 
 
@@ -91,7 +91,7 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
     assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
     other = Billing(LADDER, "other than it", None, ledgers(shared.url, "c"))
     assert other.left == MONEY
-    one.pay_shadow([Call("q", "m", "m", "", "", 0, 0, 7.0, 9, 1, False, 1, 0.1, "", True, None)])
+    one.pay_shadow([call_samples.call("q", "m", cost=7.0)])
     assert settled(one, new) == pytest.approx([MONEY - 192] * 2)
 
 

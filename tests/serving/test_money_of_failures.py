@@ -142,7 +142,7 @@ def leave(service, body, path):
 
 
 @pytest.mark.parametrize("path", [*ASKING])
-def test_an_unjudged_answer_costs_at_least_its_bytes(path):
+def test_an_answer_that_is_not_judged_costs_at_least_its_bytes(path):
     """By prices, as an estimate; a policy that follows its bill pays for what was asked by its name."""
     ladder = Ladder((make_policy(expected={"error": 0.1, "cost": 1e-4}),), 0.0, budget=1.0)
     prompts, (asking, tools), got, wanted = {f"{EIGHT}{name}": name for name in UNTOLD}, ASKING[path], {}, {}

@@ -22,10 +22,10 @@ from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
 from rcjax.policy.signals.records import record_signal, signal_from_record
-from rcjax.serving import exchange, workers
+from rcjax.serving import check_processes, exchange
 from rcjax.serving.call_log import CallLog
+from rcjax.serving.check_processes import CheckPool, ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
-from rcjax.serving.workers import ReplyChecks, Workers, require_runnable
 
 SECRET = "what nobody is to read"
 ASKED = [{"role": "user", "content": SECRET}]
@@ -36,7 +36,7 @@ REPLY = Reply(("B",), finish_reason="stop")
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Each is a process that imports much.
-    monkeypatch.setattr(workers, "Workers", lambda name, most=2: Workers(name, 2))
+    monkeypatch.setattr(check_processes, "CheckPool", lambda name, max_processes=2: CheckPool(name, 2))
     write_checks(tmp_path)
     return tmp_path
 
@@ -252,11 +252,11 @@ def test_a_process_that_becomes_another_program_is_found(monkeypatch):
             return b""
         return real(path)
 
-    marked = os.environ | {workers._MARK: uuid.uuid4().hex}
+    marked = os.environ | {check_processes._MARK: uuid.uuid4().hex}
     child = subprocess.Popen(["sleep", "77"], start_new_session=True, env=marked)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     try:
-        workers.end_session(2**30, marked[workers._MARK])
+        check_processes.end_session(2**30, marked[check_processes._MARK])
         assert child.wait(10) == -signal.SIGKILL
     finally:
         child.kill()
@@ -301,11 +301,11 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
             ended.append(threading.current_thread())
 
     async def end():
-        workers._end(Pool())
+        check_processes._end(Pool())
         go.set()
 
     asyncio.run(asyncio.wait_for(end(), 30.0))
-    workers._end(Pool())
+    check_processes._end(Pool())
     while len(ended) < 2:
         time.sleep(0.01)
     assert threading.main_thread() in ended
@@ -313,7 +313,7 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
 
 def test_a_script_without_a_guard_is_not_run_again(place):
     (place / "script.py").write_text(
-        "import asyncio\nfrom rcjax.serving.workers import ReplyChecks\n"
+        "import asyncio\nfrom rcjax.serving.check_processes import ReplyChecks\n"
         "from rcjax.policy.signals import ReplyCheck, Reply\n"
         "async def main():\n    checks = ReplyChecks(20.0)\n"
         "    print(await checks.reading(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"

@@ -103,7 +103,7 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
     async def main():
         delivery = Delivery(deliver, Piece("large", ()))
         for text in ["", *[""] * _MOST_WAITING, "Par", "is"]:
-            await delivery.hand_on({"choices": [{"index": 0, "delta": {"content": text}}]})
+            await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 
     asyncio.run(main())
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in delivered) == "Paris"

@@ -57,7 +57,7 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
         for policy, day in days:
             time = datetime.fromtimestamp(1e9 + day * 86_400, UTC).isoformat()
             log.write(make_call(time=time, charge=Charge(policy)))
-            log.write(make_call(time=time, charge=Charge(policy), unjudged="tools"))  # never a shadow query
+            log.write(make_call(time=time, charge=Charge(policy), not_judged="tools"))  # never a shadow query
         shares = {
             name: _shadow_share(ShadowRate(200, "week"), log, name).of_next(1e9 + 100 * 86_400)
             for name in ("busy", "quiet", "new")

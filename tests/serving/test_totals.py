@@ -196,7 +196,7 @@ def test_a_clock_that_was_hours_ahead_loses_no_day(path, monkeypatch):
         assert total.last_read()[0] == 5.0
 
 
-def test_an_exchange_looks_at_each_row_once(path):
+def test_a_sync_looks_at_each_row_once(path):
     """With a look at all rows for each total, a payment waits seconds with some hundred clients."""
     one, other = FileTotals(path), FileTotals(path)
     for shared in (one, other):
@@ -240,7 +240,7 @@ def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
-def test_a_lock_that_another_process_holds_ends_an_exchange(path):
+def test_a_lock_that_another_process_holds_ends_a_sync(path):
     """At once, where an event loop asks; else after a while, so that neither a start nor an end hangs."""
     one = FileTotals(path)
     page_of(one).add(1.0)

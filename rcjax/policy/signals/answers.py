@@ -25,7 +25,7 @@ from typing import Any
 PLAIN = "plain"
 
 #: The options of a request that determine its form.
-FORMING = ("tools", "tool_choice", "response_format")
+FORM_OPTIONS = ("tools", "tool_choice", "response_format")
 
 _PROSE = frozenset({"description", "title", "examples", "$comment"})
 
@@ -54,7 +54,7 @@ def objects_in(value: Any) -> list[Mapping[str, Any]]:
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
-def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
+def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     """Return the form of a request: `PLAIN`, or twelve hexadecimal digits.
 
     Args:
@@ -63,9 +63,10 @@ def form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -
 
     >>> tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     >>> described = {"type": "function", "function": {**tool["function"], "description": "At 12:30."}}
-    >>> form_of([{"role": "user"}], {"tools": [tool]}) == form_of([{"role": "user"}], {"tools": [described]})
+    >>> user = [{"role": "user"}]
+    >>> request_form_of(user, {"tools": [tool]}) == request_form_of(user, {"tools": [described]})
     True
-    >>> form_of([{"role": "user"}], {}), form_of([{"role": "tool"}], {"tools": [tool]})
+    >>> request_form_of(user, {}), request_form_of([{"role": "tool"}], {"tools": [tool]})
     ('plain', '5a4cbd80f2bc')
     """
     tools = options.get("tools")

@@ -13,7 +13,7 @@ A check gives a verdict in place of a probability: tests that pass, a schema, a 
 
 The answers of `json` and `call` are in canonical form (`rcjax.policy.signals.answers`), in which the answers of two
 models are compared; a reply without a call is an answer too. This module defines the input and the verdict of a check;
-`rcjax.serving.workers` runs it. Standard library only.
+`rcjax.serving.check_processes` runs it. Standard library only.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from rcjax.policy.signals.signal import (
 )
 
 #: The names of checks, by example.
-FORMS = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
+CHECK_NAMES = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
 
 #: Largest cost of one verdict that a check may report, in dollars; a larger number is not money.
 MOST_COST = 1e6
@@ -75,7 +75,7 @@ class ReplyCheck(OneReply):
     Args:
         name: `json`, `call`, `regex:PATTERN`, `length:20-2000`, `python:module:function` or `command:./check`.
 
-    Raises ValueError for a name of another form.
+    Raises ValueError for a name that no check has.
 
     >>> ReplyCheck("length:1-3").read(Reply(("four",))).logprob
     -inf
@@ -85,8 +85,8 @@ class ReplyCheck(OneReply):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not is_check(self.name):
-            raise ValueError(f"{self.name!r} is no check: give {', '.join(FORMS)}")
-        _FORM[self.kind](self.name, self.rest)
+            raise ValueError(f"{self.name!r} is no check: give {', '.join(CHECK_NAMES)}")
+        _NAME_READERS[self.kind](self.name, self.rest)
 
     @property
     def kind(self) -> str:
@@ -166,7 +166,7 @@ def is_check(name: str) -> bool:
     >>> is_check("json"), is_check("command:./check"), is_check("choice")
     (True, True, False)
     """
-    return name.partition(":")[0] in _FORM
+    return name.partition(":")[0] in _NAME_READERS
 
 
 def read_verdict(value: Any) -> Verdict | None:
@@ -253,7 +253,7 @@ def _bounds(name: str, rest: str) -> tuple[float, float]:
     return least, most
 
 
-_FORM: dict[str, Any] = {
+_NAME_READERS: dict[str, Any] = {
     "json": _bare,
     "call": _bare,
     "regex": _pattern,
@@ -294,7 +294,7 @@ def require_signal_name(name: str) -> None:
     if is_check(name):
         ReplyCheck(name)
     elif name not in NAMES:
-        raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}, or a check: {', '.join(FORMS)}")
+        raise ValueError(f"{name!r} is no signal: give {', '.join(NAMES)}, or a check: {', '.join(CHECK_NAMES)}")
 
 
 def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:

@@ -154,14 +154,14 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-class EndpointClients:
-    """Clients of endpoints, kept while the service runs: models at one endpoint with one key share connections."""
+class EndpointConnections:
+    """Connections to endpoints, kept while the service runs: models at one endpoint with one key share connections."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._clients: dict[tuple[str | None, str], DirectClient] = {}
 
-    def of(self, model: ModelSettings) -> DirectClient:
+    def api_client(self, model: ModelSettings) -> DirectClient:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
         if endpoint not in self._clients:
@@ -194,12 +194,12 @@ class Deployment:
     request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
-    def why_unjudged(self, request: ChatRequest) -> tuple[str, ...]:
+    def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.unjudged_parts if part not in self.checked)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.checked)
         if unseen:
             return unseen
-        if self.request_forms is None or request.form in self.request_forms:
+        if self.request_forms is None or request.request_form in self.request_forms:
             return ()
         return (request.unknown_form(self.request_forms),)
 
@@ -230,10 +230,10 @@ class Catalog:
     ring: KeyRing
     """The clients."""
 
-    def take_over(self, before: Catalog) -> None:
+    def continue_from(self, before: Catalog) -> None:
         """Continue the bills of the policies in the catalog before."""
         for name, deployment in self.policies.items():
-            deployment.cascade.billing.take_over(before.policies[name].cascade.billing)
+            deployment.cascade.billing.continue_from(before.policies[name].cascade.billing)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
         """Return the names of policies that are new or have changed."""
@@ -275,14 +275,14 @@ class CatalogMaker:
 
     Args:
         settings: settings of the service.
-        endpoint_client: returns the client of a model's endpoint.
+        api_client: returns the client of a model's endpoint.
         log: log of the calls.
         observe: receives each call, with the name of its policy.
         ledger: ledger of the replicas.
     """
 
     settings: Settings
-    endpoint_client: Callable[[ModelSettings], DirectClient]
+    api_client: Callable[[ModelSettings], DirectClient]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None
@@ -354,7 +354,7 @@ class CatalogMaker:
         }
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
-            {model: self.endpoint_client(entry) for model, entry in called.items()},
+            {model: self.api_client(entry) for model, entry in called.items()},
             signal={model: _signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
@@ -393,9 +393,9 @@ class CatalogMaker:
         return tuple(dict.fromkeys([*named, reference.model]))
 
     def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
-        """Make a model's endpoint for unjudged answers.
+        """Make a model's endpoint for answers that no policy judges.
 
-        Of the file's options only `extra_*` and `_OPERATOR_OPTIONS` apply to them; the client chooses the rest.
+        Such answers use only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the rest.
 
         Args:
             model: the model, as the file has it.
@@ -405,7 +405,7 @@ class CatalogMaker:
         """
         limits = self.settings.limits
         try:
-            client = self.endpoint_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
+            client = self.api_client(model).with_options(timeout=limits.timeout, max_retries=limits.retries)
             checked_options(dict(model.options))
         except ValueError as problem:
             reason = str(problem).removeprefix(f"model {model.name}: ")

@@ -1,4 +1,4 @@
-"""Answering a request for a completion: by a policy or, unjudged, by one model.
+"""Answering a request for a completion: by a policy or, not judged, by one model.
 
 The client gets the answer as one document, as events at once, or piece by piece while it comes, with a report of the
 cascade.
@@ -24,7 +24,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Exchange, Piece, Query
+from rcjax.serving.exchange import Exchanges, Piece, Query
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -179,7 +179,7 @@ class RequestHandler:
     responder: Responder
     start: float = field(default_factory=time.perf_counter)
     _deployment: Deployment | None = field(init=False)
-    _unjudged_reasons: tuple[str, ...] = field(init=False)
+    _why_not_judged: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
     _judged: bool = field(init=False)
     _first_report: Mapping[str, object] = field(default_factory=dict)
@@ -191,8 +191,8 @@ class RequestHandler:
 
     def __post_init__(self) -> None:
         self._deployment = deployment = self.catalog.policies.get(self.request.model)
-        self._unjudged_reasons = () if deployment is None else deployment.why_unjudged(self.request)
-        self._judged = deployment is not None and not self._unjudged_reasons
+        self._why_not_judged = () if deployment is None else deployment.why_not_judged(self.request)
+        self._judged = deployment is not None and not self._why_not_judged
         if deployment is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
@@ -210,7 +210,7 @@ class RequestHandler:
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start
-        reason = next(iter(self._unjudged_reasons), None)
+        reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
         self.metrics.count_request(name, result, seconds, billing, judged=self._judged, reason=reason)
         if result.status == "failed":
@@ -255,11 +255,11 @@ class RequestHandler:
         context, deployment = self.context, self._deployment
         if deployment is not None and self._judged:
             options = self.request.options(judged=True, checked=deployment.checked)
-            question = Query(context.query, self.request.messages, options, context.segment, context.client.name)
-            return deployment.cascade.expect(question)
-        question = Query(context.query, self.request.messages, self.request.options(judged=False))
+            query = Query(context.query, self.request.messages, options, context.segment, context.client.name)
+            return deployment.cascade.expect(query)
+        query = Query(context.query, self.request.messages, self.request.options(judged=False))
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.caller.expect(question, model)
+        return self.catalog.caller.expect(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         try:
@@ -278,31 +278,30 @@ class RequestHandler:
         return result if result.completion is None else replace(result, status="answered")
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
-        fields = ", ".join(self._unjudged_reasons)
-        question = Query(
+        fields = ", ".join(self._why_not_judged)
+        query = Query(
             self.context.query,
             self.request.messages,
             self.request.options(judged=False),
             segment=self.context.segment,
             client=self.context.client.name,
             deliver=self._send_piece if self.request.stream else None,
-            unjudged="passed on" if deployment is None else fields,
+            not_judged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = list[Exchange](), self.catalog.caller
-        with self._reserve_model(deployment, partial(caller.expect, question)) as model:
+        exchanges, caller = Exchanges(), self.catalog.caller
+        with self._reserve_model(deployment, partial(caller.expect, query)) as model:
             try:
-                exchange = await caller.call(question, model, None, self._seconds_left, exchanges, kept=True)
+                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, is_final=True)
             finally:  # a client that disconnects still pays for the calls made
-                calls = [exchange.call for exchange in exchanges]
-                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls))
+                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in exchanges.calls))
                 if deployment is not None:
-                    deployment.cascade.billing.pay(calls, client=self.context.client.name)
-        return make_result(question, "failed" if exchange.completion is None else self._status, exchange, exchanges)
+                    deployment.cascade.billing.pay(exchanges.calls, client=self.context.client.name)
+        return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
     def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
-        """Yield the model of an unjudged answer, and put its cost aside until the request ends.
+        """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
         It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
         """
@@ -311,7 +310,7 @@ class RequestHandler:
             return
         largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         deployment.cascade.billing.catch_up()
-        with deployment.cascade.billing.reserve((largest, cheapest), expect, self.context.client.name) as model:
+        with deployment.cascade.billing.choose_option((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
@@ -376,7 +375,7 @@ class RequestHandler:
             "position": known.position,
             "rung": known.rung,
             "cost": math.fsum(call.cost for call in known.calls),
-            "not_judged": list(self._unjudged_reasons),
+            "not_judged": list(self._why_not_judged),
         }
 
 

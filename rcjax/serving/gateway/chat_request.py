@@ -18,7 +18,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax.policy.signals.answers import PLAIN, form_of
+from rcjax.policy.signals.answers import PLAIN, request_form_of
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RESERVE_BYTES
@@ -77,7 +77,7 @@ _HANDLED = frozenset({"model", "messages", "stream"})
 
 
 #: Fields that keep a policy from judging the answer, each with the test of its value; one model answers such requests.
-_UNJUDGED: Mapping[str, Callable[[Any], bool]] = {
+_NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
     "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason themselves
@@ -117,19 +117,19 @@ class ChatRequest:
     """Whether the answer is streamed."""
     includes_usage: bool
     """Whether a stream ends with a chunk that has the usage."""
-    unjudged_parts: tuple[str, ...]
+    parts_not_judged: tuple[str, ...]
     """Parts of the request, in words, that no policy judges without a check."""
 
     @property
-    def form(self) -> str:
+    def request_form(self) -> str:
         """A digest of the request's tools and schema, which decide the form of the answer."""
-        return form_of(self.messages, self.fields)
+        return request_form_of(self.messages, self.fields)
 
     def unknown_form(self, known: Container[str]) -> str:
         """Return the part of the form that is not among the known forms, in words."""
-        if form_of((), self.fields) in known:
+        if request_form_of((), self.fields) in known:
             return TOOL_RESULT
-        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.form != PLAIN else NO_TOOLS
+        return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.request_form != PLAIN else NO_TOOLS
 
     @property
     def logprobs(self) -> bool:
@@ -150,14 +150,14 @@ class ChatRequest:
         """Return the fields as options of OpenAI's client.
 
         With `judged`, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_UNJUDGED` unless they are in `checked`: their values are defaults.
+        `_NOT_JUDGED` unless they are in `checked`: their values are defaults.
 
         >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
         """
         fields = {name: value for name, value in self.fields.items() if value is not None}
         if judged:
-            dropped = ("n", *_UNJUDGED) if self.logprobs else ("n", "logprobs", "top_logprobs", *_UNJUDGED)
+            dropped = ("n", *_NOT_JUDGED) if self.logprobs else ("n", "logprobs", "top_logprobs", *_NOT_JUDGED)
             fields = {name: value for name, value in fields.items() if name not in dropped or name in checked}
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
@@ -201,7 +201,7 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
         fields={name: value for name, value in data.items() if name not in _HANDLED},
         stream=bool(data.get("stream")),
         includes_usage=bool(options and options.get("include_usage")),
-        unjudged_parts=tuple(dict.fromkeys(_unjudged(data, messages))),
+        parts_not_judged=tuple(dict.fromkeys(_parts_not_judged(data, messages))),
     )
 
 
@@ -250,10 +250,10 @@ def _check_types(data: Mapping[str, Any]) -> None:
     for name in ("stream", "logprobs"):
         if not isinstance(data.get(name), bool | None):
             raise invalid_field(name, "must be true or false")
-    for name, least in (("n", 1), ("top_logprobs", 0)):
+    for name, lowest in (("n", 1), ("top_logprobs", 0)):
         value = data.get(name)
-        if value is not None and (type(value) is not int or not least <= value <= _MAX_CHOICES):
-            raise invalid_field(name, f"must be a whole number from {least} to {_MAX_CHOICES}")
+        if value is not None and (type(value) is not int or not lowest <= value <= _MAX_CHOICES):
+            raise invalid_field(name, f"must be a whole number from {lowest} to {_MAX_CHOICES}")
     _check_tools(data)
     options = data.get("stream_options")
     if not isinstance(options, dict | None):
@@ -283,9 +283,9 @@ def _check_tools(data: Mapping[str, Any]) -> None:
         raise invalid_field("response_format", "must be an object")
 
 
-def _unjudged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the parts of a request that no policy judges, in words."""
-    for name, is_there in _UNJUDGED.items():
+    for name, is_there in _NOT_JUDGED.items():
         if is_there(data.get(name)):
             yield name
     if any(tool.get("type") != "function" for tool in data.get("tools") or ()):
@@ -318,13 +318,13 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
             raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
     if tokens is None:
         return
-    most = token_limit(request.fields)
+    max_tokens = token_limit(request.fields)
     for name in TOKEN_LIMITS:
-        if name in request.fields and most is not None and most > tokens:
+        if name in request.fields and max_tokens is not None and max_tokens > tokens:
             raise invalid_field(
                 name, f"must be at most {tokens // request.samples:,}, as all answers may have {tokens:,} tokens"
             )
-    if most is None and request.samples > 1:
+    if max_tokens is None and request.samples > 1:
         raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
 
 
@@ -429,7 +429,8 @@ class Intake:
                     self._arriving.pop(timer, None)
         except TimeoutError:
             if not held.dropped:
-                raise ApiError(408, "the request did not come in time", "request_timed_out") from None
+                problem = f"the request body took longer than {self._limits.body_seconds:g} s"
+                raise ApiError(408, problem, "request_timed_out") from None
         if held.dropped:  # its last part may have come in before the timeout
             raise ApiError(429, "too many requests come at once: try again", "too_many_requests", wait=1.0)
         return b"".join(parts)
@@ -463,5 +464,5 @@ class Intake:
         return True
 
     def _too_large(self) -> ApiError:
-        most = f"{self._limits.body_bytes:,} bytes"
-        return ApiError(413, f"the request is larger than {most}", "request_too_large")
+        limit = f"{self._limits.body_bytes:,} bytes"
+        return ApiError(413, f"the request is larger than {limit}", "request_too_large")

@@ -5,7 +5,7 @@ A file of clients has a table for each:
     ["team-a"]
     sha256 = "5994…"                # hash of its key, by rcjax key new team-a
     requests = 600                  # per minute
-    at_once = 16                    # per worker
+    max_concurrent = 16             # per worker
     money = "50/month"              # or a day, a week
     policies = ["support"]          # policies that it may name; by default all
     models = ["large"]              # models of models.toml that it may name; by default none
@@ -73,7 +73,7 @@ class Client(Record):
     """SHA-256 of the client's key, in hexadecimal."""
     requests: _Count | None = None
     """Limit on requests in a minute of the clock; None without one."""
-    at_once: _Count | None = None
+    max_concurrent: _Count | None = None
     """Limit on requests admitted at the same time, per worker; None without one."""
     money: Annotated[Period, Reads(_read_period)] | None = None
     """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
@@ -99,7 +99,7 @@ class Client(Record):
         return replace(self, money=money, requests=requests)
 
 
-_FIELDS = ("sha256", "requests", "at_once", "money", "policies", "models", "metrics")
+_FIELDS = ("sha256", "requests", "max_concurrent", "money", "policies", "models", "metrics")
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ class ClientLimits:
             return
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
-        if client.at_once is not None and state.admitted >= client.at_once:
-            problem = f"{client.name} may have {client.at_once} requests at once: try again"
+        if client.max_concurrent is not None and state.admitted >= client.max_concurrent:
+            problem = f"{client.name} may have {client.max_concurrent} requests at once: try again"
             raise ApiError(429, problem, "too_many_requests", wait=1.0, counted_as="client_limit")
         if client.requests is not None:
             self._count_request(client.name, client.requests, state, now)
@@ -299,15 +299,15 @@ class ClientLimits:
         period = client.money or _DEFAULT_PERIOD
         return period.every, period.bounds(now)
 
-    def _count_request(self, name: str, most: int, state: _ClientState, now: float) -> None:
+    def _count_request(self, name: str, limit: int, state: _ClientState, now: float) -> None:
         """Count a request in its minute, at all workers. Raises ApiError 429 beyond the limit."""
         start = now - now % _MINUTE
         end = start + _MINUTE
         if state.minute != end:
             state.minute, state.requests = end, 0
         total = self._totals.total(_key(name), "minute", (start, end))
-        if state.requests + int(total.last_read()[1]) >= most:
-            problem = f"{name} may send {most:,} requests a minute: the next one begins {_utc(end)}"
+        if state.requests + int(total.last_read()[1]) >= limit:
+            problem = f"{name} may send {limit:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
         total.add(0.0, 1)
         state.requests += 1

@@ -27,8 +27,8 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
-    "unjudged_requests": (
-        "Requests that the largest or the cheapest model answered unjudged, by the first reason",
+    "not_judged_requests": (
+        "Requests that the largest or the cheapest model answered, as no policy judges them, by the first reason",
         ("policy", "reason"),
     ),
     "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
@@ -150,7 +150,7 @@ class Metrics:
         """
         model = result.model or ""
         if reason is not None:
-            self._figure("unjudged_requests", name, reason).inc()
+            self._figure("not_judged_requests", name, reason).inc()
         self._figure("requests", name, model, result.status).inc()
         self._figure("request_seconds", name).observe(seconds)
         for call in result.calls if judged else ():

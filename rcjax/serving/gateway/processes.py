@@ -33,7 +33,7 @@ from rcjax.serving.gateway.catalog import (
     METRICS_FOLDER,
     Catalog,
     CatalogMaker,
-    EndpointClients,
+    EndpointConnections,
     Settings,
     describe_problem,
 )
@@ -167,7 +167,7 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
             ledger.check()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
-        catalog = CatalogMaker(settings, EndpointClients(settings.limits.timeout).of).read()
+        catalog = CatalogMaker(settings, EndpointConnections(settings.limits.timeout).api_client).read()
     with _listening(host, port) as listener, _counting_together(workers):
         if (log := settings.open_log()) is not None:  # an unusable log ends the start
             log.close()

@@ -35,7 +35,7 @@ from rcjax.serving.failures import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
     CatalogMaker,
-    EndpointClients,
+    EndpointConnections,
     Settings,
     describe_problem,
     file_signature,
@@ -57,8 +57,8 @@ from rcjax.serving.gateway.responses import ResponsesResponder
 from rcjax.serving.openai_client import fair_queue
 
 
-async def unless_client_leaves(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
-    """Do the work of an answer. If the client disconnects before the end, stop and raise ClientLeftError."""
+async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive, responder: Responder) -> None:
+    """Do the work of an answer; cancel it and raise ClientLeftError if the client disconnects before its end."""
     task = asyncio.current_task()
     assert task is not None
 
@@ -140,7 +140,7 @@ class Gateway:
         self.settings = settings
         self.ledger = settings.open_ledger()
         self.metrics = Metrics(shares_balance=self.ledger is not None)
-        self.endpoint_clients = EndpointClients(settings.limits.timeout)
+        self.connections = EndpointConnections(settings.limits.timeout)
         self.intake = Intake(settings.limits)
         self.answering = 0
         """Number of requests that have been read and not yet answered."""
@@ -149,7 +149,7 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.count_line
-        self._maker = CatalogMaker(settings, self.endpoint_clients.of, self.log, self._count_call, self.ledger)
+        self._maker = CatalogMaker(settings, self.connections.api_client, self.log, self._count_call, self.ledger)
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
@@ -157,7 +157,7 @@ class Gateway:
         self.install(self._maker.read(), None)
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
-        self._is_unshared = False
+        self._sync_failed = False
         self.client_limits.watch(self.catalog.ring.named)
         self._totals.sync()
 
@@ -182,24 +182,24 @@ class Gateway:
             self.metrics.set_ledger(is_up=self.ledger.down_since is None, waiting=self.ledger.waiting)
 
     async def _share_totals(self) -> None:
-        """Exchange the clients' totals with other workers."""
+        """Synchronise the clients' totals with other workers."""
         self.client_limits.watch(self.catalog.ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
-            if not self._is_unshared:
+            if not self._sync_failed:
                 news = "clients' spending cannot be saved and is lost at the next stop"
                 _LOGGER.error("%s: %s", news, describe_problem(problem))
-            self._is_unshared = True
+            self._sync_failed = True
         else:
-            self._is_unshared = False
+            self._sync_failed = False
 
     async def watch(self) -> None:
-        """Take up changed files, and follow the spending of others, until cancelled."""
+        """Read changed files again, and follow the spending of others, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
-            await self._try_step(self._take_up_files, "new files are not taken up")
+            await self._try_step(self._reload_files, "new files are not taken up")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
@@ -214,11 +214,11 @@ class Gateway:
             self._failing.discard(failure)
 
     async def _follow_spending(self) -> None:
-        """Update the bills, and exchange the clients' totals with other workers."""
+        """Update the bills, and synchronise the clients' totals with other workers."""
         self._catch_up()
         await self._share_totals()
 
-    async def _take_up_files(self) -> None:
+    async def _reload_files(self) -> None:
         """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
         files = self._signatures()
         if not self.reload_requested.is_set() and files == self._files:
@@ -240,7 +240,7 @@ class Gateway:
     def install(self, catalog: Catalog, before: Catalog | None) -> None:
         """Serve a new catalog; requests in progress keep the policies that they began with."""
         if before is not None:
-            catalog.take_over(before)
+            catalog.continue_from(before)
         self.catalog = catalog
         self.cascades.update(deployment.cascade for deployment in catalog.policies.values())
         for name in catalog.changed_policies(before):
@@ -257,14 +257,14 @@ class Gateway:
             start = time.perf_counter()
             with self.client_limits.admitted(client), self.intake.count_bytes() as held:
                 body = await self.intake.read(receive, headers, held, client.name)
-                await fair_queue("requests").take()
+                await fair_queue("requests").wait_turn()
                 with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
                     context = RequestContext(client, query, segment_of(headers), self.client_limits)
                     parts = self.metrics, request, context, responder, start
                     handler = RequestHandler(self.settings, self.catalog, *parts)
-                    await unless_client_leaves(handler.answer(), receive, responder)
+                    await cancel_on_disconnect(handler.answer(), receive, responder)
             self.metrics.count_response(client.name, 200)
         except ClientLeftError:
             self.count_refusal(_LEFT, client)
@@ -310,7 +310,7 @@ class Gateway:
     async def close(self) -> None:
         """Drain the shadow calls within the time limit, and close everything: a failed step ends no other."""
         await self._try_step(self._drain, "shadow calls and checks have not ended")
-        await self._try_step(self.endpoint_clients.close, "connections are not closed")
+        await self._try_step(self.connections.close, "connections are not closed")
         await self._try_step(self._share_totals, "what clients spent last is not kept")
         if self.log is not None:
             self.log.close()
@@ -327,11 +327,11 @@ class Gateway:
                         raise outcome
 
 
-_STOPPED = ApiError(503, "the service is stopped before the answer is there: ask again", "service_stopped")
+_STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped")
 
 
-class _Endpoint:
-    """The ASGI application that answers questions: an object, since Starlette treats functions as request handlers."""
+class _CompletionRoute:
+    """The ASGI application of completions: an object, since Starlette treats functions as request handlers."""
 
     def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
         self._gateway, self._responder = gateway, responder
@@ -344,7 +344,7 @@ class _Endpoint:
 def build_app(settings: Settings) -> Starlette:
     """Build the application. Raises ValueError or OSError for invalid settings and files."""
     gateway = Gateway(settings)
-    chat, responses = _Endpoint(gateway, Responder), _Endpoint(gateway, ResponsesResponder)
+    chat, responses = _CompletionRoute(gateway, Responder), _CompletionRoute(gateway, ResponsesResponder)
     routes = [
         route
         for base in ("/v1", "")  # base URLs are written with and without /v1

@@ -136,7 +136,7 @@ def in_order(log: Log) -> Log:
 
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
-_OTHERS = ("has_no_confidence", "unjudged", "prompt_digest", "step")
+_OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step")
 
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
@@ -236,7 +236,7 @@ def _calls(source: Any) -> pl.DataFrame:
     texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
     numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
-    calls = calls.filter(pl.col("unjudged").is_null()).sort("time")
+    calls = calls.filter(pl.col("not_judged").is_null()).sort("time")
     asked_first = pl.col("query").first().over("prompt_digest")
     repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
     flags = ("shadow", "has_no_confidence")

@@ -95,7 +95,7 @@ def test_each_may_name_what_its_table_says(keys):
 
 def test_requests_a_minute_and_at_once(keys, monkeypatch):
     monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
-    keys.add("brief", "requests = 3").add("lone", "at_once = 1").add("other", "metrics = true")
+    keys.add("brief", "requests = 3").add("lone", "max_concurrent = 1").add("other", "metrics = true")
     slow = Response(sure("B", SURE), delay=0.5)
     with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
         replies = [*pool.map(lambda _: keys.ask(service, "lone"), range(4))]
@@ -291,8 +291,8 @@ def test_each_has_a_bill_of_its_own(keys):
         before = positions(service, "usual", 5)
         greedy = positions(service, "greedy", 40, max_tokens=2000)
         after = positions(service, "usual", 5)
-        unjudged = [keys.ask(service, name, n=2).json["model"] for name in ("greedy", "usual")]
+        not_judged = [keys.ask(service, name, n=2).json["model"] for name in ("greedy", "usual")]
     assert greedy[0] == pytest.approx(before[0])
     assert greedy[-1] == 0
     assert min(before + after) > 1.2
-    assert unjudged == ["small", "large"]
+    assert not_judged == ["small", "large"]

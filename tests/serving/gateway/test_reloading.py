@@ -147,7 +147,7 @@ def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch
             alone("large").save(service.folder / "policy.json")
             assert line().endswith(" from now on: large")
         with monkeypatch.context() as broken:
-            broken.setattr(Billing, "take_over", failing(Billing.take_over))
+            broken.setattr(Billing, "continue_from", failing(Billing.continue_from))
             alone("small").save(service.folder / "policy.json")
             assert line() == "new files are not taken up: boom"
             assert service.ask().json["model"] == "large"

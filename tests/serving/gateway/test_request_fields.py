@@ -21,7 +21,7 @@ JUDGED = {
 VALUES = (0, -1.5, 2**63 - 1, False, "\n", [], ["a", "ü"], {}, {"a": [None, {"λ": 1}]})
 
 #: Fields that no policy judges: they reach the model for that unchanged.
-UNJUDGED = {
+NOT_JUDGED = {
     "audio": [{"voice": "alloy", "format": "mp3"}],
     "function_call": [{"name": "look"}],
     "functions": [[FUNCTION]],
@@ -95,7 +95,7 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
     """What is so anyway is not sent."""
     streaming = completion_create_params.CompletionCreateParamsStreaming.__annotations__
     known = {*completion_create_params.CompletionCreateParamsBase.__annotations__, *streaming}
-    new = sorted(known - {*JUDGED, *UNJUDGED, *APART})
+    new = sorted(known - {*JUDGED, *NOT_JUDGED, *APART})
     assert not new, f"the client of OpenAI has new fields: say in {__name__} what becomes of {', '.join(new)}"
     fields = {name: VALUES[number % len(VALUES)] for number, name in enumerate(sorted(JUDGED))}
     others = {"top_k": 40, "extra_body": {"a": 1}, "timeout": 3, "self": 1, "ünknown field": [None, {"a": None}]}
@@ -107,7 +107,7 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
     for name, value in (*rows(AS_ALWAYS), *nothing):
         reply, requests = sent(service, **{name: value})
         assert (told(reply), requests) == (IS_JUDGED, [ASKED]), (name, value)
-    for name, value in rows(UNJUDGED):
+    for name, value in rows(NOT_JUDGED):
         for stream in ({}, {"stream": True}):
             reply, requests = sent(service, **{name: value}, **stream)
             assert told(reply) == by_largest(name), value
@@ -144,7 +144,7 @@ def test_options_of_a_stream(service):
 
 #: Messages that are judged, and those that are not, with the reason.
 ROLES = [{"role": role, "content": "x", "name": "n"} for role in ("developer", "system", "user", "assistant")]
-ROLES_UNJUDGED = {
+ROLES_NOT_JUDGED = {
     "tools": [
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}},
@@ -153,7 +153,7 @@ ROLES_UNJUDGED = {
     ],
     "audio": [{"role": "assistant", "audio": {"id": "audio_1"}}],
 }
-PARTS_UNJUDGED = {"image_url": "images", "input_audio": "audio", "file": "files", "video_url": "unknown parts"}
+PARTS_NOT_JUDGED = {"image_url": "images", "input_audio": "audio", "file": "files", "video_url": "unknown parts"}
 
 
 def test_messages_are_judged_where_all_that_they_hold_is_text(service):
@@ -163,11 +163,11 @@ def test_messages_are_judged_where_all_that_they_hold_is_text(service):
         messages = [{**message, "of_a_server": {"a": None}}, *QUESTION]
         reply, requests = sent(service, messages=messages)
         assert (told(reply), requests[0]["messages"]) == (IS_JUDGED, messages)
-    unjudged = [(why, message) for why, message in rows(ROLES_UNJUDGED)]
-    for kind, why in PARTS_UNJUDGED.items():
+    not_judged = [(why, message) for why, message in rows(ROLES_NOT_JUDGED)]
+    for kind, why in PARTS_NOT_JUDGED.items():
         parts = [{"type": "text", "text": "?"}, {"type": kind, kind: {"url": "data:"}, "prompt_cache_breakpoint": {}}]
-        unjudged.append((why, {"role": "user", "content": parts}))
-    for why, message in unjudged:
+        not_judged.append((why, {"role": "user", "content": parts}))
+    for why, message in not_judged:
         reply, requests = sent(service, messages=[*QUESTION, message])
         assert told(reply) == by_largest(why)
         assert requests == [{"model": "org/large", "messages": [*QUESTION, message]}]

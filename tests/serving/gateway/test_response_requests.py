@@ -43,7 +43,7 @@ JUDGED = [
 ]
 
 #: Fields, what of them reaches the one model that answers what is not judged, and why it is not.
-UNJUDGED = [
+NOT_JUDGED = [
     ({"tools": [TOOL | {"output_schema": None}], "tool_choice": "none"}, CHAT_TOOLS | {"tool_choice": "none"}, "tools"),
     (
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": "look"}},
@@ -109,7 +109,7 @@ def test_a_field_reaches_a_model_by_its_name_there(service):
         assert requests == [{"model": "org/large", "messages": MESSAGES} | chat | more]
     for stream in (False, True):
         streaming = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-        for fields, chat, why in UNJUDGED:
+        for fields, chat, why in NOT_JUDGED:
             reply, requests = sent(service, **fields, stream=stream)
             assert told(reply) == by_largest(why)
             assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI
 
 from rcjax.policy import Rule
 from rcjax.policy.decisions import Agreement
-from rcjax.policy.signals.answers import form_of
+from rcjax.policy.signals.answers import request_form_of
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "required": ["city"]}}}
 OTHER = {"type": "function", "function": {"name": "sum", "parameters": {"type": "object"}}}
@@ -26,7 +26,7 @@ def policy(*options, messages=ASKED):
     }
     asked = {"signal": "call", "options": {}}
     if options:
-        asked["requests"] = sorted({form_of(messages, one) for one in options})
+        asked["requests"] = sorted({request_form_of(messages, one) for one in options})
     agreements = {"middle": Agreement("small", "large")}
     provenance = {"request_settings": dict.fromkeys(("small", "middle", "large"), asked)}
     return make_policy(rules=rules, agreements=agreements, provenance=provenance)
@@ -71,7 +71,7 @@ def test_an_equal_call_is_kept_and_another_one_is_not():
         assert reply["rcjax"]["not_judged"] == []
         row = service.log_rows()[0]
         assert row["answer"] == '[{"arguments":{"city":"Paris"},"name":"weather"}]'
-        assert json.loads(row["request_settings"])["requests"] == form_of(ASKED, {"tools": [TOOL]})
+        assert json.loads(row["request_settings"])["requests"] == request_form_of(ASKED, {"tools": [TOOL]})
     with gateway(policy({"tools": [TOOL]}), APART, signal="call") as service:
         reply = service.ask(tools=[TOOL]).json
         assert cities(reply["choices"][0]["message"]) == ["Rome"]
@@ -135,11 +135,11 @@ def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
             assert (reply["models"], reply["not_judged"]) == (["large"], [reason])
-            assert service.log_rows()[-1]["unjudged"] == reason
+            assert service.log_rows()[-1]["not_judged"] == reason
         service.ask(tools=[TOOL])
         figures = service.get("/metrics").body.decode()
         for _, reason in REASONS:
-            assert f'rcjax_unjudged_requests_total{{policy="policy",reason="{reason}"}}' in figures
+            assert f'rcjax_not_judged_requests_total{{policy="policy",reason="{reason}"}}' in figures
 
 
 def test_descriptions_and_the_order_of_tools_do_not_count():
@@ -226,5 +226,7 @@ def test_shadow_queries_of_a_service_without_a_policy_have_their_calls_logged(tm
         assert {row["model"]: row["answer"] for row in rows}[
             "small"
         ] == '[{"arguments":{"city":"Paris"},"name":"weather"}]'
-        assert {json.loads(row["request_settings"])["requests"] for row in rows} == {form_of(ASKED, {"tools": [TOOL]})}
+        assert {json.loads(row["request_settings"])["requests"] for row in rows} == {
+            request_form_of(ASKED, {"tools": [TOOL]})
+        }
         assert not any(row["error"] for row in rows)

@@ -12,9 +12,9 @@ from openai import AsyncOpenAI
 
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.records import record_signal
-from rcjax.serving import workers
+from rcjax.serving import check_processes
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.workers import Workers
+from rcjax.serving.check_processes import CheckPool
 
 CHECK = ReplyCheck("python:of_a_test:by_word")
 
@@ -23,7 +23,7 @@ CHECK = ReplyCheck("python:of_a_test:by_word")
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # Each is a process that imports much.
-    monkeypatch.setattr(workers, "Workers", lambda name, most=2: Workers(name, 2))
+    monkeypatch.setattr(check_processes, "CheckPool", lambda name, max_processes=2: CheckPool(name, 2))
     write_checks(tmp_path)
     return tmp_path
 

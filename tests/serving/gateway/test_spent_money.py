@@ -18,7 +18,7 @@ MONEY = 0.01
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 #: Requests that are not judged.
-UNJUDGED = ({"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": [TOOL]})
+NOT_JUDGED = ({"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": [TOOL]})
 
 
 def month(money=MONEY):
@@ -47,14 +47,14 @@ def spent(service):
     return sum(row["cost"] for row in service.log_rows())
 
 
-def test_spent_money_is_spent_for_judged_and_unjudged_requests():
+def test_spent_money_is_spent_for_requests_judged_or_not():
     with gateway(month(1.0), behave) as service:
-        before = [service.ask(**fields).json["model"] for fields in UNJUDGED]
+        before = [service.ask(**fields).json["model"] for fields in NOT_JUDGED]
         spend_all(service)
-        after = [service.ask(**fields, stream=False).json["model"] for fields in ({}, *UNJUDGED)]
+        after = [service.ask(**fields, stream=False).json["model"] for fields in ({}, *NOT_JUDGED)]
         streamed = service.ask(tools=[TOOL], stream=True).events[0]["model"]
-    assert before == ["large"] * len(UNJUDGED)
-    assert (after, streamed) == (["small"] * (1 + len(UNJUDGED)), "small")
+    assert before == ["large"] * len(NOT_JUDGED)
+    assert (after, streamed) == (["small"] * (1 + len(NOT_JUDGED)), "small")
 
 
 def test_a_choice_of_tools_without_tools_is_judged():
@@ -72,7 +72,7 @@ def test_a_service_that_stops_says_until_when(path):
         service.logged(3)
         spend_all(service)
         service.forget()
-        for fields in ({}, *(UNJUDGED if path.endswith("completions") else ())):
+        for fields in ({}, *(NOT_JUDGED if path.endswith("completions") else ())):
             asked = {"messages": [{"role": "user", "content": "A or B?"}]} if "chat" in path else {"input": "A or B?"}
             reply = service.post({"model": "policy", **asked, **fields}, path)
             assert (reply.status, reply.json["error"]["code"]) == (429, "budget_spent")

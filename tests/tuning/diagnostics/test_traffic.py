@@ -36,10 +36,24 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             raw = log.logprob[number, log.models.index(model)] * np.exp(-surer)
             fails = bool(rng.random() < failing)
             call = Call(
-                query, model, model, None if fails else "A", "A", None if fails else float(raw), 0.5, 1e-4 * longer,
-                int(100 * longer * rng.uniform(0.8, 1.2)), 1, False, 1, 0.1, when.isoformat(), shadowed,
-                "timed out" if fails else None, charge=Charge("policy", step),
-            )  # fmt: skip
+                query=query,
+                model=model,
+                endpoint_name=model,
+                text=None if fails else "A",
+                answer="A",
+                logprob=None if fails else float(raw),
+                confidence=0.5,
+                cost=1e-4 * longer,
+                input_tokens=int(100 * longer * rng.uniform(0.8, 1.2)),
+                output_tokens=1,
+                estimated=False,
+                attempts=1,
+                seconds=0.1,
+                time=when.isoformat(),
+                shadow=shadowed,
+                error="timed out" if fails else None,
+                charge=Charge("policy", step),
+            )
             lines.append(call_row(call))
             decision = policy.step(model, logprob=-50.0 if fails else float(raw))
             asked = [name for name in asked if name != model]

@@ -73,5 +73,5 @@ def test_a_result_counts_the_slower_of_both():
     calls = tuple(SimpleNamespace(seconds=seconds) for seconds in (1.0, 1.5, 2.0))
     known = {"query": "q", "status": "answered", "text": "", "answer": "", "model": "large", "confidence": None}
     assert Result(**known, cost=0.0, calls=calls).seconds == 4.5
-    assert Result(**known, cost=0.0, calls=calls, at_once=2).seconds == 3.5
+    assert Result(**known, cost=0.0, calls=calls, parallel_calls=2).seconds == 3.5
     assert Result(**known, cost=0.0, calls=()).seconds == 0

@@ -17,7 +17,7 @@ def test_streams_take_turns_and_the_loop_turns_between_them():
 
     async def stream(name, pieces):
         for _ in range(pieces):
-            await turns.take()
+            await turns.wait_turn()
             taken.append(name)
 
     async def main():
@@ -43,7 +43,7 @@ def test_no_more_tasks_go_on_in_a_turn_of_the_loop_than_may():
     turns, gone = FairQueue(4), []
 
     async def begin(number):
-        await turns.take()
+        await turns.wait_turn()
         gone.append(number)
 
     async def main():

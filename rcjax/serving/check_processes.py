@@ -1,4 +1,4 @@
-"""Worker processes for functions that may hang or crash, each within a time limit: the checks of a service.
+"""Processes for functions that may hang or crash, each within a time limit: the checks of a service.
 
 Python's `re` may take for ever on a stranger's text, and so may a user's own check; a check in another process blocks
 no request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and
@@ -186,27 +186,27 @@ class _Context(SpawnContext):
     Process = _Process
 
 
-class Workers:
+class CheckPool:
     """A pool of processes with a check loaded. They start with the first call, and end when the pool is collected.
 
     Args:
         name: name of the check (`load`).
-        most: largest number of processes.
+        max_processes: largest number of processes.
 
     Raises ImportError if pebble is not installed.
     """
 
-    def __init__(self, name: str, most: int = MAX_PROCESSES) -> None:
+    def __init__(self, name: str, max_processes: int = MAX_PROCESSES) -> None:
         self._pebble = required("pebble", "run")
         self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
-        self._name, self._most = name, most
+        self._name, self._max_processes = name, max_processes
         self._pool: Any = None
 
     def _schedule(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:
         if self._pool is None or not self._pool.active:
             self.close()
             self._pool = self._pebble.ProcessPool(
-                self._most, initializer=load, initargs=[self._name], context=_Context()
+                self._max_processes, initializer=load, initargs=[self._name], context=_Context()
             )
             self._end = weakref.finalize(self, _end, self._pool)
         return self._pool.schedule(function, args=arguments, timeout=seconds)
@@ -452,17 +452,17 @@ def require_runnable(checks: Iterable[ReplyCheck]) -> None:
 def _refusal(check: ReplyCheck) -> str | None:
     """Return the reason why Python cannot run a check; None if it can."""
     try:
-        workers = Workers(check.name, 1)
+        pool = CheckPool(check.name, 1)
     except ImportError as error:
         return str(error)
     try:
-        return None if check.kind == "regex" else workers.first(refusal)
+        return None if check.kind == "regex" else pool.first(refusal)
     except TimeoutError:
         return "it is not there within a minute"
     except BrokeDownError as error:
         return str(error)
     finally:
-        workers.close()
+        pool.close()
 
 
 class ReplyChecks:
@@ -474,7 +474,7 @@ class ReplyChecks:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._workers: dict[str, Workers] = {}
+        self._pools: dict[str, CheckPool] = {}
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
 
@@ -501,7 +501,7 @@ class ReplyChecks:
     async def _verdict(self, check: ReplyCheck, document: Mapping[str, Any]) -> Verdict:
         """Run a check on a call, at most MAX_PROCESSES at once, and return its verdict. Raises CheckError."""
         key = check.name, asyncio.get_running_loop()  # a semaphore belongs to one event loop
-        run = self._run_command if check.kind == "command" else self._run_in_worker
+        run = self._run_command if check.kind == "command" else self._run_in_process
         try:
             async with self._slots.setdefault(key, asyncio.Semaphore(MAX_PROCESSES)):
                 output = await run(check, document)
@@ -523,13 +523,13 @@ class ReplyChecks:
             raise CheckError("gave nothing")
         return verdict
 
-    async def _run_in_worker(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        if check.name not in self._workers:
-            self._workers[check.name] = Workers(check.name)
+    async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
+        if check.name not in self._pools:
+            self._pools[check.name] = CheckPool(check.name)
         function, *arguments = (run_check, _as_json([document]))
         if check.kind == "regex":
             function, *arguments = (search_pattern, check.rest, document["answer"], ())
-        reply = await self._workers[check.name].call(function, *arguments, seconds=self._seconds)
+        reply = await self._pools[check.name].call(function, *arguments, seconds=self._seconds)
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["said"]
@@ -557,8 +557,8 @@ class ReplyChecks:
 
     async def close(self) -> None:
         """End the processes."""
-        for workers in self._workers.values():
-            await asyncio.to_thread(workers.close)
+        for pool in self._pools.values():
+            await asyncio.to_thread(pool.close)
 
 
 def _as_json(value: Any) -> str:
