@@ -412,20 +412,13 @@ class Spec:
         """Whether the policies minimise an objective of the user's own (`minimise`), which no file holds."""
         return self.search == "objective"
 
-    @property
-    def fit(self) -> dict[str, Any]:
-        """The options of `rcjax.fit`, for a search by the model."""
-        options = {"copula": self.copula, "method": self.method}
-        return {name: value for name, value in options.items() if value is not None}
-
     def to_json(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, as JSON values: the inverse of `from_json`.
 
         >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
         {'budget': 0.0001, 'max_seconds': 'p95=4'}
         """
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {one.name: values[one.name] for one in fields(self) if values[one.name] != one.default}
+        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
         return written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
 
@@ -462,7 +455,7 @@ class Spec:
         unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"
         cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
         rules = [
-            ("copula", "needs {cascade}", bool(self.fit) and self.cascade is None),
+            ("copula", "needs {cascade}", bool(self.copula or self.method) and self.cascade is None),
             ("confidence", unlimited, confidence is not None and self.max_error is None and not matched),
             ("match", "goes with the default search: leave {cascade} out", matched and self.cascade is not None),
             ("match", "goes with one cascade for all queries: leave {segment} out", matched and cut),

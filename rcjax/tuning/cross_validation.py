@@ -267,9 +267,9 @@ class Penalties(NamedTuple):
     """Errors of m held-out queries, and refusals at their price, (S, T, m) each; the same array with full labels."""
 
     expected: np.ndarray
-    """By expected outcomes, which give gains."""
+    """Penalties by expected outcomes, which give gains."""
     corrected: np.ndarray
-    """By corrected outcomes, which give standard errors and optimism."""
+    """Penalties by corrected outcomes, which give standard errors and optimism."""
 
 
 class CrossValidatedLosses(NamedTuple):

@@ -316,7 +316,9 @@ class ModelSearch:
         from rcjax.solving.bellman import candidate_paths
 
         candidate_paths(log.models, self.spec.search)
-        return fit(log, transform=self.spec.transform, **self.spec.fit)
+        options = {"copula": self.spec.copula, "method": self.spec.method}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return fit(log, transform=self.spec.transform, **given)
 
     def find(
         self, log: Log, model: Any, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
