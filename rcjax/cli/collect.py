@@ -438,7 +438,7 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
     screen = Screen(stderr=before)
     rows = document["estimate"]
-    likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "most_cost"))
+    likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "max_cost"))
     calls = count(sum(row["calls"] for row in rows), "call")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
     screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(worst)})", style="bold")
@@ -447,7 +447,7 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     for row in rows:
         questions = count(row["questions"], "question")
         several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
-        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['most_cost'])}"
+        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{several}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
         what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"

@@ -29,8 +29,8 @@ from rcjax.collecting.respondent import (
     Respondent,
     StoppedError,
     max_costs,
-    most_input_tokens,
-    most_output_tokens,
+    max_input_tokens,
+    max_output_tokens,
     second_options,
     usual_input_tokens,
 )
@@ -386,7 +386,7 @@ class Estimate:
     """Number of missing answers."""
     likely_cost: float
     """Expected cost, judges and failures included: a prior from usual lengths, corrected by the observed costs."""
-    most_cost: float
+    max_cost: float
     """Largest possible cost, judges included."""
 
 
@@ -447,7 +447,7 @@ def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question
     second = second_options(endpoint.signal)
     if second is not None:
         read += read + written + _SECOND
-        written += min(4, most_output_tokens(second))
+        written += min(4, max_output_tokens(second))
     price = setup.respondent.settings.price
     return price.money(Tokens(read, written)) + judging_cost(setup, question, judge, worst=False)
 
@@ -455,7 +455,7 @@ def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question
 def _usual_output(question: Question, options: Mapping[str, Any]) -> int:
     """Return the usual number of output tokens, over all samples of a request."""
     usual = (USUAL_CHOICE if question.choices else USUAL_TEXT) * (options.get("n") or 1)
-    return min(usual, most_output_tokens(options))
+    return min(usual, max_output_tokens(options))
 
 
 def judging_cost(
@@ -474,7 +474,7 @@ def judging_cost(
         return _ZERO
     options, price = setup.endpoint(question).options, respondent.settings.price
     if worst:
-        read = 2 * (most_input_tokens(question.messages) + 4 * (most_output_tokens(options) + _RUBRIC))
+        read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC))
     else:
         read = usual_input_tokens(question.messages) + _usual_output(question, options) + _RUBRIC
     by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))

@@ -110,10 +110,10 @@ class Expense:
             self.note(self.reserved)
 
 
-def most_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
+def max_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Return an upper bound of the tokens of messages and tools: one per byte, and those that endpoints add.
 
-    >>> most_input_tokens([{"role": "user", "content": "Hi"}])
+    >>> max_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
     sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
@@ -146,10 +146,10 @@ def _bytes(content: Any) -> int:
     return texts + sum(max(_IMAGE, len(json.dumps(part, default=str)) // 8) for part in others)
 
 
-def most_output_tokens(options: Mapping[str, Any]) -> int:
+def max_output_tokens(options: Mapping[str, Any]) -> int:
     """Return an upper bound of the output tokens, over all samples. Raises ValueError if the options set no limit.
 
-    >>> most_output_tokens({"max_tokens": 10, "n": 5})
+    >>> max_output_tokens({"max_tokens": 10, "n": 5})
     50
     """
     max_tokens = token_limit(options)
@@ -220,7 +220,7 @@ class Respondent:
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
-        price, read, written = self.settings.price, most_input_tokens(messages, options), most_output_tokens(options)
+        price, read, written = self.settings.price, max_input_tokens(messages, options), max_output_tokens(options)
         return max(self.highest_cost, (read * price.dearest_input + written * price.output) / 1_000_000)
 
     @asynccontextmanager
@@ -445,9 +445,9 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     if second is None:
         return first, Decimal(0)
     # The second request repeats the first one and its answer.
-    words = most_input_tokens(question.messages) + 4 * most_output_tokens(endpoint.options) + _SECOND_TEMPLATE
+    words = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = setup.respondent.settings.price
-    by_price = (words * price.dearest_input + most_output_tokens(second) * price.output) / 1_000_000
+    by_price = (words * price.dearest_input + max_output_tokens(second) * price.output) / 1_000_000
     return first, max(setup.respondent.highest_cost, by_price)
 
 

@@ -36,11 +36,11 @@ from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores, recorded_counted
 from rcjax.policy.policy import AnyPolicy
 
-MOST_QUERIES = 400
+MAX_QUERIES = 400
 
 _WHERE = "provenance.reference"
 
-_MOST_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
+_MAX_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
 
 _HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
 
@@ -79,7 +79,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     >>> kept["queries"], len(kept["models"])
     (300, 5)
     """
-    size = min(log.n_queries, MOST_QUERIES, max(1, _MOST_ANSWERS // len(log.models)))
+    size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     first = None if log.hand is None else np.asarray(labelled.any(axis=1))
     rows = _drawn(carried_rows(log), first, names, size)

@@ -29,7 +29,7 @@ _ANOTHER_UNIT = 100
 _UNITS = (1e-3, 1e-6)
 
 
-_MOST_CHEAPEST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
+_MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
 
 
 _INVERTED = 0.45  # ROC area below which confidences look inverted
@@ -121,7 +121,7 @@ def oddities(log: Log) -> Iterator[str]:
         fact = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
-    if log.prices is None and paid and min(paid)[0] > _MOST_CHEAPEST:
+    if log.prices is None and paid and min(paid)[0] > _MAX_CHEAPEST_COST:
         what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
         yield f"{what}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)

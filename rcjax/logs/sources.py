@@ -225,22 +225,22 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
     )
 
 
-MOST_ROWS = 50_000_000  # rows of a Parquet file: five times the largest log that is measured
+MAX_ROWS = 50_000_000  # rows of a Parquet file: five times the largest log that is measured
 
-SMALL_FILE_BYTES, MOST_TEXT_BYTES = 10_000_000, 200_000_000  # bytes of a small Parquet file, and of all text in it
+SMALL_FILE_BYTES, MAX_TEXT_BYTES = 10_000_000, 200_000_000  # bytes of a small Parquet file, and of all text in it
 
 
 def scan_parquet(file: Path) -> pl.LazyFrame:
     """Scan a Parquet file; LogError if its rows, or the text in a small file, could exceed the memory."""
     frame = pl.scan_parquet(file, glob=False)
     rows = frame.select(pl.len()).collect().item()
-    if rows > MOST_ROWS:
-        raise LogError(f"{file.name}: {rows:,} rows: rcjax reads {MOST_ROWS:,}; give a part of them")
+    if rows > MAX_ROWS:
+        raise LogError(f"{file.name}: {rows:,} rows: rcjax reads {MAX_ROWS:,}; give a part of them")
     texts = [name for name, kind in frame.collect_schema().items() if kind == pl.String]
     if texts and file.stat().st_size <= SMALL_FILE_BYTES:
         lengths = frame.select(pl.col(name).str.len_bytes().cast(pl.UInt64).sum() for name in texts)
         size = sum(lengths.collect(engine="streaming").row(0))
-        if size > MOST_TEXT_BYTES:
+        if size > MAX_TEXT_BYTES:
             raise LogError(f"{file.name}: {size / 1e6:,.0f} MB of text in {file.stat().st_size:,} bytes: is it a log?")
     return frame
 

@@ -276,7 +276,7 @@ _DAY = 86_400.0  # seconds
 
 _SECONDS_AVERAGED = 28 * _DAY  # time constant of the running mean of a policy's traffic
 
-_LEAST_SECONDS = 3_600.0  # for a shorter time, the queries so far count as the traffic of this time
+_MIN_SECONDS = 3_600.0  # for a shorter time, the queries so far count as the traffic of this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class ShadowShare:
         gap = 0.0 if self._time is None else max(time - self._time, 0.0)
         fade, self._time = math.exp(-gap / _SECONDS_AVERAGED), time
         self._count, self._seconds = self._count * fade + 1.0, (self._seconds + gap) * fade
-        return min(1.0, self.shadow.per_second * max(self._seconds, _LEAST_SECONDS) / self._count)
+        return min(1.0, self.shadow.per_second * max(self._seconds, _MIN_SECONDS) / self._count)
 
 
 class ShadowCost(NamedTuple):

@@ -303,7 +303,7 @@ _USUAL = frozenset(
 )
 
 
-_MOST_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
+_MAX_WAITING = 1_000  # chunks without content that wait for the first content; further ones are dropped
 
 
 @dataclass(slots=True)
@@ -328,7 +328,7 @@ class Delivery:
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
         has_content = any(value for delta in deltas for name, value in delta.items() if name != "role")
-        if self.has_begun or has_content or len(self._waiting) < _MOST_WAITING:
+        if self.has_begun or has_content or len(self._waiting) < _MAX_WAITING:
             self._waiting.append(chunk)
         if self.has_begun or has_content:
             await self.flush()

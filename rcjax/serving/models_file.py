@@ -40,7 +40,7 @@ from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 _OPENAI_KEY = "OPENAI_API_KEY"
 
 #: Most answers of a model to one question that can vote.
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _Entry(Record):
     key_env: str | None = None
     options: Annotated[Mapping[str, object], _options] = field(default_factory=dict)
     signal: Annotated[str, _signal] | None = None
-    samples: Annotated[int, Between(1, MOST_SAMPLES)] | None = None
+    samples: Annotated[int, Between(1, MAX_SAMPLES)] | None = None
 
 
 def _settings(name: str, table: Any, where: str) -> ModelSettings:

@@ -23,7 +23,7 @@ _MAX_SUMMAND = 10**12  # largest figure of a reply that is summed over replies
 #: hidden reasoning against the limit of an answer.
 _ADDED = 16_384
 
-_MOST_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
+_MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 
 _HIGHEST_COST = 1000.0  # money for one reply
 
@@ -194,7 +194,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     [True, False, False]
     """
     max_tokens = token_limit(options)
-    if tokens.written > (_MOST_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _ADDED:
+    if tokens.written > (_MAX_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _ADDED:
         return False
     if tokens.read <= _ADDED:
         return True

@@ -198,7 +198,7 @@ def test_a_dry_run_asks_nothing(place):
     document = json.loads(result.stdout)
     by_model = {row["model"]: row for row in document["estimate"]}
     assert [row["questions"] for row in by_model.values()] == [20] * 4
-    assert all(row["likely_cost"] <= row["most_cost"] for row in by_model.values())
+    assert all(row["likely_cost"] <= row["max_cost"] for row in by_model.values())
     assert by_model["large"]["likely_cost"] / by_model["tiny"]["likely_cost"] == pytest.approx(100, rel=0.1)
 
 

@@ -53,7 +53,7 @@ def test_every_sample_is_asked_once_paid_for_and_graded(place):
     assert [row["questions"] for row in document["estimate"]] == [40, 40]
     assert (document["answers"], document["answered_by_all"], document["ungraded"]) == (240, 40, 0)
     assert all(row["left"] == 0 and row["samples"] == 3 for row in document["models"])
-    assert float(behave.charged) <= sum(row["most_cost"] for row in document["estimate"])
+    assert float(behave.charged) <= sum(row["max_cost"] for row in document["estimate"])
 
 
 def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):

@@ -72,9 +72,9 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
         result, _ = collect(place, behave, *options, "--dry-run", rows=rows, names=("small", "large"))
         told[bool(judge)] = before(result)[0]["estimate"]
     for without, judged in zip(told[False], told[True], strict=True):
-        for name in ("likely_cost", "most_cost"):
+        for name in ("likely_cost", "max_cost"):
             assert judged[name] > without[name]
-        assert judged["likely_cost"] < judged["most_cost"]
+        assert judged["likely_cost"] < judged["max_cost"]
     collect(place, behave, *how, rows=rows[:8], names=("small", "large"))
     spent = sum(row["at_most"] + row["grading_cost"] for row in lines(place))
     result, _ = collect(place, behave, *how, rows=rows, names=("small", "large"))
@@ -102,6 +102,6 @@ def test_the_slowest_model_tells_how_long_a_run_still_takes():
 @pytest.mark.parametrize("left", [5, 4])
 def test_an_estimate_says_what_it_assumes_until_a_model_has_answered(capsys, left):
     """Whatever its probes have cost before."""
-    row = {"model": "small", "questions": left, "calls": left, "likely_cost": 0.1, "most_cost": 1.0}
+    row = {"model": "small", "questions": left, "calls": left, "likely_cost": 0.1, "max_cost": 1.0}
     _show_estimate({"estimate": [row], "questions": 5, "spent": 0.01, "notes": []})
     assert ("200 tokens an answer" in capsys.readouterr().out) == (left == 5)

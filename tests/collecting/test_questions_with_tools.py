@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rcjax.collecting.questions import conversation, read_questions
-from rcjax.collecting.respondent import most_input_tokens
+from rcjax.collecting.respondent import max_input_tokens
 from rcjax.logs.errors import LogError
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -68,5 +68,5 @@ def test_calls_in_messages_are_read_and_counted():
     asked.append({"role": "tool", "tool_call_id": "1", "content": "5"})
     assert conversation(asked) == '[user] ?\n\n[assistant] [{"arguments":{},"name":"f"}]\n\n[tool] 5'
     without = [{**message, "tool_calls": None} for message in asked]
-    assert most_input_tokens(asked) > most_input_tokens(without)
-    assert most_input_tokens(asked, {"tools": [TOOL] * 1000}) > 50_000
+    assert max_input_tokens(asked) > max_input_tokens(without)
+    assert max_input_tokens(asked, {"tools": [TOOL] * 1000}) > 50_000

@@ -17,8 +17,8 @@ def table(path, rows, answer="A"):
 
 @pytest.mark.parametrize("read", [read_log, lambda path: join_parts([path.parent])])
 def test_rows_and_texts_of_parquet_are_limited(tmp_path, monkeypatch, read):
-    monkeypatch.setattr(sources, "MOST_ROWS", 100_000)
-    monkeypatch.setattr(sources, "MOST_TEXT_BYTES", 1_000_000)
+    monkeypatch.setattr(sources, "MAX_ROWS", 100_000)
+    monkeypatch.setattr(sources, "MAX_TEXT_BYTES", 1_000_000)
     many = table(tmp_path / "many.parquet", 100_001)
     with pytest.raises(LogError, match=r"many.parquet: 100,001 rows: rcjax reads 100,000; give a part of them"):
         read(many)

@@ -10,7 +10,7 @@ from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
-from rcjax.serving.exchange import _MOST_WAITING, Delivery, Piece
+from rcjax.serving.exchange import _MAX_WAITING, Delivery, Piece
 
 
 def ask(behave, *, signal=None, policy=POLICY, pieces=False, **asking):
@@ -102,9 +102,9 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
 
     async def main():
         delivery = Delivery(deliver, Piece("large", ()))
-        for text in ["", *[""] * _MOST_WAITING, "Par", "is"]:
+        for text in ["", *[""] * _MAX_WAITING, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 
     asyncio.run(main())
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in delivered) == "Paris"
-    assert len(delivered) == _MOST_WAITING + 2
+    assert len(delivered) == _MAX_WAITING + 2

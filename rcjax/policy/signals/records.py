@@ -53,7 +53,7 @@ from rcjax.policy.signals.signal import (
 CHECK_NAMES = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
 
 #: Largest cost of one verdict that a check may report, in dollars; a larger number is not money.
-MOST_COST = 1e6
+MAX_COST = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def read_verdict(value: Any) -> Verdict | None:
     value = without_rounding(value) if isinstance(value, float) else value
     if not _is_number(value, 1.0):
         raise ValueError("a value that is not a number from 0 to 1")
-    if isinstance(cost, bool) or not _is_number(cost, MOST_COST):
+    if isinstance(cost, bool) or not _is_number(cost, MAX_COST):
         raise ValueError("a cost that is no money")
     if not isinstance(key, str | None):
         raise ValueError("a key that is no text")
