@@ -81,7 +81,8 @@ def _read_fit(value: Any, where: str) -> dict[str, Any]:
     options = read(Object, value, where)
     for name in options:
         choice(name, where, ("copula", "method"))
-    return Spec.from_json(options, where).fit
+    spec = Spec.from_json(options, where)
+    return {name: value for name in options if (value := getattr(spec, name)) is not None}
 
 
 FORMAT = "rcjax-model"

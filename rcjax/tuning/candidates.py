@@ -355,8 +355,9 @@ class Observations(NamedTuple):
 
     def filled(self) -> "Observations":
         """Fill the rows up to their size class, so that logs of similar size share one compilation."""
+        answer = None if self.answer is None else fill_up(self.answer)[0]
         logprob, correct, present = fill_up(*self[:3])
-        return Observations(logprob, correct, present, None if self.answer is None else fill_up(self.answer)[0])
+        return Observations(logprob, correct, present, answer)
 
     def fit_calibrators(self, **options: Any) -> Calibrator:
         """Calibrate the models; `options` are those of `calibrate_log`."""

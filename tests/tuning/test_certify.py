@@ -134,7 +134,7 @@ def test_a_refusal_counts_as_its_price():
     at = SimpleNamespace(wrong=np.zeros(9), refused=np.arange(9) < 3, penalty=lambda price: np.full(9, price))
     lost = np.full((1, 9), 0.2), 0.0
     told_of = {"at": lambda positions: at, "losses": lambda positions: lost, "rival": None}
-    held_out = SimpleNamespace(price=0.2, error_bound=lambda position, level: 0.25, **told_of)
+    held_out = SimpleNamespace(abstain_price=0.2, error_bound=lambda position, level: 0.25, **told_of)
     told = "the safest had 20 % error and refused 3, each counted as 20 %, which guarantees at most 25.00 % error"
     assert told in _infeasible(held_out, 0.0, Target("max_error", 0.1), 0.05, "error")
 

@@ -72,6 +72,6 @@ def test_another_log_shares_no_query(log):
 
 def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
-    held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), price=2.0)
+    held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), abstain_price=2.0)
     assert held_out.error_bound(0, 0.05) == 2.0
     assert not held_out.errs_below([0], 1.5, 0.05)

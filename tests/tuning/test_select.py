@@ -161,7 +161,7 @@ def test_a_log_without_a_complete_query_is_refused(model):
     turn = np.arange(N)[:, None] % 3 != np.arange(3)
     with pytest.raises(ValueError, match="no query"):
         select_frontier(make_log(N, K, seed=7, answered=turn))
-    with pytest.raises(ValueError, match=r"too few queries, 4: .* takes 5 at the least"):
+    with pytest.raises(ValueError, match=r"too few queries, 4: .* needs at least 5 queries"):
         select_frontier(make_log(4, K, seed=7))
 
 
