@@ -404,8 +404,7 @@ class Cascade:
             model = decision.next_model
         usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
         if not usable:
-            last = exchanges.ended[-1] if exchanges.ended else None
-            last = None if last is None or last.completion is None else last  # without text
+            last = next((one for one in exchanges.ended[-1:] if one.completion is not None), None)  # without text
             return make_result(query, "failed", last, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
