@@ -425,7 +425,7 @@ class Cascade:
         finally:
             exchanges.ended.extend(exchange for record in records for exchange in record.ended)
         _raise_first(outcomes)
-        return {exchange.model: exchange for exchange in exchanges.ended}
+        return {exchange.model: exchange for record in records for exchange in record.ended}
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
