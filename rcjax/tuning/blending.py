@@ -15,7 +15,7 @@ from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
-from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, Observations, candidate_rows, draw_enough, recentre
+from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, LabelledAnswers, candidate_rows, draw_enough, recentre
 
 _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
 
@@ -74,7 +74,7 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    observations = Observations(np.asarray(log.logprob), np.asarray(log.correct), train)
+    observations = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
     known = candidate_rows(observations.fit_calibrators(transform=transform), observations.filled())
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)

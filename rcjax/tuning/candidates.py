@@ -345,7 +345,7 @@ def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
     return expected + xp.where(present, right - expected, 0.0).sum() / count
 
 
-class Observations(NamedTuple):
+class LabelledAnswers(NamedTuple):
     """The columns of a log that candidates are scored by: n queries, k models."""
 
     logprob: Array  # (n, k) raw log-probabilities
@@ -353,11 +353,11 @@ class Observations(NamedTuple):
     present: Array  # (n, k) bool: there is an answer, and the query counts
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
-    def filled(self) -> "Observations":
+    def filled(self) -> "LabelledAnswers":
         """Fill the rows up to their size class, so that logs of similar size share one compilation."""
         answer = None if self.answer is None else fill_up(self.answer)[0]
         logprob, correct, present = fill_up(*self[:3])
-        return Observations(logprob, correct, present, answer)
+        return LabelledAnswers(logprob, correct, present, answer)
 
     def fit_calibrators(self, **options: Any) -> Calibrator:
         """Calibrate the models; `options` are those of `calibrate_log`."""
@@ -385,7 +385,7 @@ class CandidateRows:
     def of(
         cls,
         calibrators: Calibrator,
-        observations: Observations,
+        observations: LabelledAnswers,
         query_cost: Any = None,
         answered: Array | None = None,
     ) -> "CandidateRows":

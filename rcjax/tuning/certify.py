@@ -8,9 +8,9 @@ only positions cheaper than today's policy, by its bill on the queries tuned on.
 held-out queries are seen. (If neither `tuned_on` nor the model has queries with today's answers, the held-out log gives
 that bill.) The first null that is not rejected ends the sequence. Every null is tested at the full level, and no test
 follows a true null that is kept. So the probability that any true null is rejected is at most 1 − confidence, however
-the positions depend on each other. Single models off the ladder are not tested: with a tenth of the level for them
-(and the rest for the ladder) guarantees were fewer, 24.3 for 25.2 % of limits, and 1.4 % dearer (four logs, 250 queries
-tuned on, 150 and 300 held out).
+the positions depend on each other. Single models off the ladder are not tested. With a tenth of the level for them and
+the rest for the ladder, 24.3 % of limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250
+queries tuned on, 150 and 300 held out).
 
 Each test is a bet on the losses of the queries, as described below. The loss of a query at a position is interpolated
 between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by

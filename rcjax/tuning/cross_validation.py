@@ -24,7 +24,7 @@ from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
 from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
-from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, Observations, concatenate
+from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, LabelledAnswers, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
 
@@ -405,7 +405,7 @@ def _choose_without(
     """
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
-    observations = Observations(log.logprob, log.correct, present, answer)
+    observations = LabelledAnswers(log.logprob, log.correct, present, answer)
     calibrators = observations.fit_calibrators(transform=like.transform, values=like.values)
     pairs, agreement = score_candidates(calibrators, observations, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]

@@ -51,7 +51,7 @@ from rcjax.tuning.candidates import (
     Blending,
     CandidateRows,
     Candidates,
-    Observations,
+    LabelledAnswers,
     best_refusals,
     blend_labels,
     candidate_rows,
@@ -114,7 +114,7 @@ def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, gr
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    observations: Observations,
+    observations: LabelledAnswers,
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
@@ -138,7 +138,7 @@ def _expected_wrong(
 
 
 def estimate_wrong(
-    calibrators: Calibrator, observations: Observations, log: Log, several: list[Candidates]
+    calibrators: Calibrator, observations: LabelledAnswers, log: Log, several: list[Candidates]
 ) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
@@ -359,7 +359,9 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def score_table(calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending) -> Candidates:
+def score_table(
+    calibrators: Calibrator, observations: LabelledAnswers, query_cost: Any, blending: Blending
+) -> Candidates:
     """Score single models and pairs on n queries; with codes of answers, score agreement policies instead.
 
     Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
@@ -380,7 +382,7 @@ def score_table(calibrators: Calibrator, observations: Observations, query_cost:
 
 def score_candidates(
     calibrators: Calibrator,
-    observations: Observations,
+    observations: LabelledAnswers,
     query_cost: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
@@ -412,7 +414,7 @@ def score_candidates(
 
 
 def _score_chains(
-    calibrators: Calibrator, observations: Observations, query_cost: Any, blending: Blending
+    calibrators: Calibrator, observations: LabelledAnswers, query_cost: Any, blending: Blending
 ) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
     logprob, correct, present = map(np.asarray, observations[:3])

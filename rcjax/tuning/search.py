@@ -38,7 +38,7 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Candidates, Observations, concatenate, draw_enough
+from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
@@ -122,7 +122,7 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    observations = Observations(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    observations = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
     table, agreement = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
     if agreement is None:
         return table
@@ -367,7 +367,7 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
-def drawn(log: Log, queries: np.ndarray) -> tuple[Observations, np.ndarray]:
+def drawn(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
     """Return (observations, (n, k) money of each answer) of a draw.
 
     Args:
@@ -378,4 +378,4 @@ def drawn(log: Log, queries: np.ndarray) -> tuple[Observations, np.ndarray]:
     if log.hand is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
-    return Observations(logprob, correct, answered, answer), filled_query_cost(log)[queries]
+    return LabelledAnswers(logprob, correct, answered, answer), filled_query_cost(log)[queries]

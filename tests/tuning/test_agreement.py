@@ -18,7 +18,7 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import Blending, CandidateRows, Observations, concatenate
+from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
@@ -171,7 +171,7 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
     """Expected errors, told by 300 labels, against those counted on 20,000 queries."""
     lam = np.geomspace(10.0, 1e5, 12)
     fresh = make_log(20_000, 0.0, seed=1)
-    rows = Observations(log.logprob, log.correct, log.answered, log.answer)
+    rows = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer)
     policies = tune_by_labels(model.calibrators, rows, log.cost, lam)
     expected = estimate_wrong(model.calibrators, rows, log, [policies])[0].mean(1)
     terms = loss_terms_on_log(model.calibrators, policies.policies(), fresh, fresh.correct, fresh.cost)
@@ -182,12 +182,12 @@ def test_what_is_expected_is_what_is_seen_on_many_queries(model, log):
 
 @pytest.mark.thorough
 def test_labels_left_out_of_what_may_be_learnt_change_nothing(model, log):
-    rows = Observations(log.logprob, log.correct, log.answered, log.answer)
+    rows = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer)
     policies = tune_by_labels(model.calibrators, rows, log.cost, np.array([100.0, 3000.0]))
     half = np.asarray(log.answered) & (np.arange(300) < 150)[:, None]
     other = np.where(half, np.asarray(log.correct), ~np.asarray(log.correct))
     one, two = (
-        estimate_wrong(model.calibrators, Observations(log.logprob, labels, half), log, [policies])
+        estimate_wrong(model.calibrators, LabelledAnswers(log.logprob, labels, half), log, [policies])
         for labels in (np.asarray(log.correct), other)
     )
     np.testing.assert_allclose(one, two, atol=1e-9)

@@ -11,7 +11,7 @@ from tiers import examples
 import rcjax
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
-from rcjax.tuning.candidates import Blending, CandidateRows, Observations, calibrate_conditionally, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, calibrate_conditionally, score_pairs
 from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
@@ -132,7 +132,7 @@ def tune_by_labels(calibrators, rows, query_cost, lam):
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     log = make_log(120, 2, seed=1)
     lam = lam_range(np.asarray(log.cost), 40)
-    rows = Observations(log.logprob, log.correct, log.answered)
+    rows = LabelledAnswers(log.logprob, log.correct, log.answered)
     tuned, by_mean = (
         tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (filled_query_cost(log), log.cost)
     )

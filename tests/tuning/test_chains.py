@@ -8,7 +8,7 @@ import pytest
 import rcjax
 from rcjax.model.calibrated_models import calibrated
 from rcjax.tuning import scoring
-from rcjax.tuning.candidates import Blending, Observations
+from rcjax.tuning.candidates import Blending, LabelledAnswers
 from rcjax.tuning.replaying.replay import replay_queries
 from rcjax.tuning.scoring import are_verdicts, filled_query_cost, score_candidates, score_chains
 
@@ -66,7 +66,7 @@ def test_chains_stand_beside_the_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = calibrated(log).calibrators
     table, none = score_candidates(
-        calibrators, Observations(log.logprob, log.correct, log.answered), filled_query_cost(log), Blending()
+        calibrators, LabelledAnswers(log.logprob, log.correct, log.answered), filled_query_cost(log), Blending()
     )
     assert none is None
     assert set(table.policies().members.sum(1).tolist()) > {1, 2}

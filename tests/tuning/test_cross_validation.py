@@ -13,7 +13,7 @@ from rcjax.model.fitting import fit_near
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import lam_range, refusal_worth_at
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Observations
+from rcjax.tuning.candidates import Blending, LabelledAnswers
 from rcjax.tuning.cross_validation import (
     BUDGETS,
     N_LAM,
@@ -68,7 +68,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_table(fitted.calibrators, Observations(*rows), query_cost, blending)
+        trial = score_table(fitted.calibrators, LabelledAnswers(*rows), query_cost, blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -77,7 +77,7 @@ def by_hand(log, model, blending, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_table(fitted.calibrators, Observations(*rows, log.answer), query_cost, blending)
+            compared = score_table(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost, blending)
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete

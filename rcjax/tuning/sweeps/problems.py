@@ -41,7 +41,7 @@ from rcjax.solving.bellman import CascadePlan, candidate_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
-from rcjax.tuning.candidates import Blending, CandidateRows, Observations, score_pairs
+from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, score_pairs
 from rcjax.tuning.replaying.walk import walk
 
 Points = dict[str, jax.Array]
@@ -204,7 +204,7 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
-    observations = Observations(*(column[sample, rows] for column in columns))
+    observations = LabelledAnswers(*(column[sample, rows] for column in columns))
     calibrated = CandidateRows.of(fit.calibrators, observations, fit.cost)
     best = score_pairs(calibrated, Blending()).best(lam)
     expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
