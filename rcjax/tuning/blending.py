@@ -74,8 +74,8 @@ def _normal_equations(
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    observations = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = candidate_rows(observations.fit_calibrators(transform=transform), observations.filled())
+    learnt_from = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
+    known = candidate_rows(learnt_from.fit_calibrators(transform=transform), learnt_from.filled())
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

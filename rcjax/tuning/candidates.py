@@ -385,7 +385,7 @@ class CandidateRows:
     def of(
         cls,
         calibrators: Calibrator,
-        observations: LabelledAnswers,
+        labelled: LabelledAnswers,
         query_cost: Any = None,
         answered: Array | None = None,
     ) -> "CandidateRows":
@@ -393,11 +393,11 @@ class CandidateRows:
 
         Args:
             calibrators: (k,) calibrators of the models.
-            observations: the queries.
+            labelled: the queries.
             query_cost: as the field.
             answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
         """
-        logprob, correct, present, answer = observations
+        logprob, correct, present, answer = labelled
         conditional = calibrate_conditionally(logprob, correct, present, calibrators.transform, answered)
         confidence = calibrate_all(calibrators, logprob, present if answered is None else answered)
         return cls(confidence, conditional, correct, present, query_cost, answer)

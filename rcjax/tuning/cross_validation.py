@@ -405,9 +405,9 @@ def _choose_without(
     """
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
-    observations = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators = observations.fit_calibrators(transform=like.transform, values=like.values)
-    pairs, agreement = score_candidates(calibrators, observations, filled_query_cost(log), blending)
+    labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
+    calibrators = labelled.fit_calibrators(transform=like.transform, values=like.values)
+    pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
         choices.append(choose(pairs, targets))
@@ -416,7 +416,7 @@ def _choose_without(
     filled = [choice.padded() for choice in choices]
     if not has_agreement:
         return calibrators, filled, None
-    wrong = estimate_wrong(calibrators, observations, log, [choice.rungs for choice in filled])
+    wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in filled])
     return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
 
 

@@ -114,14 +114,14 @@ def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, gr
 @compiled
 def _expected_wrong(
     calibrators: Calibrator,
-    observations: LabelledAnswers,
+    labelled: LabelledAnswers,
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
     """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
-    assert observations.answer is not None  # codes without any answer, where answers are not compared
-    codes = observations.answer.T
-    known = CandidateRows.of(calibrators, observations, answered=answered)
+    assert labelled.answer is not None  # codes without any answer, where answers are not compared
+    codes = labelled.answer.T
+    known = CandidateRows.of(calibrators, labelled, answered=answered)
     confidence = jnp.asarray(known.confidence)
 
     def wrong(row: tuple[Candidates, Policies]) -> Array:
@@ -138,19 +138,19 @@ def _expected_wrong(
 
 
 def estimate_wrong(
-    calibrators: Calibrator, observations: LabelledAnswers, log: Log, several: list[Candidates]
+    calibrators: Calibrator, labelled: LabelledAnswers, log: Log, several: list[Candidates]
 ) -> np.ndarray:
     """Estimate the probability that policies answer the queries of a log wrongly, from some of its labels: (S, L, n).
 
     Args:
         calibrators: (k,) calibrators of the models.
-        observations: the queries of the log; `present` are the labels to learn from.
+        labelled: the queries of the log; `present` are the labels to learn from.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    (answered,), filled = fill_up(log.answered), observations._replace(answer=answer).filled()
+    (answered,), filled = fill_up(log.answered), labelled._replace(answer=answer).filled()
     tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
     wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
@@ -359,9 +359,7 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def score_table(
-    calibrators: Calibrator, observations: LabelledAnswers, query_cost: Any, blending: Blending
-) -> Candidates:
+def score_table(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending) -> Candidates:
     """Score single models and pairs on n queries; with codes of answers, score agreement policies instead.
 
     Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
@@ -369,12 +367,12 @@ def score_table(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        observations: the queries.
+        labelled: the queries.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
     """
     money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
-    filled = observations.filled()
+    filled = labelled.filled()
     rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
     rows = replace(rows, query_cost=money, answer=filled.answer)
     return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, blending))
@@ -382,7 +380,7 @@ def score_table(
 
 def score_candidates(
     calibrators: Calibrator,
-    observations: LabelledAnswers,
+    labelled: LabelledAnswers,
     query_cost: Any,
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
@@ -394,19 +392,19 @@ def score_candidates(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        observations: the queries; without codes of answers there are no agreement policies.
+        labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
     """
-    table = score_table(calibrators, observations._replace(answer=None), query_cost, blending)
+    table = score_table(calibrators, labelled._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = _score_chains(calibrators, observations, query_cost, blending)
+    longer = _score_chains(calibrators, labelled, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
-    if observations.answer is None:
+    if labelled.answer is None:
         return table, None
-    agreement = score_table(calibrators, observations, query_cost, blending)
+    agreement = score_table(calibrators, labelled, query_cost, blending)
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
     if longer is not None and agreement.cost.size:
         agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
@@ -414,10 +412,10 @@ def score_candidates(
 
 
 def _score_chains(
-    calibrators: Calibrator, observations: LabelledAnswers, query_cost: Any, blending: Blending
+    calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending
 ) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
-    logprob, correct, present = map(np.asarray, observations[:3])
+    logprob, correct, present = map(np.asarray, labelled[:3])
     if blending.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)

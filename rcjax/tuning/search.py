@@ -122,8 +122,8 @@ def _candidates(
     """Score single models and pairs on a log, and agreement policies at the λ where they gain."""
     log = expected_log(log)
     uses_agreement = cross_validation.uses_agreement
-    observations = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
-    table, agreement = score_candidates(model.calibrators, observations, filled_query_cost(log), blending, admits)
+    labelled = LabelledAnswers(log.logprob, log.correct, log.answered, log.answer if uses_agreement.any() else None)
+    table, agreement = score_candidates(model.calibrators, labelled, filled_query_cost(log), blending, admits)
     if agreement is None:
         return table
     lam = np.geomspace(cross_validation.targets.lam[0], cross_validation.targets.lam[-1], _LAM_GRID)
@@ -292,14 +292,14 @@ class LabelSearch:
         blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            observations, query_cost = drawn(log, queries)
-            calibrators = observations.fit_calibrators(transform=transform)
-            observations = observations if agreement_lam.size else observations._replace(answer=None)
-            table, agreement = score_candidates(calibrators, observations, query_cost, blending)
+            labelled, query_cost = drawn(log, queries)
+            calibrators = labelled.fit_calibrators(transform=transform)
+            labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
+            table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
             if agreement is not None:
                 table = concatenate(table, agreement.best(agreement_lam))
             chosen = table.rungs().padded() if points is None else table.best(lam[points])
-            return calibrators, chosen.policies(agreement=observations.answer is not None)
+            return calibrators, chosen.policies(agreement=labelled.answer is not None)
 
         return tune_again
 
@@ -368,7 +368,7 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
 
 
 def drawn(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
-    """Return (observations, (n, k) money of each answer) of a draw.
+    """Return (labelled answers, (n, k) money of each answer) of a draw.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.

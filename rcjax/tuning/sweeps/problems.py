@@ -204,8 +204,8 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
-    observations = LabelledAnswers(*(column[sample, rows] for column in columns))
-    calibrated = CandidateRows.of(fit.calibrators, observations, fit.cost)
+    labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
+    calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
     best = score_pairs(calibrated, Blending()).best(lam)
     expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
