@@ -126,6 +126,8 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
 
+CHEAPER = 1e-6  # share by which a bill must be below today's: more than the rounding of float32
+
 _HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
 
 _FEWEST_SHARED = 3  # shared queries that count as an overlap
@@ -200,13 +202,14 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
         spec: the spec, whose `judged` says whether judges' verdicts count in the test. If only labels by hand count,
             half of the fully labelled queries are held out: the test cannot use the others.
 
-    Raises LogError if the two logs share queries, or labels are too few.
+    Raises LogError if the two logs share queries, or labels are too few; ValueError if the limit is out of range.
 
     >>> import rcjax
     >>> tuned_on, tested = hold_out(rcjax.sample_log(300, seed=0), None, Spec(max_error=0.2, confidence=0.95))
     >>> tuned_on.n_queries, tested.n_queries
     (150, 150)
     """
+    _limit_of(spec)
     if held_out is not None:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
@@ -328,7 +331,7 @@ def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     rungs = frontier.rung_indices
     positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
-    return positions[bills < bill]
+    return positions[bills < bill * (1 - CHEAPER)]
 
 
 def _bill_of_today(frontier: Frontier, today: Today, tuned_on: Log) -> float:
@@ -496,7 +499,7 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
     if target.name not in ("max_error", "match"):
         raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
     for name, value in ((target.name, target.value), ("confidence", confidence)):
-        if not 0 < value < 1:
+        if not 0 < value < 1 and (name, value) != ("match", 0.0):
             raise ValueError(f"{name} is {value}; it must lie between 0 and 1")
     return target, confidence
 

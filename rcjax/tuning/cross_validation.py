@@ -62,11 +62,12 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 
 def sample_queries(log: Log, seed: int) -> Log:
-    """Take at most 50,000 queries of a log at random; return the log itself where it has no more."""
+    """Take at most 50,000 queries of a log: all with labels, others at random; the log itself if it has no more."""
     if log.n_queries <= MAX_QUERIES:
         return log
-    chosen = np.random.default_rng(seed).choice(log.n_queries, MAX_QUERIES, replace=False)
-    return log.take(np.sort(chosen))
+    order = np.random.default_rng(seed).permutation(log.n_queries)
+    labelled_first = order[np.argsort(~log.labelled.any(1)[order], kind="stable")]
+    return log.take(np.sort(labelled_first[:MAX_QUERIES]))
 
 
 class CandidateSet(enum.IntEnum):

@@ -35,14 +35,14 @@ from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thinned
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
-from rcjax.tuning.certify import Certificate, certify, loss_terms_of_rungs
+from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, paired_error, single_model_errors
 from rcjax.tuning.replaying.replay import replay, replay_rungs
 from rcjax.tuning.search import search_of
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
-_RISE = 1e-9  # relative, of the cost from one rung to the next
+_RISE = 1e-9  # of the cost from one rung to the next, as a share of the dearest rung's
 
 _MAX_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
 
@@ -149,7 +149,7 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     se = np.concatenate([paired_error(part @ loss - theirs.wrong) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost < bill * (1 - 1e-9), difference, se, queries)
+    return Margins(position, cost < bill * (1 - CHEAPER), difference, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
@@ -186,15 +186,22 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
 def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
     """Return today's as the policy for a margin: one that always asks the model, or the policy as it is in service.
 
-    The policy in service gets the provenance of this tuning, and its figures on this log.
+    The policy in service gets the provenance of this tuning, and its figures on this log. Raises InfeasibleError if
+    today's does not keep to the limit on the seconds.
     """
-    notes, target = (f"today's stays: {why}",), Target.of(**spec.target)
-    if not isinstance(spec.today, AnyPolicy):
+    target = Target.of(**spec.target)
+    if isinstance(spec.today, AnyPolicy):
+        provenance = describe_tuning(frontier, target.to_json())
+        policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
+        policy = _with_figures(policy, log)
+    else:
         assert spec.today is not None
-        return Deployed(single_policy(frontier, log, spec.today, target), notes=notes)
-    provenance = describe_tuning(frontier, target.to_json())
-    policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
-    return Deployed(_with_figures(policy, log), notes=notes)
+        policy = single_policy(frontier, log, spec.today, target)
+    if spec.max_seconds is not None and (seconds := replay(policy, log).seconds) is not None:
+        takes = float(seconds.p95 if spec.max_seconds.tail else seconds.mean)
+        if takes > spec.max_seconds.seconds:
+            raise InfeasibleError(f"{why}; today's would stay, and takes {takes:.3g} seconds: {spec.max_seconds}")
+    return Deployed(policy, notes=(f"today's stays: {why}",))
 
 
 def _with_figures(policy: AnyPolicy, log: Log) -> AnyPolicy:
@@ -202,8 +209,10 @@ def _with_figures(policy: AnyPolicy, log: Log) -> AnyPolicy:
     replayed = replay_rungs(policy, comparable_log(log, [policy]))
     figures = {"error": replayed.wrong, "cost": replayed.spent, "abstention": replayed.refused}
     means = {name: figure.mean(-1) for name, figure in figures.items()}
+    means |= {name: means[name].clip(0, 1) for name in ("error", "abstention")}  # corrected labels may leave it
     # The costs of a ladder must rise, also where a dearer rung happens to cost less on this log.
-    means["cost"] = np.maximum.accumulate(means["cost"]) * (1 + _RISE * np.arange(len(policy.rungs)))
+    rising = np.maximum.accumulate(means["cost"])
+    means["cost"] = rising + _RISE * (rising[-1] or 1.0) * np.arange(len(rising))
     rungs = []
     for place, rung in enumerate(policy.rungs):
         expected = {name: float(mean[place]) for name, mean in means.items()}

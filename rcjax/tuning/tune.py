@@ -176,6 +176,7 @@ class Tuned:
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
         frontier, _ = with_bills(self.frontier, self.log)
         policy = frontier.policy(**target.to_json())
+        policy = with_following(policy, follows=self.spec.follows, period=None)
         return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
 
     def compare(self, policy: AnyPolicy, target: Target) -> Comparison:

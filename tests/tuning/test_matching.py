@@ -5,10 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from helpers.judged_logs import judged_log
+from helpers.timed_logs import timed_log
 
 import rcjax
 from rcjax.policy.counted import Reference
 from rcjax.policy.spec import Spec, Target, recorded_tuning
+from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.certify import hold_out
 from rcjax.tuning.deploying import Margins, margins
 from rcjax.tuning.replaying.comparing import compare_policy, default_today
@@ -130,6 +132,26 @@ def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
     fresh = rcjax.sample_log(384, seed=2).select(MODELS)
     figure = next(one.figure for one in rcjax.check_policy(policy, fresh).checks if one.name == "difference")
     assert figure == pytest.approx(compare_policy(policy, fresh, today).today.error_difference - 0.03)
+
+
+def test_todays_that_is_too_slow_does_not_stay():
+    log = timed_log(300, seed=1)
+    slow = log.models[int(np.nanmean(log.seconds, 0).argmax())]
+    with pytest.raises(InfeasibleError, match=r"today's would stay, and takes .* seconds: at most 0\.5 seconds"):
+        rcjax.tune(log, match=0.0, today=slow, max_seconds=0.5, intervals=False)
+
+
+def test_a_margin_of_nothing_may_be_guaranteed_and_one_of_all_is_refused_at_once(log):
+    tuned = rcjax.tune(log, match=0.0, today=BEST, confidence=0.9, intervals=False)
+    assert tuned.advice.startswith("keep " if tuned.certificate is None else "use ")
+    with pytest.raises(ValueError, match=r"match is 1\.0; it must lie between 0 and 1"):
+        rcjax.tune(log, match=1.0, today=BEST, confidence=0.9, intervals=False)
+
+
+def test_another_target_keeps_what_a_service_was_to_do(log):
+    tuned = rcjax.tune(log, budget=1.2e-4, follows=False, intervals=False)
+    assert not tuned.policy.follows
+    assert not tuned.policy_for(Target("budget", 1e-4)).follows
 
 
 def test_a_policy_without_figures_that_stays_gets_them(log):

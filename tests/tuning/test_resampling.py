@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.judged_logs import judged_log
 from helpers.selection_references import make_log
 
 from rcjax.model.label_outcomes import deal_folds
@@ -56,3 +57,11 @@ def test_of_a_large_log_a_sample_is_compared(monkeypatch):
         assert set(sample.queries) <= set(log.queries)
         assert list(sample.queries) == sorted(sample.queries)
     assert samples[0].queries == samples[1].queries != samples[2].queries
+
+
+def test_a_sample_of_a_large_log_keeps_all_labels(monkeypatch):
+    log = judged_log(400, 30, seed=3)
+    monkeypatch.setattr(cross_validation, "MAX_QUERIES", 50)
+    sample = sample_queries(log, 0)
+    assert sample.n_queries == 50
+    assert int(sample.labelled.any(1).sum()) == int(log.labelled.any(1).sum()) == 30
