@@ -72,7 +72,7 @@ RESAMPLED_RUNGS = 32
     ),
     meta_fields=("k",),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
     """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere.
 

@@ -71,6 +71,12 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
 
 
+def test_tables_are_equal_only_to_themselves():
+    table = tried(*random_log(0), COST * np.ones((N, K)))
+    assert table == table
+    assert len({table, jax.tree.map(jnp.copy, table)}) == 2
+
+
 judged_by = jax.jit(score_pairs)
 
 
