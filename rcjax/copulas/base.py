@@ -228,6 +228,9 @@ class Copula:
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """Map function(copula, *scalars) over the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
+        given = map(jnp.asarray, arguments)
+        # Integers and booleans become floats for derivatives; times 1.0, the precision stays that of the others.
+        arguments = tuple(x if jnp.issubdtype(x.dtype, jnp.inexact) else x * 1.0 for x in given)
 
         def single(*values: jax.Array) -> jax.Array:
             copula = jax.tree.unflatten(structure, values[len(arguments) :])

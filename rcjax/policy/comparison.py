@@ -231,9 +231,14 @@ class Comparison(Record):
 
 
 def describe_rungs(policy: AnyPolicy) -> str:
-    """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries."""
+    """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries.
+
+    A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic".
+    """
 
     def named(rung: Any) -> str:
+        if rung.segments:
+            return f"cascades by {policy.segment_column or 'segment'}"
         compared = [
             f"{agreement.earlier} and {name}, and {agreement.model} where they differ"
             for name, agreement in rung.agreements.items()

@@ -350,7 +350,7 @@ _HELD_MARGIN = 64
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
     """The best cascade for each λ, as JAX arrays; k models, in the order of `CascadeModel.models`.
 

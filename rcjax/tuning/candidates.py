@@ -72,7 +72,7 @@ RESAMPLED_RUNGS = 32
     ),
     meta_fields=("k",),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Candidates:
     """A table of C policies over k models; jax arrays within compiled functions, numpy arrays elsewhere.
 
@@ -244,7 +244,7 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     ordered = jnp.where(present, confidence, jnp.inf)[order]
     tries = min(n, most)
     # The last query up to each threshold: evenly spread over the present queries, then moved to the end of its ties.
-    last = jnp.maximum(-(-np.arange(1, tries + 1) * count // tries) - 1, 0)
+    last = jnp.maximum(even_parts(count, tries) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
@@ -252,6 +252,12 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     middle = _midpoint(ordered[last], ordered[following])
     every = fresh & (last + 1 == count)
     return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
+
+
+def even_parts(count: Array, parts: int) -> Array:
+    """Return ⌈i · count / parts⌉ for i = 1, …, parts; i · count may exceed int32, so it is not formed."""
+    i = np.arange(1, parts + 1)
+    return count // parts * i - (-(count % parts) * i // parts)
 
 
 def _midpoint(low: Array, high: Array) -> Array:

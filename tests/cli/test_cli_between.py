@@ -82,6 +82,22 @@ def test_the_difference_is_that_of_both_on_all_queries(folder):
         assert (same.differing, same.error_difference, same.error_se, same.verdict_at(0.0)) == (0, 0.0, 0.0, "alike")
 
 
+def test_each_refusal_counts_at_the_price_of_its_policy(folder):
+    with jax.enable_x64(True):
+        from rcjax.tuning.replaying.comparing import Disagreements, QueryLosses
+
+        train, fresh = (
+            read_log(folder / f"{name}.csv", task="choice", prices=folder / "prices.toml")
+            for name in ("train", "fresh")
+        )
+        rung = rcjax.tune(train, lam=0.0, abstain_price=0.3, intervals=False).policy.rungs[0]
+        for first, second in ((rung, "large"), ("large", rung)):
+            found = Disagreements.of(first, second, fresh)
+            assert (found.models < 0).any()
+            before, after = (QueryLosses.of(subject, fresh).wrong.mean() for subject in (first, second))
+            assert found.difference().error_difference == pytest.approx(after - before)
+
+
 def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
     out = tmp_path / "to_label.csv"
     for options, told in (

@@ -227,6 +227,15 @@ def test_a_parameter_is_not_looked_at_while_jax_traces():
     assert float(jax.jit(lambda theta: Gumbel(theta).tau())(0.5)) == -1.0
 
 
+def test_integers_are_points_like_floats():
+    ends = np.array([[0, 1], [1, 0]])
+    for method in (FGM(0.9).conditional, FGM(0.9).conditional_on_v, FGM(0.9).log_density, Plackett(3.0).conditional):
+        for u, v in (ends, ends == 1):
+            np.testing.assert_array_equal(method(u, v), method(u.astype(float), v.astype(float)))
+    assert FGM(0.9).conditional(0, 1) == 1
+    assert FGM(0.9).conditional(jnp.float32(0.5), 1).dtype == jnp.float32
+
+
 def test_the_base_class_names_the_missing_method():
     class Empty(Copula):
         pass

@@ -89,6 +89,8 @@ def test_rungs_are_named_with_their_shares():
     twice = rung(("small", "middle", "large", "huge"), 3e-5, agreements=twice)
     first, second = "small and middle, and large where they differ", "middle and large, and huge where they differ"
     assert describe_rungs(twice) == f"{first}, then {second}"
+    by_part = rung(("small", "large"), 1.5e-5, segments={"maths": {"models": ["large"], "rules": dear.rules}})
+    assert describe_rungs(by_part) == "cascades by segment"
     said = advise(cheap, beside(fresh=True), MONTH)
     assert said.startswith("use small → large: on 300 fresh queries it saves $15,000 of")
     assert advise(dear, beside(0.0, 0.0, 2e-4), MONTH) == "keep large alone: it costs $20,000 a month as before"

@@ -129,6 +129,8 @@ def test_it_is_vmapped_over_models_and_compiles_once(three, lam, compilations):
         own = solve(dataclasses.replace(three, cost=three.cost * factor), lam, "full")
         np.testing.assert_allclose(both.thresholds[row], own.thresholds, atol=1e-9)
         np.testing.assert_allclose(both.loss[row], own.loss, rtol=1e-12)
+    assert both != own
+    assert len({both, own}) == 2
     dearer = dataclasses.replace(many, cost=many.cost * 1.01)
     with compilations() as messages:
         over_models(dearer)

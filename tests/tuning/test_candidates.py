@@ -11,7 +11,15 @@ from tiers import examples
 import rcjax
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
-from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, calibrate_conditionally, score_pairs
+from rcjax.tuning.candidates import (
+    MAX_THRESHOLDS,
+    Blending,
+    CandidateRows,
+    LabelledAnswers,
+    calibrate_conditionally,
+    even_parts,
+    score_pairs,
+)
 from rcjax.tuning.replaying.walk import loss_terms
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
@@ -61,6 +69,12 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     assert_like_definition(found, by_definition(log, query_cost))
     # A threshold that parts no queries belongs to a policy that never stops asking.
     assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
+
+
+def test_tables_are_equal_only_to_themselves():
+    table = tried(*random_log(0), COST * np.ones((N, K)))
+    assert table == table
+    assert len({table, jax.tree.map(jnp.copy, table)}) == 2
 
 
 judged_by = jax.jit(score_pairs)
@@ -144,3 +158,11 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
         assert np.flatnonzero(tuned.members[place]).tolist() == sorted({i, j})
         assert thresholds[place, i] == pytest.approx(threshold, rel=1e-7)
     assert {1, 2} == {*tuned.members.sum(-1).tolist()}
+
+
+def test_even_parts_are_those_of_whole_numbers_beyond_int32():
+    for count in (0, 1, 3, 399, 400, 401, 12_345, 2**31 - 1):
+        for parts in (1, 2, 7, MAX_THRESHOLDS):
+            expected = [-(-i * count // parts) for i in range(1, parts + 1)]
+            with jax.enable_x64(False):
+                assert even_parts(jnp.int32(count), parts).tolist() == expected

@@ -83,6 +83,11 @@ def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):
         np.testing.assert_allclose(replayed.spent, rung.expected["cost"], rtol=1e-6)
 
 
+def test_the_advice_names_the_column_and_not_an_order_that_no_query_takes(tuned):
+    assert tuned.advice.startswith("use cascades by kind: it ")
+    assert "for the target cascades by kind: " in tuned.describe()
+
+
 def test_files_keep_segments(tuned):
     for policy in (tuned.policy, tuned.policy.rungs[0]):
         data = json.loads(json.dumps(policy.to_json()))

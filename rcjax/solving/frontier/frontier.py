@@ -74,7 +74,7 @@ FORMAT = "rcjax-frontier"
     ),
     meta_fields=("spec", "compare"),
 )
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Frontier:
     """The policies that minimise error + λ·cost, one for each λ, in order of increasing λ; L lambdas, k models.
 

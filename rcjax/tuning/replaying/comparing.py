@@ -53,7 +53,7 @@ class QueryLosses(NamedTuple):
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        abstain_price = subject.expected.get("abstain_price") or 0.0
+        abstain_price = _refusal_price(subject)
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
@@ -67,7 +67,7 @@ class QueryLosses(NamedTuple):
         stream = None if isinstance(subject, str) else replay_stream(subject, log)
         if isinstance(subject, str) or stream is None:
             return cls.of(subject, log)
-        return cls(stream.wrong + (subject.expected.get("abstain_price") or 0.0) * stream.refused, stream.spent)
+        return cls(stream.wrong + _refusal_price(subject) * stream.refused, stream.spent)
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -234,6 +234,11 @@ def _alone(policy: AnyPolicy) -> str | None:
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
 
+def _refusal_price(subject: Today) -> float:
+    """Return the price of a refusal of a policy, in errors; 0 for a model, and for a policy tuned without one."""
+    return 0.0 if isinstance(subject, str) else subject.expected.get("abstain_price") or 0.0
+
+
 _REFUSED = -1  # in place of the position of a model
 
 
@@ -264,6 +269,8 @@ class Disagreements(NamedTuple):
     """(2, n) dollars."""
     where: np.ndarray
     """(n,) bool: the answers differ, or one of them is refused."""
+    refusal_prices: tuple[float, float]
+    """Price of a refusal, in errors, of the first and of the second."""
 
     @classmethod
     def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
@@ -286,7 +293,7 @@ class Disagreements(NamedTuple):
         if log.answer is not None:
             left, right = np.asarray(log.answer)[np.arange(log.n_queries), models]
             same |= (left == right) & (left != NO_ANSWER) & (models >= 0).all(0)
-        return cls(log, models, spent, ~same)
+        return cls(log, models, spent, ~same, (_refusal_price(first), _refusal_price(second)))
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
         """Draw differing queries at random, and return the answers to label as (query, model), by position in `log`.
@@ -310,11 +317,13 @@ class Disagreements(NamedTuple):
     def difference(self) -> Difference:
         """Estimate the differences in error and cost, second minus first, from the labels of differing answers.
 
+        A refusal counts at the price that its policy was tuned with, as in `QueryLosses`.
         Raises LogError if answers differ and none of them is labelled.
         """
         log, n, answered = self.log, self.log.n_queries, self.models >= 0
         rows = np.arange(n)
-        wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], 0.0)
+        refusals = np.array(self.refusal_prices)[:, None]
+        wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], refusals)
         known = self.where & (~answered | log.labelled[rows, self.models]).all(0)
         share, m = float(self.where.mean()), int(known.sum())
         if self.where.any() and not m:

@@ -30,6 +30,8 @@ def test_save_and_load(demo, demo_lam, cascades, tmp_path):
         assert loaded.thresholds is None
     for row in range(len(demo_lam)):
         assert loaded.point(row) == frontier.point(row)
+    assert loaded != frontier
+    assert len({loaded, frontier}) == 2
 
 
 @pytest.fixture(scope="module")
