@@ -207,6 +207,19 @@ def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(sha
     assert all(0 < days <= 33 for days in keys.values())
 
 
+def test_totals_of_minutes_are_forgotten_after_a_minute(ledgers, name):
+    minute = ledgers("redis://127.0.0.1:1").total(name, "minute", (0.0, 60.0))
+    assert minute.seconds == 120
+
+
+def test_a_new_cap_holds_from_the_next_call_on(ledgers, name):
+    """As where a policy with a lower budget is taken up."""
+    total = partial(ledgers("redis://127.0.0.1:1").total, name, "query", (0.0, 0.0), falls=True)
+    total(cap=40.0).add(30.0)
+    assert total(cap=40.0).last_read()[0] == 30.0
+    assert total(cap=20.0).last_read()[0] == 20.0
+
+
 def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, name):
     one = ledgers(shared.url)
     policy = Billing(LADDER, f"client_{name}", None, one)
