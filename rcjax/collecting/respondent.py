@@ -24,7 +24,7 @@ from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, Query
-from rcjax.serving.failures import CallError, Failure, connection_error
+from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, direct_client
 from rcjax.serving.usage import CallUsage, token_limit
@@ -166,8 +166,6 @@ _FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((301, 302, 303, 307, 308), ": it is to be asked elsewhere, which base_url must say"),
 }
 
-_NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
-
 _FAILURES = 10  # in a row, after which a model is not asked any more
 
 _MAX_TEXT = 1_000_000  # characters of a reply; more than any model writes
@@ -286,7 +284,7 @@ class Respondent:
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
                 if problem.failure.status in _FATAL:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
-                elif problem.failure.code in _NO_CREDIT:
+                elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
                 if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
                     self._failures += 1

@@ -290,9 +290,15 @@ _REQUEST_FAULTS = (400, 413, 422)
 #: An endpoint's statuses for a fault of the gateway: its keys, credit or model names.
 _GATEWAY_FAULTS = (401, 402, 403, 404)
 
+#: An endpoint's codes for an account without credit, whatever the status, which is 429 at OpenAI.
+NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits", "payment_required")
+
 
 def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     """Make the error of a request that no model answered. Its code is the endpoint's, if that gave one.
+
+    Where the fault is the gateway's own, the code is the gateway's reason: a client would take an endpoint's
+    `invalid_api_key` for a fault of the client's key.
 
     Args:
         failure: the last failure; None if no model could answer in time.
@@ -301,15 +307,18 @@ def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
     problem = f"no model answered: {'; '.join(errors)}"
     if failure is None:
         return ApiError(504, "no model could answer in time", "deadline_exceeded")
-    lasting = failure.status in _GATEWAY_FAULTS
-    status, reason, wait = 502, "upstream_failed", None if lasting else failure.wait
+    if failure.status == 402 or failure.code in NO_CREDIT:
+        return ApiError(502, problem, "upstream_out_of_credit", lasting=True)
+    if failure.status in _GATEWAY_FAULTS:
+        return ApiError(502, problem, "upstream_failed", lasting=True)
+    status, reason, wait = 502, "upstream_failed", failure.wait
     if failure.status in _REQUEST_FAULTS:
         status, reason, wait = failure.status or 400, "upstream_refused", None
     elif failure.status == 429:
         status, reason, wait = 429, "upstream_rate_limited", failure.wait or 1.0
     elif failure.timed_out:
         status, reason, wait = 504, "upstream_timed_out", None
-    return ApiError(status, problem, failure.code or reason, wait=wait, lasting=lasting, counted_as=reason)
+    return ApiError(status, problem, failure.code or reason, wait=wait, counted_as=reason)
 
 
 def in_short(problem: BaseException) -> str:

@@ -24,7 +24,7 @@ from rcjax._base.codec import visible
 from rcjax._base.extras import required
 from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import SECONDS_KEPT, SYNC_SECONDS, QueryCount
+from rcjax.serving.totals import SYNC_SECONDS, QueryCount, seconds_kept
 
 _SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
@@ -186,7 +186,7 @@ class Ledger:
             name: name of the policy or the client.
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             bounds: start and end of the period, in seconds since 1970; zeros for a balance.
-            cap: limit on the absolute amount.
+            cap: limit on the absolute amount; the last call's counts, as a reload may change the budget.
             falls: whether the amount may fall, as a balance does.
         """
         start, end = bounds
@@ -197,12 +197,14 @@ class Ledger:
                         del self._totals[key]
                 stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
-                seconds = _SECONDS_KEPT_IDLE if every == "query" else int(end - start) + SECONDS_KEPT
+                seconds = _SECONDS_KEPT_IDLE if every == "query" else int(end - start) + seconds_kept(every)
                 # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, cap, falls)
-            return self._totals[name, every, start]
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, falls=falls)
+            total = self._totals[name, every, start]
+            total.cap = cap
+            return total
 
     def start(self) -> None:
         """Start the thread that reads and writes the store, and synchronise once if the store is not down."""

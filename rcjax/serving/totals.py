@@ -130,7 +130,7 @@ class _Row(NamedTuple):
 _SPENDING = attrgetter("spending")
 _BLOCK = 4096  # bytes by which the file grows
 SYNC_SECONDS = 1.0  # seconds between two readings of the payments of other processes
-SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
+_SECONDS_KEPT = 86_400  # seconds that a total is kept after its period, for clocks that are late or set back
 _SECONDS_KEPT_OF_MINUTES = 60  # the same for totals of minutes, which are many
 _LOCKED_SECONDS = 60.0  # seconds without the file's lock until a warning: another process may just be writing
 LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process holds it for less than a millisecond
@@ -259,9 +259,14 @@ class FileTotals:
             os.close(file)
 
 
+def seconds_kept(every: str) -> int:
+    """Return the seconds that a total is kept after the end of its period."""
+    return _SECONDS_KEPT_OF_MINUTES if every == "minute" else _SECONDS_KEPT
+
+
 def _is_kept(every: str, end: float, now: float) -> bool:
     """Return whether a total is kept."""
-    return end > now - (_SECONDS_KEPT_OF_MINUTES if every == "minute" else SECONDS_KEPT)
+    return end > now - seconds_kept(every)
 
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:

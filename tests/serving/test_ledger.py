@@ -23,6 +23,7 @@ from helpers.redis_store import Proxy, in_a_store, store
 from rcjax.policy.ladder import Period
 from rcjax.serving import ledger as module
 from rcjax.serving.billing import Billing
+from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.ledger import Ledger, place_of
 
@@ -207,11 +208,38 @@ def test_periods_have_totals_of_their_own_which_the_store_forgets_after_them(sha
     assert all(0 < days <= 33 for days in keys.values())
 
 
+def test_totals_of_minutes_are_forgotten_after_a_minute(ledgers, name):
+    minute = ledgers("redis://127.0.0.1:1").total(name, "minute", (0.0, 60.0))
+    assert minute.seconds == 120
+
+
+def test_a_new_cap_holds_from_the_next_call_on(ledgers, name):
+    """As where a policy with a lower budget is taken up."""
+    total = partial(ledgers("redis://127.0.0.1:1").total, name, "query", (0.0, 0.0), falls=True)
+    total(cap=40.0).add(30.0)
+    assert total(cap=40.0).last_read()[0] == 30.0
+    assert total(cap=20.0).last_read()[0] == 20.0
+
+
 def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, name):
     one = ledgers(shared.url)
     policy = Billing(LADDER, f"client_{name}", None, one)
     ClientLimits(one).pay(Client("0" * 64, money=LADDER.period, name=name), 5.0)
     assert settled(policy) == [MONEY]
+
+
+def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, ledgers, name):
+    client = Client("0" * 64, money=LADDER.period, name=name)
+    limits = ClientLimits(ledgers("redis://127.0.0.1:1"))
+    with pytest.raises(ApiError, match="the ledger does not answer: try again") as refused, limits.reserve(client, 0.1):
+        pass
+    assert (refused.value.status, refused.value.reason, refused.value.wait) == (503, "ledger_unavailable", 1.0)
+    with limits.reserve(replace(client, money=None), 0.1):
+        pass
+    one = ledgers(shared.url)
+    assert one.sync()
+    with ClientLimits(one).reserve(client, 0.1):
+        pass
 
 
 def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
@@ -96,6 +96,9 @@ OTHER_TOOLS, OTHER_SCHEMA, NO_TOOLS, TOOL_RESULT = "other tools", "another schem
 
 #: Tools that act while a model answers, such as a search, and must not run twice.
 PROVIDER_TOOLS = "provider tools"
+
+#: Types of tools that the client runs: they cost tokens alone.
+_CLIENT_TOOLS = ("function", "custom")
 
 #: Parts of messages that are no text.
 _PARTS = {"image_url": "images", "input_audio": "audio", "file": "files"}
@@ -303,11 +306,11 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
 
 
 def require_permitted(request: ChatRequest, fields: Container[str], tokens: int | None) -> None:
-    """Refuse a request with a field that clients may not send, or for more tokens than its answers may have.
+    """Refuse a request with a field or a tool that clients may not send, or for more tokens than its answers may have.
 
     Args:
         request: the request.
-        fields: fields that may be sent besides `FIELDS`.
+        fields: fields that may be sent besides `FIELDS`; "tools" stands for tools that a provider runs.
         tokens: limit on the tokens of all answers to the request; None without one.
 
     Raises ApiError.
@@ -316,6 +319,11 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
         if value is not None and name not in FIELDS and name not in fields:
             problem = "is no field that this service passes on: its operator can permit it (--allow-field)"
             raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
+    tools = () if "tools" in fields else cast(Sequence[Mapping[str, object]], request.fields.get("tools") or ())
+    for index, tool in enumerate(tools):
+        if tool.get("type") not in _CLIENT_TOOLS:
+            problem = "must be function or custom: no price counts a provider's tools: the operator can permit them"
+            raise invalid_field(f"tools[{index}].type", f"{problem} (--allow-field tools)", "unsupported_parameter")
     if tokens is None:
         return
     max_tokens = token_limit(request.fields)
@@ -351,7 +359,7 @@ class RequestLimits:
     tokens: int | None = None
     """Tokens of all answers to a request; None without a limit."""
     fields: frozenset[str] = frozenset()
-    """Fields that clients may send besides the sampling options."""
+    """Fields that clients may send besides the sampling options; "tools" stands for tools that a provider runs."""
 
 
 class ClientLeftError(Exception):

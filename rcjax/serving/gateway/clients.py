@@ -265,10 +265,16 @@ class ClientLimits:
 
     @contextmanager
     def reserve(self, client: Client, cost: float) -> Iterator[None]:
-        """Put aside the money that a request may cost its client. Raises ApiError 429 if less is left."""
+        """Put aside the money that a request may cost its client.
+
+        Raises ApiError: 429 if less is left, 503 while the ledger has not told what the client has spent.
+        """
         if client.name is None or client.money is None:
             yield
             return
+        if self._totals.is_unknown:
+            problem = f"what {client.name} has spent is not known yet, as the ledger does not answer: try again"
+            raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)

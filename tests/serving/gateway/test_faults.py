@@ -52,7 +52,8 @@ FAILURES = [
     (refused(429, **{"retry-after-ms": "6500"}), 429, "of_the_server", "7"),
     (Response({}, 429), 429, "upstream_rate_limited", "1"),
     (refused(400), 400, "of_the_server", None),
-    (refused(401), 502, "of_the_server", None),  # a key of the gateway's: nothing to wait for
+    (refused(401), 502, "upstream_failed", None),  # a key of the gateway's: nothing to wait for
+    (Response({"error": {"code": "insufficient_quota"}}, 429, QUICK), 502, "upstream_out_of_credit", None),
     (Response({}, hang=True), 502, "upstream_failed", None),
     (Response(sure("A", SURE), delay=30.0), 504, "upstream_timed_out", None),
 ]
@@ -82,11 +83,13 @@ def test_where_nobody_answers_there_is_one_error():
                 assert KEY not in reply.body.decode()
                 assert len(service.log_rows()) == 3
                 assert reply.headers.get("retry-after") == wait
-                assert reply.headers.get("x-should-retry") == ("false" if large.status == 401 else None)
+                is_lasting = large.status == 401 or code == "upstream_out_of_credit"
+                assert reply.headers.get("x-should-retry") == ("false" if is_lasting else None)
         page = service.get("/metrics").body.decode()
     # The figures have the gateway's words alone, however many codes an endpoint has.
     reasons = {*re.findall(r'rcjax_refused_requests_total\{reason="(\w+)"', page)}
-    assert reasons == {f"upstream_{word}" for word in ("failed", "rate_limited", "refused", "timed_out")}
+    words = ("failed", "out_of_credit", "rate_limited", "refused", "timed_out")
+    assert reasons == {f"upstream_{word}" for word in words}
 
 
 def test_a_timeout_is_recognised_by_its_kind_and_not_by_the_words_of_errors():

@@ -55,6 +55,21 @@ def test_a_tier_and_searches_are_refused_unless_the_operator_permits_it(service)
         assert strict.ask(service_tier=None, top_k=3).status == 200
 
 
+@pytest.mark.parametrize("tool", [{"type": "web_search"}, {"google_search": {}}, {"type": ["function"]}])
+def test_tools_of_a_provider_are_refused_unless_the_operator_permits_them(service, tool):
+    service.forget()
+    for model in ("policy", "large"):
+        reply = service.ask(model=model, tools=[TOOL, tool])
+        error = reply.json["error"]
+        assert (reply.status, error["code"], error["param"]) == (400, "unsupported_parameter", "tools[1].type")
+        assert "--allow-field tools" in error["message"]
+    assert service.server.requests == []
+    custom = {"type": "custom", "custom": {"name": "sh"}}
+    assert asked(service, tools=[TOOL, custom])["tools"] == [TOOL, custom]
+    with gateway(behave=behave, limits={"fields": frozenset({"tools"})}) as permitting:
+        assert asked(permitting, tools=[TOOL, tool])["tools"] == [TOOL, tool]
+
+
 @pytest.mark.parametrize(("wanted", "sent"), [(3, 3), (5, 5), (6, 5), (1000, 5)])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_of_limits_on_the_tokens_of_a_judged_answer_the_lower_one_holds(service, name, wanted, sent):

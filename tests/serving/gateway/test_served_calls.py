@@ -131,7 +131,8 @@ REASONS = [
 
 
 def test_other_requests_go_to_the_largest_model_and_are_counted_by_reason():
-    with gateway(policy({"tools": [TOOL]}), SAME, signal="call") as service:
+    limits = {"fields": frozenset({"tools"})}
+    with gateway(policy({"tools": [TOOL]}), SAME, signal="call", limits=limits) as service:
         for fields, reason in REASONS:
             reply = service.ask(**fields).json["rcjax"]
             assert (reply["models"], reply["not_judged"]) == (["large"], [reason])
