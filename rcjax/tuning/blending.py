@@ -12,7 +12,7 @@ import numpy as np
 
 from rcjax._core.batching import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import pairs
+from rcjax.model.calibrated_models import calibrate_log, pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, LabelledAnswers, candidate_rows, draw_enough, recentre
@@ -75,7 +75,9 @@ def _normal_equations(
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
     learnt_from = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
-    known = candidate_rows(learnt_from.fit_calibrators(transform=transform), learnt_from.filled())
+    filled = learnt_from.filled()
+    calibrators, _ = calibrate_log(*filled[:3], transform=transform)
+    known = candidate_rows(calibrators, filled)
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):

@@ -38,7 +38,6 @@ from jax import lax
 from rcjax._core.batching import Array, fill_up, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.model.calibrated_models import calibrate_log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
@@ -364,11 +363,6 @@ class LabelledAnswers(NamedTuple):
         answer = None if self.answer is None else fill_up(self.answer)[0]
         logprob, correct, present = fill_up(*self[:3])
         return LabelledAnswers(logprob, correct, present, answer)
-
-    def fit_calibrators(self, **options: Any) -> Calibrator:
-        """Calibrate the models; `options` are those of `calibrate_log`."""
-        logprob, correct, present, _ = self.filled()
-        return calibrate_log(logprob, correct, present, **options)[0]
 
 
 #: Thresholds tried for each pair, at most.

@@ -66,7 +66,7 @@ def sample_queries(log: Log, seed: int) -> Log:
     if log.n_queries <= MAX_QUERIES:
         return log
     order = np.random.default_rng(seed).permutation(log.n_queries)
-    labelled_first = order[np.argsort(~log.labelled.any(1)[order], kind="stable")]
+    labelled_first = order[np.argsort(~np.asarray(log.labelled).any(1)[order], kind="stable")]
     return log.take(np.sort(labelled_first[:MAX_QUERIES]))
 
 
@@ -407,7 +407,7 @@ def _choose_without(
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators = labelled.fit_calibrators(transform=like.transform, values=like.values)
+    calibrators, _ = calibrate_log(*labelled.filled()[:3], transform=like.transform, values=like.values)
     pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

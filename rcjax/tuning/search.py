@@ -22,7 +22,7 @@ from rcjax._base.figures import percent
 from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, calibrated
+from rcjax.model.calibrated_models import Fitted, calibrate_log, calibrated
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
@@ -293,7 +293,7 @@ class LabelSearch:
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = drawn(log, queries)
-            calibrators = labelled.fit_calibrators(transform=transform)
+            calibrators, _ = calibrate_log(*labelled.filled()[:3], transform=transform)
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
             if agreement is not None:

@@ -177,7 +177,7 @@ def program(tmp_path, body):
         ("pass", None),
         ("print('oh')", "prints what is no JSON"),
         ("sys.exit(3)", "has ended with status 3"),
-        ("while True: pass", "gives no verdict for 5 seconds"),
+        ("while True: pass", "gives no verdict for 1 seconds"),
     ],
 )
 def test_what_a_program_prints(body, says, tmp_path, monkeypatch):

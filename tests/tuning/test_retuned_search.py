@@ -1,13 +1,13 @@
 """A policy tuned again is searched for as it was: with every option that `tune`, and what lies under it, takes."""
 
 import dataclasses
+from importlib import import_module
 
 import pytest
 
 import rcjax
 from rcjax.policy.ladder import Queries
 from rcjax.policy.spec import Spec
-from rcjax.tuning import retune
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.filterwarnings("ignore::rcjax.logs.UnlabelledWarning")]
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -45,7 +45,7 @@ def spec_of(monkeypatch, logs):
 
     def told(policy):
         with monkeypatch.context() as patch:
-            patch.setattr(retune, "tune_in_stages", note)
+            patch.setattr(import_module("rcjax.tuning.tune"), "tune_in_stages", note)
             with pytest.raises(Noted) as noted:
                 rcjax.retune(policy, logs[1])
         return noted.value.args[0]

@@ -14,7 +14,7 @@ from helpers.gateway_service import make_policy, write_models
 from starlette.routing import Route
 
 from rcjax.cli.app import load
-from rcjax.serving.gateway.processes import _PATIENCE
+from rcjax.serving.gateway.processes import _WORKER_SECONDS
 
 FOLDER = Path(__file__).parents[3] / "rcjax" / "docs" / "deploy" / "kubernetes"
 BASE = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text("utf-8"))
@@ -63,7 +63,7 @@ def test_the_pod_has_the_time_that_the_service_takes_to_end():
     assert DEPLOYMENT["terminationGracePeriodSeconds"] > pause + 2 * TOLD["drain"] + spans + 5
     ready, live = CONTAINER["readinessProbe"], CONTAINER["livenessProbe"]
     assert pause >= ready["periodSeconds"] + 2  # endpoints are removed meanwhile, as soon as SIGTERM is due
-    assert live["periodSeconds"] * live["failureThreshold"] >= _PATIENCE
+    assert live["periodSeconds"] * live["failureThreshold"] >= _WORKER_SECONDS
 
 
 def test_probes_and_figures_are_paths_of_the_service(running):

@@ -7,7 +7,7 @@ from helpers.chat_server import Response
 from helpers.gateway_service import PRICES, gateway
 
 from benchmarks.gateway.quirks import QUIRKS, stream_of, whole
-from rcjax.logs.importing.evaluations import How, import_evaluations
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
 WHOLE = {name: quirk for name, quirk in QUIRKS.items() if quirk.whole is not None}
@@ -91,7 +91,7 @@ def test_an_imported_reply_is_an_answer_or_a_reported_omission(name, tmp_path):
         for key, body in bodies.items()
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    read = import_evaluations([path], How())
+    read = import_evaluations([path], ImportOptions())
     if quirk.outcome == "answer":
         assert read.left_out is None
         assert read.frame["answer"].to_list() == ["B", "B"]

@@ -73,7 +73,7 @@ def test_a_share_of_the_money():
 def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
     keys = tmp_path / "keys.toml"
     for name, limits in {
-        "many": 'money = "50/month"\nrequests = 600\nat_once = 7',
+        "many": 'money = "50/month"\nrequests = 600\nmax_concurrent = 7',
         "few": "requests = 2",
         "all": "",
     }.items():

@@ -155,7 +155,7 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
 
     with gateway(month(1.0), wordy) as service:
         caller = service.app.state.gateway.catalog.caller
-        prompt = json.loads('{"query": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
+        prompt = json.loads('{"id": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
         assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
         for _ in range(30):
             service.ask(n=2)
