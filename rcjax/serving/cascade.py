@@ -14,8 +14,9 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+import warnings
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -30,7 +31,7 @@ from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
 from rcjax.serving.exchange import Caller, Deliver, Exchange, Exchanges, Observe, Query
-from rcjax.serving.failures import Failure
+from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
@@ -111,6 +112,9 @@ def check_query(query: Any, messages: Any) -> None:
         raise TypeError(f"{wanted}, not {what_it_is(messages)}")
 
 
+_SHADOW_QUERIES_PER_SLOT = 16  # shadow queries under way for each slot of shadow calls: they keep their prompts
+
+
 class Cascade:
     """Asks the models of a policy until one is sure enough.
 
@@ -141,12 +145,13 @@ class Cascade:
             per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
             policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,
             which need prices.
-        concurrency: largest number of requests in flight.
+        concurrency: largest number of requests in flight, beside which a quarter as many of shadow calls may be.
         timeout: seconds for one attempt.
         retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
         shadow: share of queries that all models are asked about, or a number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`), so that the log can be tuned on: only such queries are a fair
-            sample. Their answers are not delayed. The added calls count in the money for a period, not in a budget per
+            sample. No answer waits for the added calls: they have slots of their own, and while 16 shadow queries per
+            slot are under way, no other is drawn. The added calls count in the money for a period, not in a budget per
             query.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
             choose ids could choose to be in the sample, or never, or on the most expensive rung.
@@ -198,6 +203,7 @@ class Cascade:
         self._salt = salt
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
+        self._shadow_queries, self._warned_shadow = 0, False
 
     async def ask(
         self,
@@ -308,7 +314,10 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             place = None if position is None else rung_index
-            is_shadow = query.shadow and money.enter_context(self._reserve_others(policy.first, query))
+            is_shadow = query.shadow and self._has_shadow_place()
+            if is_shadow:
+                money.enter_context(self._count_shadow())
+                is_shadow = money.enter_context(self._reserve_others(policy.first, query))
             query = replace(query, position=position, rung=place, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
@@ -349,6 +358,29 @@ class Cascade:
         """
         others = (model for model in self.all_models if model != first)
         return self.billing.reserve_shadow(self._expect_all(query, others))
+
+    def _has_shadow_place(self) -> bool:
+        """Return whether another shadow query may begin; warn of the first that may not.
+
+        This is decided before the first model is asked: the load, and no answer, decides which queries are learnt from.
+        """
+        most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
+        if self._shadow_queries < most:
+            return True
+        if not self._warned_shadow:
+            self._warned_shadow = True
+            news = f"{most:,} shadow queries are under way: until one has ended, no other is drawn"
+            warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
+        return False
+
+    @contextmanager
+    def _count_shadow(self) -> Iterator[None]:
+        """Count a shadow query until its calls have ended."""
+        self._shadow_queries += 1
+        try:
+            yield
+        finally:
+            self._shadow_queries -= 1
 
     async def _ask_others(self, models: Sequence[str], query: Query, money: ExitStack) -> None:
         """Ask the models that the policy did not ask, and release the money put aside."""

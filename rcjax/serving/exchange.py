@@ -362,6 +362,8 @@ _MAX_RECORDS = 256  # records of `record_endpoint` that are cached
 
 _MAX_RECORD_LENGTH = 512  # characters of the options of each
 
+_SHADOW_SHARE = 4  # shadow calls have a slot for every so many slots of other calls
+
 
 class Caller:
     """Asks models, each at its endpoint.
@@ -369,7 +371,8 @@ class Caller:
     Args:
         endpoints: the endpoint of each model, by name.
         log: the log that each call is written to.
-        concurrency: largest number of requests in flight.
+        concurrency: largest number of requests in flight. Shadow calls, which have no deadline, have their own slots
+            beside these, a quarter as many (at least 1), so that no other call waits for them.
         observe: receives each call as it ends.
         check_seconds: time limit for the check of one answer.
     """
@@ -386,6 +389,9 @@ class Caller:
         self._checks = ReplyChecks(check_seconds)
         self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
+        self.max_shadow_requests = max(1, concurrency // _SHADOW_SHARE)
+        """Largest number of requests of shadow calls in flight."""
+        self._shadow_slots = asyncio.Semaphore(self.max_shadow_requests)
         self._observe = observe
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
@@ -415,14 +421,15 @@ class Caller:
             is_final: whether the answer is final whatever it says, so that `deliver` may get it while it comes.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
-        delivery, first = None, self._send
+        delivery = None
+        first = send = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
         if is_final and query.deliver is not None:
             piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
             delivery = Delivery(query.deliver, piece)
             first = partial(self._forward, delivery)
         try:
             async with asyncio.timeout(seconds):
-                await exchange.run(first, self._send, self._checks)
+                await exchange.run(first, send, self._checks)
         except TimeoutError:
             exchange.fail(connection_error(timed_out=True))
         except asyncio.CancelledError:
@@ -443,11 +450,16 @@ class Caller:
         return exchange
 
     async def _send(
-        self, endpoint: Endpoint, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], usage: CallUsage
+        self,
+        slots: asyncio.Semaphore,
+        endpoint: Endpoint,
+        messages: Sequence[Mapping[str, Any]],
+        options: Mapping[str, Any],
+        usage: CallUsage,
     ) -> Mapping[str, Any]:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
-        async with self._slots:
+        async with slots:
             return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
 
     async def _forward(
@@ -460,7 +472,7 @@ class Caller:
     ) -> Mapping[str, Any]:
         """Return a completion, delivered piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
-            return await self._send(endpoint, messages, options, usage)
+            return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
             completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.forward)
         if endpoint.signal is None:

@@ -264,6 +264,37 @@ def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     assert {call.model: call.is_shadow_call for call in calls} == {"small": False, "middle": True, "large": True}
 
 
+def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_under_way():
+    stuck = Response(sure("A", SURE), delay=600.0)
+
+    async def main():
+        async with serving(script(small=good("A", SURE), middle=stuck, large=stuck)) as (server, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=1, timeout=600.0, shadow=1.0)
+            async with asyncio.timeout(60):
+                first = await cascade.ask("?", "q0")
+                while len(server.requests) < 2:  # a shadow call is under way
+                    await asyncio.sleep(0.01)
+                drawn = [first, *[await cascade.ask("?", f"q{i}") for i in range(1, 16)]]
+                with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as told:
+                    left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
+            assert [result.calls[0].shadow for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
+            assert [each.category for each in told].count(CascadeWarning) == 1
+            assert asked(server) == ["small", "middle", *["small"] * 19]
+
+    asyncio.run(main())
+
+
+def test_shadow_queries_are_drawn_again_once_others_have_ended():
+    async def main():
+        async with (
+            serving(lambda request, headers: good("A", SURE)) as (_, client),
+            Cascade(POLICY, client, signal=signals.Choice(), concurrency=1, shadow=1.0) as cascade,
+        ):
+            return await cascade.ask_all([(i, "?") for i in range(20)])
+
+    assert all(result.calls[0].shadow for result in asyncio.run(main()))
+
+
 def test_whoever_takes_the_pieces_fails(tmp_path):
     behave = script(small=good("B", UNSURE), middle=good("B", UNSURE), large=Response(completion("one two three")))
     with (
