@@ -66,8 +66,8 @@ def sample_queries(log: Log, seed: int) -> Log:
     if log.n_queries <= MAX_QUERIES:
         return log
     order = np.random.default_rng(seed).permutation(log.n_queries)
-    labelled_first = order[np.argsort(~np.asarray(log.labelled).any(1)[order], kind="stable")]
-    return log.take(np.sort(labelled_first[:MAX_QUERIES]))
+    labelled_first = np.argsort(~log.labelled[order].any(axis=1), kind="stable")
+    return log.take(np.sort(order[labelled_first][:MAX_QUERIES]))
 
 
 class CandidateSet(enum.IntEnum):
