@@ -74,7 +74,9 @@ class Rival(Record):
 
     @property
     def beside(self) -> str:
-        """The error of the rival relative to the policy's, in percentage points."""
+        """The error of the rival relative to the policy's, in percentage points; "none" if the policy is the rival."""
+        if self.error_difference == self.se == 0:
+            return "none"
         return f"{self._points} {'less' if self.error_difference > 0 else 'more'}"
 
     @property

@@ -144,6 +144,8 @@ class Report:
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
+        if self.promised.keeps_today:
+            return f"{capitalised(advice)}. As it was tuned, it {errs}.{guarantee}"
         promised = self.promised.headline(self.money, self.log.counted)
         return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
 

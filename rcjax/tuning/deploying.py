@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z95, count, points
+from rcjax._base.figures import Z95, count, half_width, points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.counted import ERRORS, Counted
@@ -37,7 +37,7 @@ from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Polici
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
 from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, paired_error, single_model_errors
-from rcjax.tuning.replaying.replay import replay, replay_rungs
+from rcjax.tuning.replaying.replay import Replay, error_interval, replay
 from rcjax.tuning.search import search_of
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
@@ -100,13 +100,12 @@ class Margins(NamedTuple):
 
         >>> one = np.ones(1)
         >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
-        "this one has 2.0 points less than today's, and 1.6 points of room for chance"
+        "this one has 2.0 points less error than today's, to which chance may add 1.6"
         """
         difference = 100 * self.error_difference[place]
-        differs = f"{abs(difference):.1f} points {'more' if difference > 0 else 'less'} than today's"
-        room = f"{100 * Z95 * self.se[place]:.1f} points of room for chance"
+        differs = f"{abs(difference):.1f} points {'more' if difference > 0 else 'less'} error than today's"
         cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
-        return f"{cheaper}this one has {differs}, and {room}"
+        return f"{cheaper}this one has {differs}, to which chance may add {100 * Z95 * self.se[place]:.1f}"
 
     def labels_needed(self, margin: float) -> int | None:
         """Estimate how many labelled queries might show a position within a margin; None if none is expected within it.
@@ -193,7 +192,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
     if isinstance(spec.today, AnyPolicy):
         provenance = describe_tuning(frontier, target.to_json())
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
-        policy = _with_figures(policy, log)
+        policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
     else:
         assert spec.today is not None
         policy = single_policy(frontier, log, spec.today, target)
@@ -204,28 +203,48 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
     return Deployed(policy, notes=(f"today's stays: {why}",))
 
 
-def _with_figures(policy: AnyPolicy, log: Log) -> AnyPolicy:
-    """Return a policy with its figures on a log; a ladder that follows its bill at the position of its budget there."""
-    replayed = replay_rungs(policy, comparable_log(log, [policy]))
-    figures = {"error": replayed.wrong, "cost": replayed.spent, "abstention": replayed.refused}
-    means = {name: figure.mean(-1) for name, figure in figures.items()}
-    means |= {name: means[name].clip(0, 1) for name in ("error", "abstention")}  # corrected labels may leave it
+def _with_figures(policy: AnyPolicy, log: Log, level: float | None) -> AnyPolicy:
+    """Return a policy with its figures on a log; a ladder that follows its bill at the position of its budget there.
+
+    Args:
+        policy: the policy.
+        log: the log; queries with the answers of all models of the policy count.
+        level: probability of the intervals; None for no intervals.
+    """
+    shared = comparable_log(log, [policy])
+    figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
     # The costs of a ladder must rise, also where a dearer rung happens to cost less on this log.
-    rising = np.maximum.accumulate(means["cost"])
-    means["cost"] = rising + _RISE * (rising[-1] or 1.0) * np.arange(len(rising))
-    rungs = []
-    for place, rung in enumerate(policy.rungs):
-        expected = {name: float(mean[place]) for name, mean in means.items()}
-        if "abstain_price" not in rung.expected:
-            del expected["abstention"]
-        kept = {name: rung.expected[name] for name in ("lam", "error_cost", "abstain_price") if name in rung.expected}
-        rungs.append(dataclasses.replace(rung, expected=expected | kept))
+    cost = np.array([expected["cost"] for expected in figures])
+    rising = np.maximum.accumulate(cost)
+    rising += _RISE * (rising[-1] or 1.0) * np.arange(len(rising))
+    for expected, raised in zip(figures, (rising - cost).tolist(), strict=True):
+        expected |= {name: expected[name] + raised for name in ("cost", "cost_low", "cost_high") if name in expected}
+    rungs = tuple(
+        dataclasses.replace(rung, expected=expected) for rung, expected in zip(policy.rungs, figures, strict=True)
+    )
     if not isinstance(policy, Ladder):
         return rungs[0]
     position = policy.position
     if policy.budget is not None and policy.follows:
-        position = position_at(means["cost"].tolist(), policy.budget)
-    return dataclasses.replace(policy, rungs=tuple(rungs), position=position)
+        position = position_at(rising.tolist(), policy.budget)
+    return dataclasses.replace(policy, rungs=rungs, position=position)
+
+
+def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -> dict[str, Any]:
+    """Return the expected figures of a rung by its replay on a log, with intervals where a level is given."""
+    kept = {name: rung.expected[name] for name in ("lam", "error_cost", "abstain_price") if name in rung.expected}
+    expected: dict[str, Any] = {"error": float(np.clip(replayed.error, 0.0, 1.0)), "cost": float(replayed.spent)}
+    if "abstain_price" in kept:
+        expected["abstention"] = float(np.clip(replayed.abstention, 0.0, 1.0))
+    if level is not None:
+        low, high = error_interval(replayed, log, level).tolist()
+        half = half_width(level) * float(np.nan_to_num(replayed.spent_se))
+        ends = {"error_low": low, "error_high": high}
+        ends |= {"cost_low": max(expected["cost"] - half, 0.0), "cost_high": expected["cost"] + half}
+        expected |= ends | {"level": level}
+    if replayed.seconds is not None:
+        expected |= replayed.seconds.to_json()
+    return expected | kept
 
 
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:

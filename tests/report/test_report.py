@@ -77,6 +77,19 @@ def test_figures_of_fresh_queries_stand_in_the_headline(logs):
         np.testing.assert_array_equal(getattr(found.diagnosis.promise, name), value)
 
 
+def test_a_page_of_a_policy_in_service_that_stays_has_its_intervals_on_this_log(logs):
+    train, test = logs
+    today = rcjax.tune(test, budget=5e-5, intervals=False).policy
+    report = rcjax.make_report(train, match=0.0, today=today, replicates=20)
+    expected = report.policy.expected
+    assert expected["error_low"] < expected["error"] < expected["error_high"]
+    for rung in report.policy.rungs:
+        assert rung.expected["cost_low"] < rung.expected["cost"] < rung.expected["cost_high"]
+    assert report.headline().startswith("Keep ")
+    assert "as before" in report.headline()
+    assert report.to_html().startswith("<!doctype html>")
+
+
 def test_todays_must_be_a_model(logs):
     with pytest.raises(rcjax.LogError, match="today's gpt is no model of the log: its models are small"):
         rcjax.make_report(logs[0], today="gpt")

@@ -124,6 +124,8 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
     assert recorded_tuning(policy).spec.target == {"match": 0.0}
     check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
     assert next(one.figure for one in check.checks if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
+    assert "the policy errs where the policy in service errs, within the margin of 0" in check.decision.sentence
+    assert tuned.comparison.today.beside == "none"
 
 
 def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
@@ -158,6 +160,14 @@ def test_a_policy_without_figures_that_stays_gets_them(log):
     today = dataclasses.replace(rcjax.tune(log, budget=6e-5, intervals=False).policy.rungs[1], expected={})
     policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy
     assert policy.expected["error"] == pytest.approx(float(rcjax.replay(today, log).error))
+    assert "error_low" not in policy.expected
+
+
+def test_a_policy_that_stays_has_its_seconds_on_this_log():
+    log = timed_log(300, seed=1)
+    today = rcjax.tune(log, error_cost=1e-9, intervals=False).policy
+    policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy
+    assert policy.expected["seconds"] == pytest.approx(float(rcjax.replay(today, log).seconds.mean))
 
 
 def test_a_margin_needs_a_tuning_of_its_own(log):

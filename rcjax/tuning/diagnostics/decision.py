@@ -123,7 +123,7 @@ class Replacement:
         if points == "0.0":
             known = f"be as good on all known queries, {counted.noun} and money together"
         small = 0 <= self.improvement <= LEAST_IMPROVEMENT and not broken
-        then = f"; below {100 * LEAST_IMPROVEMENT:.1f} the policy stays" if small else ""
+        then = f"; the policy stays unless {100 * LEAST_IMPROVEMENT:.1f} points are gained" if small else ""
         if self.held_out is not None:
             then = f", and {self.held_out.describe(counted.noun)} on queries left out"
         elif self.limit and broken:
@@ -472,6 +472,8 @@ def _error_in_words(error: PrimaryFigure, check: CheckResult, counted: Counted) 
     if check.name == "difference":
         more = f"{abs(100 * error.observed):.1f} ± {se:.1f} points {'more' if error.observed > 0 else 'less'} {noun}"
         margin = f"{'within' if points <= 0 else 'over'} the margin of {100 * error.expected:.3g}"
+        if error.observed == error.se == 0:
+            return f"the policy errs where {error.rival} errs, {margin}"
         return f"the policy has {more} than {error.rival} on the same queries, {margin}{_chance(check)}"
     rate = f"the policy {counted.does(percent(error.observed))}"
     than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"

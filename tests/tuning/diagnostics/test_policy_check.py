@@ -208,7 +208,7 @@ def test_advice_and_reasons_agree_on_a_small_gain_and_on_none_tested(policy, log
     worse = changes.less_right(logs[1], 0.15, np.random.default_rng(0))
     kept, broken = (check(policy, log, retuning=Replacement(0.003)).decision for log in (logs[1], worse))
     gain = "tuned again, it would gain the equivalent of 0.3 points of error on all known queries"
-    assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; below 0.5 the policy stays",))
+    assert (kept.tune_again, kept.reasons) == (False, (f"{gain}; the policy stays unless 0.5 points are gained",))
     assert (broken.state, broken.tune_again, broken.reasons) == ("worse than promised", True, (gain,))
     untested = check(policy, logs[1], retuning=Replacement(None)).decision
     assert (untested.tune_again, untested.reasons) == (True, ())
