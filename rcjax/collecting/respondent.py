@@ -26,7 +26,7 @@ from rcjax.serving.endpoints import AsInLog, Endpoint
 from rcjax.serving.exchange import Exchange, Query
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
-from rcjax.serving.openai_client import complete, direct_client
+from rcjax.serving.openai_client import complete, make_api_client
 from rcjax.serving.usage import CallUsage, token_limit
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
@@ -195,7 +195,7 @@ class Respondent:
 
     def __init__(self, settings: ModelSettings, timeout: float = 60.0) -> None:
         address, query = settings.address()
-        self.api_client = direct_client(
+        self.api_client = make_api_client(
             base_url=address,
             key=settings.key(),
             timeout=timeout,

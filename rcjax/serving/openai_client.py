@@ -6,7 +6,7 @@ Replies have limits, and pieces of streams take turns on the event loop.
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -19,9 +19,8 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from http import HTTPStatus
-from http.cookiejar import DefaultCookiePolicy
 from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -48,14 +47,13 @@ except ImportError:
 
 RETRY_HEADER = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
-_RETRY_HEADER_BYTES = RETRY_HEADER.encode()
-
-_VARYING = (_RETRY_HEADER_BYTES, b"content-length")
-
 #: HTTPX, or its successor in newer clients.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
 _MAX_CONNECTIONS = 10_000  # the gateway and the collector have lower limits of their own
+
+#: Headers from the environment for OpenAI's own endpoint; OPENAI_CUSTOM_HEADERS has others.
+_OPENAI_HEADERS = ("OpenAI-Organization", "OpenAI-Project")
 
 
 @cache
@@ -65,48 +63,7 @@ def certificates() -> Any:
     return True if create is None else create()
 
 
-class DirectClient(openai.AsyncOpenAI):
-    """An `AsyncOpenAI` that reuses the URL and headers of its first request to a path.
-
-    It builds a request in a tenth of the time.
-    """
-
-    def __init__(self, *, base_url: Any = None, **settings: Any) -> None:
-        super().__init__(base_url=base_url, **settings)
-        # Other endpoints must not get what the environment has for OpenAI (OPENAI_ORG_ID, OPENAI_PROJECT_ID,
-        # OPENAI_CUSTOM_HEADERS). `with_options` makes a client with the address and the settings of the first one.
-        if base_url is not None:
-            self.organization, self.project = settings.get("organization"), settings.get("project")
-            self._custom_headers = dict(settings.get("default_headers") or {})
-        self._heads: dict[str, tuple[str, Any, list[tuple[bytes, bytes]], Mapping[str, Any]]] = {}
-        """(method, URL, headers, extensions) of the first request to each path, without its body, which has a prompt"""
-
-    def _build_request(self, options: Any, **retries: Any) -> Any:
-        """Build a request with an extension that says whether its reply streams."""
-        request = self._request(options, **retries)
-        request.extensions[_STREAMS] = isinstance(options.json_data, dict) and options.json_data.get("stream") is True
-        return request
-
-    def _request(self, options: Any, **retries: Any) -> Any:
-        """Build a request with the address and the headers of the first request to its path.
-
-        To build these anew takes a fifth of the gateway's time for a request. A request with its own headers, query or
-        time limit is built as usual.
-        """
-        extras = options.headers, options.params, options.extra_json, options.files, getattr(options, "content", None)
-        if any(extras) or not isinstance(options.json_data, dict) or not isinstance(options.timeout, openai.NotGiven):
-            return super()._build_request(options, **retries)
-        if options.url not in self._heads:
-            first = super()._build_request(options, **retries)
-            kept = [header for header in first.headers.raw if header[0].lower() not in _VARYING]
-            self._heads[options.url] = first.method, first.url, kept, dict(first.extensions)
-        method, url, kept, extensions = self._heads[options.url]
-        headers = [*kept, (_RETRY_HEADER_BYTES, str(retries.get("retries_taken", 0)).encode())]
-        body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return HTTP.Request(method, url, headers=headers, content=body.encode(), extensions=dict(extensions))
-
-
-def direct_client(
+def make_api_client(
     *,
     base_url: str | None,
     key: str,
@@ -114,11 +71,13 @@ def direct_client(
     query: Mapping[str, object] | None = None,
     connect: float | None = None,
     retries: int = 2,
-) -> DirectClient:
-    """Make a direct client, on aiohttp if that is installed, which takes half the time of HTTPX.
+) -> openai.AsyncOpenAI:
+    """Make the client of an endpoint, on aiohttp if that is installed, else on HTTPX.
 
-    It follows no redirect, which would send a prompt to another host, and keeps no cookies. It asks for uncompressed
-    replies, and refuses others. It reads at most `MAX_REPLY_BYTES` of a reply, and four times as many of a stream.
+    HTTPX takes four times the CPU time where 256 requests are in flight. The client follows no redirect, which would
+    send a prompt to another host. It asks for uncompressed replies, and refuses others. It reads at most
+    `MAX_REPLY_BYTES` of a reply, and four times as many of a stream. Endpoints other than OpenAI's do not get the
+    headers that the environment has for OpenAI.
 
     Args:
         base_url: the endpoint's address without a query; None is OpenAI's.
@@ -135,33 +94,22 @@ def direct_client(
         "event_hooks": {"response": [_limit_response]},
     }
     try:
-        http: Any = openai.DefaultAioHttpClient(**settings)
-        for transport in [http._transport, *http._mounts.values()]:
-            if hasattr(transport, "get_client"):
-                transport.client = partial(_session, transport)
+        http = openai.DefaultAioHttpClient(**settings)
     except RuntimeError:  # aiohttp is not installed
         http = openai.DefaultAsyncHttpxClient(**settings)
-    http.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
-    return DirectClient(
+    headers: dict[str, Any] = {"accept-encoding": "identity"}
+    if base_url is not None:
+        custom = (line.partition(":")[0].strip() for line in os.environ.get("OPENAI_CUSTOM_HEADERS", "").splitlines())
+        headers |= dict.fromkeys((*_OPENAI_HEADERS, *filter(None, custom)), openai.Omit())
+    return openai.AsyncOpenAI(
         api_key=key,
         base_url=base_url,
         timeout=timeout if connect is None else openai.Timeout(timeout, connect=connect),
         http_client=http,
-        default_headers={"accept-encoding": "identity"},
+        default_headers=headers,
         default_query=query,
         max_retries=retries,
     )
-
-
-def _session(transport: Any) -> Any:
-    """Make a session of aiohttp without cookies, with the connector of a transport."""
-    from aiohttp import ClientSession, DummyCookieJar
-
-    transport.client = None
-    default = transport.get_client()
-    connector = default.connector
-    default.detach()
-    return ClientSession(connector=connector, cookie_jar=DummyCookieJar())
 
 
 MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
@@ -171,23 +119,16 @@ _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 RESERVE_BYTES: ContextVar[Callable[[int], bool]] = ContextVar("RESERVE_BYTES", default=lambda size: True)
 """Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
 
-_STREAMS = "rcjax_streams"  # a request's extension: whether its reply is read piece by piece
-
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 
 
 async def _limit_response(response: Any) -> None:
-    """Limit the bytes of a response and, unless it streams, the seconds for reading it."""
-    request = response.request
-    streams = bool(request.extensions.get(_STREAMS))
-    max_bytes = MAX_REPLY_BYTES * (_STREAM_FACTOR if streams else 1)
-    seconds = None if streams else request.extensions.get("timeout", {}).get("read")
+    """Limit the bytes of a response, and the seconds for reading it (an event hook of HTTPX)."""
     compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
     if compressed:  # a few bytes of it may expand to more than the memory holds
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
-        max_bytes = 0
-    response.stream = LimitedStream(response, max_bytes, seconds)
+    response.stream = LimitedStream(response, 0 if compressed else MAX_REPLY_BYTES)
 
 
 class FairQueue:
@@ -242,25 +183,33 @@ _PIECE = 2_048  # bytes of a stream that a task reads in its turn: some ten chun
 
 
 class LimitedStream(HTTP.AsyncByteStream):
-    """The first bytes of a response, within a time limit; a response with more bytes gets the extension NOT_READ.
+    """The first bytes of a response, within its time limit; a response with more bytes gets the extension NOT_READ.
 
-    A stream has no limit on its seconds.
+    Args:
+        response: the response.
+        max_bytes: number of bytes that are read.
     """
 
-    def __init__(self, response: Any, max_bytes: int, seconds: float | None = None) -> None:
-        self._response, self._stream, self._max_bytes, self._seconds = response, response.stream, max_bytes, seconds
+    def __init__(self, response: Any, max_bytes: int) -> None:
+        self._response, self._stream, self._max_bytes = response, response.stream, max_bytes
+        self._by_pieces = False
+
+    def read_by_pieces(self) -> None:
+        """Read four times as many bytes without a time limit, in pieces that take turns with those of other streams."""
+        self._by_pieces, self._max_bytes = True, _STREAM_FACTOR * self._max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, loop = 0, asyncio.get_running_loop()
-        end = None if self._seconds is None else loop.time() + self._seconds
+        size, loop, request = 0, asyncio.get_running_loop(), self._response.request
+        seconds = None if self._by_pieces else request.extensions.get("timeout", {}).get("read")
+        end = None if seconds is None else loop.time() + seconds
         async for part in _arrived(self._stream):
             size += len(part)
             if end is not None and loop.time() > end:  # a slow sender passes the limit of each single read
-                raise HTTP.ReadTimeout("the reply takes too long", request=self._response.request)
+                raise HTTP.ReadTimeout("the reply takes too long", request=request)
             if size > self._max_bytes:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
-            if self._seconds is not None:
+            if not self._by_pieces:
                 if not RESERVE_BYTES.get()(len(part)):
                     self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
                     return
@@ -386,6 +335,8 @@ async def stream(
     try:
         response = await _post(api_client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
         usage.attempts += _attempts(response)
+        if isinstance(response.stream, LimitedStream):
+            response.stream.read_by_pieces()
         async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
             async with aclosing(read_chunks(lines)) as chunks:
                 async for chunk in chunks:

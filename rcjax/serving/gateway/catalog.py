@@ -34,7 +34,7 @@ from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
 from rcjax.serving.gateway.clients import KeyRing
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ModelSettings, describe_variable, read_models
-from rcjax.serving.openai_client import DirectClient, direct_client
+from rcjax.serving.openai_client import make_api_client, openai
 from rcjax.serving.totals import FileTotals
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
@@ -159,14 +159,14 @@ class EndpointConnections:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._clients: dict[tuple[str | None, str], DirectClient] = {}
+        self._clients: dict[tuple[str | None, str], openai.AsyncOpenAI] = {}
 
-    def api_client(self, model: ModelSettings) -> DirectClient:
+    def api_client(self, model: ModelSettings) -> openai.AsyncOpenAI:
         """Return the client of a model's endpoint. Raises ValueError for an invalid key or address."""
         endpoint = model.base_url, model.key()
         if endpoint not in self._clients:
             address, query = model.address()
-            self._clients[endpoint] = direct_client(
+            self._clients[endpoint] = make_api_client(
                 base_url=address, key=endpoint[1], timeout=self._timeout, query=query
             )
         return self._clients[endpoint]
@@ -282,7 +282,7 @@ class CatalogMaker:
     """
 
     settings: Settings
-    api_client: Callable[[ModelSettings], DirectClient]
+    api_client: Callable[[ModelSettings], openai.AsyncOpenAI]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
     ledger: Ledger | None = None

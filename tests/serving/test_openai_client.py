@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
-import itertools
 import json
 import os
 import socket
@@ -68,15 +66,15 @@ class Server:
 
 
 def make_client(kind, base_url, monkeypatch):
-    if kind == "usual":
+    if kind == "user's":
         return openai.AsyncOpenAI(api_key="key", base_url=base_url)
-    if kind == "direct, HTTPX":
+    if kind == "ours, HTTPX":
 
         def missing(**_):
             raise RuntimeError("install the package with the `aiohttp` extra")
 
         monkeypatch.setattr(openai, "DefaultAioHttpClient", missing)
-    return openai_client.direct_client(base_url=base_url, key="key", timeout=5.0)
+    return openai_client.make_api_client(base_url=base_url, key="key", timeout=5.0)
 
 
 @contextlib.asynccontextmanager
@@ -94,7 +92,7 @@ async def serving(kind, way, monkeypatch, retries=0, timeout=None):
     listening.close()
 
 
-every_client = pytest.mark.parametrize("kind", ["usual", "direct, HTTPX", "direct"])
+every_client = pytest.mark.parametrize("kind", ["user's", "ours, HTTPX", "ours"])
 
 
 @every_client
@@ -195,7 +193,7 @@ def test_pieces_that_came_before_a_connection_broke_are_handed_on(monkeypatch):
     async def main():
         listening = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-        async with make_client("direct", url, monkeypatch) as client:
+        async with make_client("ours", url, monkeypatch) as client:
             with pytest.raises(CallError, match="no connection"):
                 await stream(client, "m", MESSAGES, {}, CallUsage(), forward)
         listening.close()
@@ -231,36 +229,6 @@ def test_a_request_that_nobody_waits_for_is_closed_at_once(kind, streamed, monke
     asyncio.run(main())
 
 
-def options_of(body, **more):
-    return FinalRequestOptions.construct(method="post", url="/chat/completions", json_data=body, **more)
-
-
-@pytest.mark.parametrize("query", [None, {"api-version": "2"}])
-def test_a_request_by_an_earlier_one_is_as_one_made_anew(query):
-    """That of a copy of the client, which asks elsewhere, too."""
-    direct = openai_client.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0, query=query)
-    clients = direct, direct.with_options(base_url="http://other.test/v2"), direct
-    special = {"headers": {"X-Own": "1"}}, {"params": {"own": "1"}}, {"timeout": 3.0}, {"extra_json": {"c": 1}}
-    bodies = enumerate(({"a": "é", "b": [1.5, None]}, {"stream": True}, {}))
-    for (retries, body), more, client in itertools.product(bodies, ({}, *special), clients):
-        options = options_of(body, **more)
-        made = client._build_request(options, retries_taken=retries)
-        usual = openai.AsyncOpenAI._build_request(client, options, retries_taken=retries)
-        for field in ("method", "url", "content"):
-            assert getattr(made, field) == getattr(usual, field), field
-        assert made.extensions == {**usual.extensions, openai_client._STREAMS: body.get("stream") is True}
-        assert sorted(made.headers.multi_items()) == sorted(usual.headers.multi_items())
-        assert made.url.host == client.base_url.host
-
-
-def test_a_prompt_does_not_outlive_its_request():
-    client = openai_client.direct_client(base_url="http://localhost/v1", key="key", timeout=5.0)
-    client._build_request(options_of({"messages": ["a secret"]}))
-    gc.collect()
-    requests = [one for one in gc.get_objects() if type(one) is openai_client.HTTP.Request]
-    assert not [one for one in requests if b"a secret" in getattr(one, "_content", b"")]
-
-
 def test_only_openais_endpoint_gets_what_the_environment_has_for_it(monkeypatch):
     """And the environment stays as it is, for whoever reads it at the same time."""
     for name, value in (("ORG_ID", "an-org"), ("PROJECT_ID", "a-project"), ("CUSTOM_HEADERS", "x-secret: yes")):
@@ -269,7 +237,7 @@ def test_only_openais_endpoint_gets_what_the_environment_has_for_it(monkeypatch)
     sent = {}
     for address in (None, "http://127.0.0.1:9/v1"):
         for kind in ("plain", "with options"):
-            client = openai_client.direct_client(base_url=address, key="k", timeout=1.0)
+            client = openai_client.make_api_client(base_url=address, key="k", timeout=1.0)
             client = client if kind == "plain" else client.with_options(timeout=2.0, max_retries=0)
             options = FinalRequestOptions(method="post", url="/chat/completions", json_data={})
             sent[address, kind] = client._build_request(options).headers
