@@ -1,12 +1,16 @@
 """Every public verb tells a log, a policy, a model and a frontier apart, and says what it got."""
 
+import dataclasses
 import inspect
+from typing import get_type_hints
 
 import pytest
 
 import rcjax
 from rcjax import bayes, logs, solving, tuning
+from rcjax.logs.importing.lines import ImportFields, ImportOptions
 from rcjax.report import plots
+from rcjax.tuning.sweeps.problems import SweepFields, SweepSettings
 
 #: By verb, which arguments are logs, policies, models or frontiers, in their order; the rest by keyword.
 VERBS = {
@@ -75,3 +79,11 @@ def test_the_table_has_every_public_verb_that_takes_one():
     kinds = ("log", "policy", "policy_or_frontier", "model", "frontier", "posterior")
     taking = {verb for verb in public if inspect.isfunction(verb) and {*kinds} & {*inspect.signature(verb).parameters}}
     assert taking == {*VERBS}
+
+
+@pytest.mark.parametrize(
+    ("record", "keywords"), [(SweepSettings, SweepFields), (ImportOptions, ImportFields)], ids=["sweep", "import"]
+)
+def test_keywords_of_a_verb_are_the_fields_of_its_record(record, keywords):
+    fields = [field.name for field in dataclasses.fields(record) if field.repr]
+    assert list(get_type_hints(keywords)) == fields

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
@@ -30,6 +30,7 @@ from rcjax.logs.importing.lines import (
     WIDE,
     DamageError,
     Format,
+    ImportFields,
     ImportOptions,
     Line,
     require,
@@ -209,7 +210,9 @@ class Evaluations:
         return f"left out, as {len(lost):,} cannot be read: {'; '.join(lost[:_QUOTED])}{more}"
 
 
-def read_evaluations(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **choices: Any) -> pl.DataFrame:
+def read_evaluations(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **choices: Unpack[ImportFields]
+) -> pl.DataFrame:
     """Read evaluations of other programs into one table for `read_log`, with a row per query and model.
 
     The formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and

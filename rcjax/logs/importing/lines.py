@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypedDict
 
 import numpy as np
 import polars as pl
@@ -77,6 +77,17 @@ class ImportOptions:
     """Full score."""
     table_columns: set[str] = field(default_factory=set, repr=False, compare=False)
     """Columns of all tables read so far."""
+
+
+class ImportFields(TypedDict, total=False):
+    """The fields of `ImportOptions`, as functions take them by keyword."""
+
+    format: str | None
+    scorer: str | None
+    rename: Mapping[str, str]
+    columns: Mapping[str, str]
+    prompts: bool
+    score_max: float
 
 
 class Format(NamedTuple):

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -317,6 +317,19 @@ class SweepSettings(Record):
         super().__post_init__()
         if len(self.seeds) > 1 and not self.replicates and self.train is None:
             raise ValueError("seeds change nothing without replicates or train: give one of these, or a single seed")
+
+
+class SweepFields(TypedDict, total=False):
+    """The fields of `SweepSettings`, as functions take them by keyword."""
+
+    cascades: SweepSearch | Sequence[SweepSearch] | Mapping[str, SweepSearch]
+    copulas: Sequence[str]
+    lam: int | Sequence[float]
+    replicates: int
+    seeds: Sequence[int]
+    train: float | None
+    batch: int | None
+    panels: int
 
 
 @dataclasses.dataclass(frozen=True)

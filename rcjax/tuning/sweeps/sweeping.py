@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,7 @@ from rcjax.tuning.sweeps.problems import (
     PROBLEMS,
     Batch,
     Library,
+    SweepFields,
     SweepSettings,
     named,
     plan_batches,
@@ -173,7 +174,7 @@ def sweep(
     devices: Sequence[Any] | None = None,
     ray: str | None = None,
     progress: Callable[[int, int], None] | None = None,
-    **settings: Any,
+    **settings: Unpack[SweepFields],
 ) -> Sweep:
     """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
 
@@ -194,7 +195,8 @@ def sweep(
     Raises ValueError for impossible settings, a folder that holds another sweep, or if no log can be used;
     ConnectionError if there is no Ray cluster, or it lost a batch four times.
     """
-    chosen = SweepSettings(**settings)
+    fields: dict[str, Any] = dict(settings)  # lists among them, of which the record makes tuples
+    chosen = SweepSettings(**fields)
     if chosen.batch is None:
         accelerated = ray is None and (devices or jax.devices())[0].platform != "cpu"
         chosen = dataclasses.replace(chosen, batch=MANY_PROBLEMS if accelerated else PROBLEMS)
