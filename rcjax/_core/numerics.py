@@ -17,7 +17,7 @@ _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
 
 def log1mexp(x: ArrayLike) -> jax.Array:
-    """log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
+    """Return log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
 
     The formula combines the two of Mächler (2012), "Accurately computing log(1 − exp(−|a|))".
 
@@ -42,7 +42,7 @@ def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
 
 
 def log1p_ratio(y: jax.Array) -> jax.Array:
-    """log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
+    """Return log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
 
     It sums the series of 2 artanh s = log((1 + s)/(1 − s)) with s = y/(2 + y): s² is at most 1/9.
 
@@ -68,7 +68,7 @@ def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + eˣ) for any x; with derivatives it takes a fraction of the time of `jax.nn.softplus`.
+    """Return log(1 + eˣ) for any x; with derivatives it takes a fraction of the time of `jax.nn.softplus`.
 
     >>> round(float(softplus(jnp.asarray(0.0))), 4), float(softplus(jnp.asarray(-jnp.inf)))
     (0.6931, 0.0)
@@ -84,7 +84,7 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 @jax.custom_jvp
 def _sigmoid(x: jax.Array) -> jax.Array:
-    """1/(1 + e⁻ˣ), with the exponential that `softplus` computes too."""
+    """Return 1/(1 + e⁻ˣ), with the exponential that `softplus` computes too."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0, 1.0, small) / (1 + small)
 
@@ -137,7 +137,7 @@ class Unit(NamedTuple):
 
 
 def unit(u: ArrayLike) -> Unit:
-    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
+    """Clip u to [0, 1], and return it with its complement, both at least √tiny; tiny is the smallest normal number.
 
     Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
 
@@ -150,7 +150,7 @@ def unit(u: ArrayLike) -> Unit:
 
 
 def turned(condition: jax.Array, u: Unit) -> Unit:
-    """1 − u where the condition holds, else u."""
+    """Return 1 − u where the condition holds, else u."""
     return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 
 
@@ -168,12 +168,12 @@ def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
 
 
 def from_log(log: jax.Array) -> Unit:
-    """The probability with the given logarithm ≤ 0."""
+    """Return the probability with the given logarithm ≤ 0."""
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
 def is_zero(tangent: Any) -> bool:
-    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
+    """Return whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
@@ -300,7 +300,7 @@ UNROLLED = 8
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
-    """log B(a, b) for a, b > 0: ten steps of the recurrence on each side, then Stirling's series.
+    """Return log B(a, b) for a, b > 0, by ten steps of the recurrence on each side and Stirling's series.
 
     jax.scipy.special.betaln is off by up to 4e-7 where max(a, b) > 8, in float64 too.
 
@@ -325,7 +325,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
-    """The regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
+    """Return the regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
 
     jax and tensorflow-probability lack the gradients in a and b, or get them wrong at integers. Here the continued
     fraction is differentiated term by term (Boik & Robison-Cox 1998, "Derivatives of the incomplete beta function",
@@ -425,7 +425,7 @@ def _betainc_and_power(a: jax.Array, b: jax.Array, x: jax.Array, log_beta: jax.A
 
 
 def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
-    """The continued fraction of I_y(p, q), DLMF 8.17.22, evaluated backwards.
+    """Evaluate the continued fraction of I_y(p, q), DLMF 8.17.22, backwards.
 
     Backward evaluation carries one number and needs one division for two terms. The omitted tail repeats its first
     terms (Gill 1975, "Infinite compositions of Möbius transformations"). Errors are below 1e-12 for shapes up to 10⁴

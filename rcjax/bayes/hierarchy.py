@@ -166,7 +166,7 @@ def build_observations(
 
 
 def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
-    """(confidences scaled to (0, 1) between each model's extremes (k, n), their ranks) of confidences (k, n)."""
+    """Scale confidences (k, n) to (0, 1) between each model's extremes, and return them with their ranks."""
     # The extremes are recomputed: those of another program may differ by a rounding error.
     lowest, highest = extremes(confidence, answered)
     placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
@@ -208,7 +208,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
-    """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
+    """Return values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     intercept, slope = calibrators.coefficients[:, 0], calibrators.feature_slope
     steep = evidence.steepness > 0
@@ -234,7 +234,7 @@ def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, ja
 
 
 def hierarchical_model(evidence: Observations) -> None:
-    """The model of this module as a NumPyro program, without the masses, which are conjugate.
+    """Define the model of this module as a NumPyro program, without the masses, which are conjugate.
 
     Sites by model are `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d, and `concentration`
     a + b of both components. The site by pair is `dependence` t, and the pools are `slope_pool` and `dependence_pool`.
@@ -267,7 +267,7 @@ def hierarchical_model(evidence: Observations) -> None:
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Log-likelihood of the confidences in the smooth parts: (k, n).
+    """Return the log-likelihood of the confidences in the smooth parts: (k, n).
 
     Args:
         evidence: observations of the log.
@@ -281,7 +281,10 @@ def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax
 
 
 def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Parameters (a, b) of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2): (…, 2) each."""
+    """Return the parameters (a, b) of two betas, (…, 2) each, with means σ(lower) and σ(lower + gap).
+
+    `concentration` (…, 2) is a + b.
+    """
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
@@ -289,7 +292,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
-    """Least τ of a family, and width of its range of τ: (2,); (0, 0.98) for Gumbel's."""
+    """Return the least τ of a family, and the width of its range of τ: (2,); (0, 0.98) for Gumbel's."""
     ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
     low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
     return jnp.stack([low, high - low])
@@ -301,7 +304,7 @@ def as_tau(dependence: jax.Array, tau_range: jax.Array) -> jax.Array:
 
 
 def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
-    """The inverse of `as_tau`, elementwise, with τ clipped well inside its range; 0 if the family has a single τ."""
+    """Invert `as_tau`, elementwise, with τ clipped well inside its range; 0 if the family has a single τ."""
     return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
 
 

@@ -304,7 +304,7 @@ def _describe(
 
 
 def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """(split R̂, effective sample size) of every sampled site that varies; masses are independent draws."""
+    """Return (split R̂, effective sample size) of every sampled site that varies; masses are independent draws."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
     sampled = {name: np.asarray(value, float) for name, value in sites.items() if name != "masses"}
@@ -320,7 +320,7 @@ _BATCH = 256  # policies evaluated at a time
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
-    """g(φ̂): probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
+    """Return g(φ̂), the probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
 
     It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
@@ -357,7 +357,7 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     left, right = np.triu_indices(len(reference.models), 1)
     following = policies.actions[..., -2]  # a model's action below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
-    rows = frontier.thresholds, links, policies.first, frontier.refusals
+    rows = frontier.thresholds, links, policies.first, frontier.refusal_thresholds
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
@@ -406,7 +406,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> LossTerms:
-    """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws: (D, L)."""
+    """Evaluate L policies (thresholds, links, first models, refusal thresholds or None) under D draws: (D, L)."""
     thresholds = policies[0]
     left, right = np.triu_indices(thresholds.shape[-1], 1)
 
@@ -416,10 +416,10 @@ def _evaluate(
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
         def single(policy: tuple[jax.Array, ...]) -> LossTerms:
-            thresholds, links, first, refusals = policy
+            thresholds, links, first, refusal_thresholds = policy
             cdf = jax.vmap(Marginal.cdf)
-            refused = None if refusals is None else cdf(draw.marginals, refusals)
-            return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refused=refused)
+            cuts = None if refusal_thresholds is None else cdf(draw.marginals, refusal_thresholds)
+            return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts)
 
         return lax.map(single, policies, batch_size=min(len(thresholds), _BATCH))
 

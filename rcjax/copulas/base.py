@@ -95,29 +95,29 @@ class Copula:
                 raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v)."""
+        """Return C(u, v) = P(U ≤ u, V ≤ v)."""
         raise TypeError(f"{type(self).__name__} defines no cdf(self, u, v)")
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
+        """Return h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
         return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf)(u, v), u, v)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v = P(U ≤ u | V = v)."""
+        """Return ∂C/∂v = P(U ≤ u | V = v)."""
         return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf, argnums=1)(u, v), u, v)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         density = self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v)
         beyond = outside(u, v)
         return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
     def pdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """The density c(u, v) = ∂²C/∂u∂v; 0 outside the unit square."""
+        """Return the density c(u, v) = ∂²C/∂u∂v; 0 outside the unit square."""
         return jnp.exp(self.log_density(u, v))
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """The v with h(v given u) = p, by Newton's method on the scale of log(v / (1 − v)); gradients are implicit."""
+        """Solve h(v given u) = p for v, by Newton's method on the scale of log(v / (1 − v)); gradients are implicit."""
         return self._inverse(unit(u), unit(p)).value
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
@@ -132,11 +132,11 @@ class Copula:
         return u, self.inverse_conditional(u, p)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
+        """Compute Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
         return self._pointwise(tau_by_quadrature)
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ = 12 ∫∫ C(u, v) du dv − 3, by Gauss–Legendre quadrature.
+        """Compute Spearman's ρ = 12 ∫∫ C(u, v) du dv − 3, by Gauss–Legendre quadrature.
 
         >>> from rcjax.copulas import Clayton, Gaussian
         >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
@@ -145,7 +145,7 @@ class Copula:
         return self._pointwise(_rho_by_quadrature)
 
     def tail_dependence(self) -> "TailDependence":
-        """The limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
+        """Return the limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
 
         A family without closed forms takes the lower share at q = 10⁻⁸ and the upper one at 10⁻⁵, where 1 − q keeps
         digits. They exceed the limits if convergence is slow.
@@ -161,7 +161,7 @@ class Copula:
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
+        """Find the member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
 
         Bisection solves for the first free parameter. The others keep their defaults, unless the family sets them from
         τ. Gradients are implicit.
@@ -180,47 +180,47 @@ class Copula:
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """The parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
+        """Return the parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
         return {}
 
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
-        """τ as an array, clipped to ±0.98."""
+        """Clip τ to ±0.98, as an array of JAX's default float type."""
         return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
 
     # The same methods of u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed
     # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its score, if the family's formulas need one that no free parameter changes; else u itself.
+        """Return u with its score, if the family's formulas need a score that no free parameter changes; else u itself.
 
         A likelihood prepares its data once, and then evaluates many members of the family.
         """
         return u
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
         below = self.cdf(u.value, v.value)
         return below, u.complement - v.value + below
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h(v given u) and its complement."""
+        """Return h(v given u) and its complement."""
         return unit(self.conditional(u.value, v.value))
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         return unit(self.conditional_on_v(u.value, v.value))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c(u, v)."""
+        """Return log c(u, v)."""
         return self.log_density(u.value, v.value)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement."""
+        """Solve h(v given u) = p for v and its complement."""
         return unit(self.inverse_conditional(u.value, p.value))
 
     def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
-        """The v with h(v given u) = p; `of_pairs` if h is exact where only 1 − v tells v from 1."""
+        """Solve h(v given u) = p for v and its complement; `of_pairs` if h is exact where only 1 − v tells v from 1."""
         solve = partial(_invert, of_pairs=of_pairs)
         z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
         return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
@@ -267,7 +267,7 @@ class TailDependence(NamedTuple):
 
 
 def farthest(support: tuple[float, float]) -> tuple[float, float]:
-    """The ends of a support; an infinite end is replaced by the farthest value that a fit by likelihood reaches.
+    """Return the ends of a support; the farthest value that a fit by likelihood reaches replaces an infinite end.
 
     There dependence is as strong as rounding shows.
 
@@ -290,7 +290,7 @@ def clip_unit(u: ArrayLike) -> jax.Array:
 
 
 def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
-    """Whether (u, v) lies outside the unit square; False for NaN.
+    """Return whether (u, v) lies outside the unit square; False for NaN.
 
     >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
     [True, False, False, True]
@@ -300,7 +300,7 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
 
 
 def nodes() -> tuple[jax.Array, jax.Array]:
-    """Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
+    """Return Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
     return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
@@ -312,7 +312,7 @@ def _rho_by_quadrature(copula: Copula) -> jax.Array:
 
 
 def tau_by_quadrature(copula: Copula) -> jax.Array:
-    """4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
+    """Compute 4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
 
     >>> from rcjax.copulas import Gumbel
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
@@ -393,11 +393,11 @@ class Exchangeable(Copula):
     exchangeable: ClassVar[bool] = True
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
+        """Return h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
         return clip_unit(super().conditional(u, v))
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v."""
+        """Return ∂C/∂v."""
         return self.conditional(v, u)
 
 
@@ -412,37 +412,37 @@ class ClosedForm(Copula):
     exchangeable: ClassVar[bool] = True
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v)."""
+        """Return C(u, v) = P(U ≤ u, V ≤ v)."""
         below = self.lower_cdf(unit(u), unit(v))
         return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
+        """Return h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
         return jnp.where(_below_0(v), 0.0, self.two_sided_conditional(unit(u), unit(v)).value)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v = P(U ≤ u | V = v)."""
+        """Return ∂C/∂v = P(U ≤ u | V = v)."""
         return jnp.where(_below_0(u), 0.0, self.two_sided_conditional_on_v(unit(u), unit(v)).value)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         inside = self.two_sided_log_density(unit(u), unit(v))
         return jnp.where(outside(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """The v with h(v given u) = p."""
+        """Solve h(v given u) = p for v."""
         return self.two_sided_inverse(unit(u), unit(p)).value
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) alone."""
+        """Return C(u, v) alone."""
         return self.two_sided_cdf(u, v)[0]
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement, by Newton's method on the scale of log(v / (1 − v))."""
+        """Solve h(v given u) = p for v and its complement, by Newton's method on the scale of log(v / (1 − v))."""
         return self._inverse(u, p, of_pairs=True)
 
 
@@ -450,11 +450,11 @@ class RadialForm(ClosedForm):
     """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) alone."""
+        """Return C(u, v) alone."""
         raise NotImplementedError
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C(u, v), and S(u, v) = C(1 − u, 1 − v)."""
+        """Return C(u, v) and S(u, v) = C(1 − u, 1 − v)."""
         below, above = self.lower_cdf(*with_flips(u, v, *jax.tree.leaves(self)))
         return below, above
 
@@ -497,11 +497,11 @@ class Rotation(ClosedForm):
         return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
 
     def prepared(self, u: Unit) -> Unit:
-        """u as the family prepares it."""
+        """Prepare u as the family does."""
         return self._base.prepared(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
         below, above = self._base.two_sided_cdf(*self._turn(u, v))
         if self._degrees == 180:
             return above, below
@@ -511,42 +511,42 @@ class Rotation(ClosedForm):
         return lower, _difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h(v given u) and its complement."""
+        """Return h(v given u) and its complement."""
         h = self._base.two_sided_conditional(*self._turn(u, v))
         return h if self._degrees == 90 else h.flipped
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
         return h if self._degrees == 270 else h.flipped
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c(u, v)."""
+        """Return log c(u, v)."""
         return self._base.two_sided_log_density(*self._turn(u, v))
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement."""
+        """Solve h(v given u) = p for v and its complement."""
         v = self._base.two_sided_inverse(*self._turn(u, p))
         return v if self._degrees == 90 else v.flipped
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ of the family, negated for 90 and 270 degrees."""
+        """Return Spearman's ρ of the family, negated for 90 and 270 degrees."""
         return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
 
     def tail_dependence(self) -> TailDependence:
-        """The family's coefficients, exchanged, for 180 degrees; else numerical ones at the other two corners."""
+        """Return the family's coefficients, exchanged, for 180 degrees; numerical ones for the other rotations."""
         if self._degrees != 180:
             return super().tail_dependence()
         lower, upper = self._base.tail_dependence()
         return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ of the family, negated for 90 and 270 degrees."""
+        """Return Kendall's τ of the family, negated for 90 and 270 degrees."""
         return self._base.tau() if self._degrees == 180 else -self._base.tau()
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The rotation of the family's `from_tau`, with −τ for 90 and 270 degrees."""
+        """Rotate the family's `from_tau` of τ, or of −τ for 90 and 270 degrees."""
         tau = cls._within_reach(tau)
         turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
@@ -556,6 +556,6 @@ class Rotation(ClosedForm):
 
 
 def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
-    """The difference whole − part = other_whole − other_part, at least 0, by the smaller whole, which rounds least."""
+    """Return whole − part = other_whole − other_part, at least 0; the smaller whole rounds least."""
     difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -32,44 +32,44 @@ class Gaussian(RadialForm):
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its normal quantile."""
+        """Return u with its normal quantile."""
         return u._replace(score=_normal_quantile(u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) from Plackett's integral over the correlation."""
+        """Return C(u, v) from Plackett's integral over the correlation."""
         return _normal_cdf(off_the_ends(self.rho), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
+        """Return h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
         return _normal_conditional(off_the_ends(self.rho), u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
+        """Return log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
         rho, x, y = off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v)
         scale, apart = spread(rho), gap(rho, x, y)
         return rho * x * y / (1 + jnp.abs(rho)) - (apart * rho / scale) ** 2 / 2 - jnp.log(scale)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
+        """Return v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
         rho = off_the_ends(self.rho)
         return _normal_probability(rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p))
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ = (6/π) asin(ρ/2)."""
+        """Return Spearman's ρ = (6/π) asin(ρ/2)."""
         return 6 / np.pi * jnp.arcsin(jnp.asarray(self.rho) / 2)
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 1 at ρ = 1, else 0."""
+        """Return λ_L = λ_U = 1 at ρ = 1, else 0."""
         share = (jnp.asarray(self.rho) >= 1).astype(jnp.result_type(float))
         return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (2/π) asin ρ."""
+        """Return Kendall's τ = (2/π) asin ρ."""
         return 2 / np.pi * jnp.arcsin(jnp.asarray(self.rho))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """ρ = sin(πτ/2), for τ held within ±0.98."""
+        """Return the member with ρ = sin(πτ/2), for τ held within ±0.98."""
         return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
 
@@ -88,7 +88,7 @@ def off_the_ends(rho: ArrayLike) -> jax.Array:
 
 
 def spread(rho: jax.Array) -> jax.Array:
-    """√(1 − ρ²), the standard deviation of y given x.
+    """Return √(1 − ρ²), the standard deviation of y given x.
 
     >>> round(float(spread(0.6)), 4)
     0.8
@@ -97,7 +97,7 @@ def spread(rho: jax.Array) -> jax.Array:
 
 
 def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation.
+    """Return x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation.
 
     >>> float(gap(0.5, 3.0, 1.0)), float(gap(-0.5, 3.0, 1.0))
     (2.0, 4.0)
@@ -106,7 +106,7 @@ def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
+    """Return (x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
 
     It is quadratic in (x, y): callers that fear an overflow scale both down.
 
@@ -117,7 +117,7 @@ def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1.
+    """Return (y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1.
 
     >>> round(float(residual(0.6, 1.0, 1.0)), 4)
     0.5
@@ -127,7 +127,7 @@ def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
-    """(whether u is in the lower half, the smaller of u and 1 − u).
+    """Return (whether u is in the lower half, the smaller of u and 1 − u).
 
     >>> lower, tail = nearer_tail(Unit(jnp.asarray(1.0), jnp.asarray(1e-30)))
     >>> bool(lower), f"{float(tail):.1g}"
@@ -146,13 +146,13 @@ def _normal_quantile(u: Unit) -> jax.Array:
 
 
 def _normal_probability(z: jax.Array) -> Unit:
-    """Φ(z) and Φ(−z) by `erfc` alone, in a fifth of the time of `ndtr`, which evaluates `erf` too."""
+    """Compute Φ(z) and Φ(−z) by `erfc` alone, in a fifth of the time of `ndtr`, which evaluates `erf` too."""
     return Unit(lax.erfc(-z * np.sqrt(0.5)) / 2, lax.erfc(z * np.sqrt(0.5)) / 2)
 
 
 @jax.custom_jvp
 def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
+    """Integrate Plackett's (1954) ∂Φ₂/∂ρ = φ₂ over the angle acos ρ, for Φ₂ at the quantiles of u and v.
 
     The integral starts at ρ = 0, 1 or −1, where Φ₂ is known, chosen against cancellation and for a smooth integrand:
     near ±1 it rises at an angle of |x ∓ y|, which must lie outside. The relative accuracy is 1e-11, tails included.
@@ -199,7 +199,7 @@ def _normal_conditional(rho: jax.Array, u: Unit, v: Unit) -> Unit:
 def _angle_integral(
     nodes: int, rho: jax.Array, from_zero: jax.Array, apart: jax.Array, product: jax.Array
 ) -> jax.Array:
-    """2π times the integral of φ₂ over the angle, from ρ to 0 or to ±1, by Gauss–Legendre quadrature."""
+    """Compute 2π times the integral of φ₂ over the angle, from ρ to 0 or to ±1, by Gauss–Legendre quadrature."""
     angle = jnp.arccos(jnp.abs(rho))
     points, weights = np.polynomial.legendre.leggauss(nodes)
     s, weight = (points + 1) / 2, weights / 2
@@ -235,20 +235,20 @@ class StudentT(RadialForm):
     df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its t quantile, which the correlation does not change."""
+        """Return u with its t quantile, which the correlation does not change."""
         return u._replace(score=_student_quantile(self._parameters()[1], u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) from Plackett's integral over the correlation."""
+        """Return C(u, v) from Plackett's integral over the correlation."""
         return _student_cdf(*self._parameters(), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h = T_{df + 1}((y − ρx) √((df + 1)/((1 − ρ²)(df + x²)))) with x = T⁻¹(u), y = T⁻¹(v)."""
+        """Return h = T_{df + 1}((y − ρx) √((df + 1)/((1 − ρ²)(df + x²)))) with x = T⁻¹(u), y = T⁻¹(v)."""
         rho, df = self._parameters()
         return _student_conditional(rho, df, u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """The log of the bivariate t density over the product of the margins'."""
+        """Return the log of the bivariate t density over the product of its margins' densities."""
         rho, df = self._parameters()
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         # Γ(ν/2) Γ(ν/2 + 1) / Γ((ν + 1)/2)² is (ν/2) B(ν/2, ½)² / π.
@@ -263,37 +263,37 @@ class StudentT(RadialForm):
         )
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""
+        """Return v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""
         rho, df = self._parameters()
         x = _student_quantile(df, u)
         scale = spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
         return _student_probability(df, rho * x + scale * _student_quantile(df + 1, p))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
+        """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
         rho, df = jnp.broadcast_arrays(*(jnp.asarray(value, jnp.result_type(float)) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (2/π) asin ρ, whatever the degrees of freedom."""
+        """Return Kendall's τ = (2/π) asin ρ, whatever the degrees of freedom."""
         return 2 / np.pi * jnp.arcsin(jnp.asarray(self.rho)) + jnp.zeros_like(jnp.asarray(self.df))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
+        """Return the member with ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
         rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
-        """(ρ kept off ±1, df), in JAX's default float type."""
+        """Return (ρ kept off ±1, df), in JAX's default float type."""
         return off_the_ends(self.rho), jnp.asarray(self.df, jnp.result_type(float))
 
 
 @jax.custom_jvp
 def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    """T₂ at the quantiles of u and v, integrated as in `_normal_cdf` (Genz 2004).
+    """Compute T₂ at the quantiles of u and v, integrated as in `_normal_cdf` (Genz 2004).
 
     The integral runs over the tangent t of half the angle, and its integrand rises near the branch points ±i `scale`;
     in asinh(t/scale) these stay away from the path. It starts from ρ = −1, or from ρ = 1 for ρ > 0.7 and where the
@@ -358,12 +358,12 @@ def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Uni
 
 
 def _log_power_law(df: jax.Array) -> jax.Array:
-    """log lim P(T > x) x^df, as x → ∞."""
+    """Return log lim P(T > x) x^df, as x → ∞."""
     return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
 
 
 def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(log cos, sin) of the angle with tangent x/√ν, for x ≥ 0."""
+    """Return (log cos, sin) of the angle with tangent x/√ν, for x ≥ 0."""
     root = jnp.sqrt(df)
     radius = jnp.hypot(root, x)
     cosine, sine = root / radius, x / radius
@@ -400,7 +400,7 @@ def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
 
 
 def _ratio_by_integral(df: jax.Array, sine: jax.Array) -> jax.Array:
-    """2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, by substituting x = √ν sinh(asinh(tan) + s).
+    """Compute 2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, by substituting x = √ν sinh(asinh(tan) + s).
 
     The trapezoidal rule in y, with s ∝ exp(y − e^{−y}) (Takahasi & Mori 1974), is accurate to 1e-14 for 1 ≤ ν ≤ 10⁶.
     """
@@ -469,7 +469,7 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
 
 
 def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
-    """The x > 0 with P(T > x) = tail: Halley's method on log P in log x, where it is concave and falls."""
+    """Find x > 0 with P(T > x) = tail, by Halley's method on log P in log x, where log P is concave and falls."""
     # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the power law of the tail.
     z, log_tail = ndtri(tail), jnp.log(tail)
     stretched = (jnp.log(df) + jnp.log(jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0)))) / 2

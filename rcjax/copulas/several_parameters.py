@@ -30,47 +30,50 @@ class BB1(ClosedForm):
     delta: jax.Array | float = param(1.5, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = x + y + log C."""
+        """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = x + y + log C."""
         gain, _, _ = self._by_size(u, v)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain + u.log + v.log), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
+        """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
         theta, (x, log_x, _, log_y) = jnp.asarray(self.theta, jnp.result_type(float)), self._powers(u, v)
         by_x = softplus(self.delta * (log_y - log_x)) / self.delta
         return from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
+        """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
         gain, log_w, apart = self._by_size(u, v)
         theta, delta = jnp.asarray(self.theta, jnp.result_type(float)), jnp.asarray(self.delta, jnp.result_type(float))
         share = jnp.exp(log_w - theta * log1p_over(theta, log_w))  # W/(1 + θ W)
         return (1 + theta) * gain - (delta - 1) * apart - log_w + jnp.log(delta - 1 + (1 + theta) * share)
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
+        """Return λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
         product, delta = jnp.asarray(self.theta) * jnp.asarray(self.delta), jnp.asarray(self.delta)
         lower = jnp.where(product > 0, 2 ** (-1 / jnp.where(product > 0, product, 1.0)), 0.0)
         return TailDependence(lower, jnp.broadcast_to(2 - 2 ** (1 / delta), lower.shape))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 2/(δ (θ + 2))."""
+        """Return Kendall's τ = 1 − 2/(δ (θ + 2))."""
         return 1 - 2 / (jnp.asarray(self.delta) * (jnp.asarray(self.theta) + 2))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """δ = 1 + θ/2 = (1 − τ)^{−1/2}, half of the dependence by each parameter; independence where τ ≤ 0."""
+        """Return the member with δ = 1 + θ/2 = (1 − τ)^{−1/2}; independence where τ ≤ 0.
+
+        Each parameter then has half of the dependence.
+        """
         delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._within_reach(tau), 0.0))
         return cls(2 * (delta - 1), delta)
 
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(x, log X, y, log Y)."""
+        """Return (x, log X, y, log Y)."""
         x, y, theta = -u.log, -v.log, jnp.asarray(self.theta, jnp.result_type(float))
         return x, log_expm1_over(theta, x, jnp.log(x)), y, log_expm1_over(theta, y, jnp.log(y))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(g = x + y + log C, log W, log(W²/(X Y)))."""
+        """Return (g = x + y + log C, log W, log(W²/(X Y)))."""
         x, log_x, y, log_y = self._powers(u, v)
         theta, swap = jnp.asarray(self.theta, jnp.result_type(float)), x > y
         less, more, log_more = jnp.where(swap, y, x), jnp.where(swap, x, y), jnp.where(swap, log_x, log_y)
@@ -80,7 +83,7 @@ class BB1(ClosedForm):
 
 
 def _fall(theta: jax.Array, x: jax.Array, log_x: jax.Array, growth: jax.Array) -> jax.Array:
-    """log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
+    """Return log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
     # A growth of 0 has no logarithm.
     growth = jnp.maximum(growth, jnp.finfo(growth.dtype).tiny)
     return log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))
@@ -100,7 +103,7 @@ class BB7(ClosedForm):
     delta: jax.Array | float = param(0.5, support=(0.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}, with s = 1 − C′."""
+        """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}, with s = 1 − C′."""
         a, b = self._logs(u, v)
         # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
         swap = u.complement < v.complement
@@ -109,13 +112,16 @@ class BB7(ClosedForm):
         return -jnp.expm1(self._log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
+        """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
         a, b = self._logs(u, v)
         fall = log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
         return from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s), c′ of Clayton's."""
+        """Return log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s).
+
+        c′ is Clayton's density.
+        """
         theta, (a, b) = jnp.asarray(self.theta, jnp.result_type(float)), self._logs(u, v)
         log_s = self._log_s(a, b)
         inner = Clayton(self.delta).two_sided_log_density(_turned(a), _turned(b)) - jnp.log1p(jnp.asarray(self.delta))
@@ -123,14 +129,14 @@ class BB7(ClosedForm):
         return (1 - 1 / theta) * (a + b) + (1 / theta - 2) * log_s + inner + last
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
+        """Return λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
         theta, delta = jnp.asarray(self.theta), jnp.asarray(self.delta)
         lower = jnp.where(delta > 0, 2 ** (-1 / jnp.where(delta > 0, delta, 1.0)), 0.0)
         upper = 2 - 2 ** (1 / theta)
         return TailDependence(*jnp.broadcast_arrays(lower, upper))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
+        """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
         node, weight = nodes()
         theta, delta = (jnp.asarray(value, jnp.result_type(float))[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
@@ -143,7 +149,7 @@ class BB7(ClosedForm):
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
+        """Return δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
         half = jnp.maximum(tau, 0.0) / 2
         return {"delta": 2 * half / (1 - half)}
 
@@ -151,12 +157,12 @@ class BB7(ClosedForm):
         return self.theta * u.log_complement, self.theta * v.log_complement
 
     def _log_odds(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """log K for −log(C′/(1 − ū^θ)) = log(1 + δ K)/δ: K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ."""
+        """Return log K, with K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ: −log(C′/(1 − ū^θ)) is log(1 + δ K)/δ."""
         delta = jnp.asarray(self.delta, jnp.result_type(float))
         return delta * log1mexp(a) + log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
 
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
+        """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
         delta, log_k = jnp.asarray(self.delta, jnp.result_type(float)), self._log_odds(a, b)
         few = log_k < _FAR
         fall = log1p_over(delta, jnp.where(few, 0.0, log_k))
@@ -171,19 +177,19 @@ class BB7(ClosedForm):
 
 
 def _turned(a: jax.Array) -> Unit:
-    """1 − ū^θ, for a = θ log ū."""
+    """Return 1 − ū^θ with its complement, for a = θ log ū."""
     return Unit(-jnp.expm1(a), jnp.exp(a))
 
 
 def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
-    """log(−log(1 − e^b)) for b < 0; it tends to b as b falls."""
+    """Return log(−log(1 − e^b)) for b < 0; it tends to b as b falls."""
     near = b < -1.0
     z = jnp.exp(jnp.where(near, b, -1.0))
     return jnp.where(near, b + jnp.log(log1p_ratio(-z)), jnp.log(-log1mexp(jnp.where(near, -0.5, b))))
 
 
 def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
-    """log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0.
+    """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0.
 
     >>> import math
     >>> [round(float(value), 4) for value in log1p_over(jnp.array([0.0, 2.0]), jnp.log(3.0))]
@@ -199,7 +205,7 @@ def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
 
 
 def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
-    """log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0.
+    """Return log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0.
 
     >>> x = jnp.array([1.0, 1.0])
     >>> [round(float(value), 4) for value in log_expm1_over(jnp.array([0.0, 2.0]), x, jnp.log(x))]
@@ -236,13 +242,13 @@ class Tawn(ClosedForm):
     beta: jax.Array | float = param(0.7, support=(0.0, 1.0))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = s + t − w."""
+        """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = s + t − w."""
         gain = self._by_size(u, v)[0]
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain + u.log + v.log), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = s − w + (1 − β) log v + log(1 − α + α (s/w)^{θ−1})."""
+        """Return h with log h = s − w + (1 − β) log v + log(1 − α + α (s/w)^{θ−1})."""
         _, _, by_s, by_t = self._by_size(u, v)
         s, t, shorter = -jnp.asarray(self.alpha) * u.log, -jnp.asarray(self.beta) * v.log, by_s < by_t
         growth = jnp.where(shorter, s, t) * jnp.expm1(jnp.where(shorter, by_s, by_t))  # w less the larger one
@@ -256,11 +262,14 @@ class Tawn(ClosedForm):
         return Unit(jnp.where(h > 1, 1.0, h), jnp.where(above < 0, 0.0, jnp.where(high, above, 1 - h)))
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v, by exchanging α with β and u with v."""
+        """Return ∂C/∂v, by exchanging α with β and u with v."""
         return Tawn(self.theta, self.beta, self.alpha).two_sided_conditional(v, u)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = g + log(A B + (θ − 1) α β (s t / w²)^{θ−1} / w), with A = 1 − α + α (s/w)^{θ−1}, and B like it."""
+        """Return log c = g + log(A B + (θ − 1) α β (s t / w²)^{θ−1} / w).
+
+        A = 1 − α + α (s/w)^{θ−1}, and B = 1 − β + β (t/w)^{θ−1}.
+        """
         gain, log_w, by_s, by_t = self._by_size(u, v)
         powers = (self.theta - 1) * by_s, (self.theta - 1) * by_t
         apart = _log_mixed(self.alpha, powers[0]) + _log_mixed(self.beta, powers[1])
@@ -268,14 +277,14 @@ class Tawn(ClosedForm):
         return gain + apart + jnp.log1p((self.theta - 1) * jnp.exp(together - apart))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 0 and λ_U = α + β − (α^θ + β^θ)^{1/θ}."""
+        """Return λ_L = 0 and λ_U = α + β − (α^θ + β^θ)^{1/θ}."""
         theta, alpha, beta = self._arrays()
         less, more = jnp.minimum(alpha, beta), jnp.maximum(alpha, beta)
         upper = less - more * jnp.expm1(softplus(theta * (_log(less) - _log(more))) / theta)
         return TailDependence(jnp.zeros_like(upper), upper)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (1 − 1/θ) ∫₀¹ dp / (1 + (1/α − 1)(1 − p)^{1/θ} + (1/β − 1) p^{1/θ}).
+        """Return Kendall's τ = (1 − 1/θ) ∫₀¹ dp / (1 + (1/α − 1)(1 − p)^{1/θ} + (1/β − 1) p^{1/θ}).
 
         It follows from ∫ t (1 − t) A″/A dt for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), by
         substituting p = t^θ/(s^θ + t^θ).
@@ -287,7 +296,7 @@ class Tawn(ClosedForm):
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
+        """Return α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
         tau = jnp.maximum(tau, 0.0)
         share = 2 * (1 + tau) / (3 + tau)
         return {"alpha": share, "beta": share}
@@ -296,7 +305,7 @@ class Tawn(ClosedForm):
         return [jnp.asarray(value, jnp.result_type(float)) for value in (self.theta, self.alpha, self.beta)]
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(g = s + t − w, log w, log(w/s), log(w/t))."""
+        """Return (g = s + t − w, log w, log(w/s), log(w/t))."""
         log_s, log_t = _log(self.alpha) + jnp.log(-u.log), _log(self.beta) + jnp.log(-v.log)
         s, t = -jnp.asarray(self.alpha) * u.log, -jnp.asarray(self.beta) * v.log
         swap = log_s > log_t
@@ -308,13 +317,13 @@ class Tawn(ClosedForm):
 
 
 def _log(share: jax.Array | float) -> jax.Array:
-    """log of a share, with 0 replaced by the smallest number."""
+    """Return the log of a share, with 0 replaced by the smallest number."""
     share = jnp.asarray(share, jnp.result_type(float))
     return jnp.log(jnp.maximum(share, jnp.finfo(share.dtype).tiny))
 
 
 def _log_mixed(share: jax.Array | float, k: jax.Array) -> jax.Array:
-    """log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
+    """Return log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
     rest = 1 - jnp.asarray(share, jnp.result_type(float))
     far = -0.9 * float(np.log(jnp.finfo(rest.dtype).tiny))
     near = jnp.log(rest + share * jnp.exp(-jnp.minimum(k, far)))

@@ -68,7 +68,7 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
 
 
 def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
-    """The inverse of `transform_confidence`, elementwise.
+    """Invert `transform_confidence`, elementwise.
 
     >>> f"{float(invert_transform(transform_confidence(-1e-9, 'choice'), 'choice')):.2g}"
     '-1e-09'
@@ -103,12 +103,12 @@ class Calibrator:
     stated: StatedValues | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
-        """Calibrated confidence of raw log-probabilities, elementwise."""
+        """Return the calibrated confidence of raw log-probabilities, elementwise."""
         curve = self.curve(logprob)
         return curve if self.stated is None else self.stated.amend(logprob, curve)
 
     def curve(self, logprob: jax.Array) -> jax.Array:
-        """Calibrated confidence by the logistic regression alone, elementwise."""
+        """Return the calibrated confidence by the logistic regression alone, elementwise."""
         features = self._bounded(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
@@ -148,7 +148,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """Stack calibrations of policies that share a transform into numpy arrays, the inverse of `deployed`: (k,).
+        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `deployed`.
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.
         """
@@ -161,7 +161,7 @@ class Calibrator:
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
-        """A log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
+        """Find a log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
@@ -246,7 +246,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
 @jax.jit
 @in_full
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
-    """Calibrated confidences of k models (…, k); a finite placeholder where `answered` (…, k) is False."""
+    """Calibrate the answers of k models: (…, k); a finite placeholder where `answered` (…, k) is False."""
     finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, finite)
 
@@ -255,7 +255,7 @@ _on_rows = compiled(calibrate_all)
 
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
-    """`calibrate_all` for the rows of a log (n, k), padded so that logs of similar size share a program."""
+    """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
     rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
@@ -342,10 +342,14 @@ def _inverse(matrix: jax.Array) -> jax.Array:
 
 
 def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Expected calibration error over ten bins, whose edges are the deciles of the confidence; in [0, 1].
+    """Compute the expected calibration error over ten bins between the deciles of the confidence; in [0, 1].
 
-    It is the mean of |accuracy − mean confidence| over the bins, weighted by their share of `confidence` (n,) and
-    `correct` (n,). Bins are [edge, next edge); the last one is closed. Section 5.1 of the paper.
+    It is the mean of |accuracy − mean confidence| over the bins, weighted by their share of the answers. Bins are
+    [edge, next edge); the last bin is closed. Section 5.1 of the paper.
+
+    Args:
+        confidence: (n,) calibrated confidence.
+        correct: (n,) whether the answer is right.
 
     >>> expected_calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0
@@ -355,14 +359,14 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
 
 
 def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
-    """Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
+    """Return Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
 def tenths(confidence: np.ndarray) -> np.ndarray:
-    """Assign each confidence (n,) to one of ten bins between deciles, [edge, next edge), the last one closed: (n,).
+    """Assign each confidence (n,) to one of ten bins between the deciles: (n,).
 
-    Bins between equal deciles are empty.
+    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.
     """
     # Rounding in np.percentile can make a decile differ from the data point that it equals.
     low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)

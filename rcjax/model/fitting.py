@@ -50,7 +50,7 @@ def fit_marginals(
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """Calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
+    """Return the calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
     The value of missing confidences is replaced by the next larger one, which other answers may share.
     """
@@ -62,7 +62,7 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """Kendall's τ of all pairs of models, on the queries that both answered: (P,).
+    """Estimate Kendall's τ of all pairs of models, each on the queries that both answered: (P,).
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -168,7 +168,7 @@ def fit_arrays(
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its family.
+    """Fit a model to arrays that resemble its own, starting from its marginals and keeping its family.
 
     Args:
         model: model fitted to the earlier arrays.
@@ -201,19 +201,19 @@ def copulas_of(
 
 
 def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
-    """Copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
+    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
     inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
 def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
-    """Copulas of a family with Kendall's τ (P,): (P,)."""
+    """Return the copulas of a family with Kendall's τ (P,): (P,)."""
     return jax.vmap(family.from_tau)(taus)
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
-    """(ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
+    """Return (ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
 
     Args:
         marginals: (k,) fitted marginals.
@@ -318,7 +318,7 @@ def _fit_copula(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family
 def _fit_differentiably(
     family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
 ) -> Copula:
-    """`fit_pair` for smooth ranks (n,), differentiable in ranks and weights."""
+    """Fit a pair of smooth ranks (n,) by `fit_pair`, differentiably in ranks and weights."""
     weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
 
     (first, second), counted, start = lax.stop_gradient((columns, weights, tau))
@@ -381,7 +381,7 @@ _BLOCK = 128
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-    """Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
+    """Compute Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
 
     It takes O(n²) time, `_BLOCK` observations at a time.
 

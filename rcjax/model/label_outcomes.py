@@ -102,7 +102,10 @@ class LabelRegression:
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
-        """Probability that each answer of a log with the same models is right, without its label: (W, n, k)."""
+        """Estimate the probability that each answer of a log is right, without its label: (W, n, k).
+
+        The log has the models of the training log.
+        """
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
@@ -110,13 +113,13 @@ class LabelRegression:
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
-    """ξ of the raw confidences, NaN for missing answers: (n, k)."""
+    """Transform the raw confidences of a log to ξ, NaN for missing answers: (n, k)."""
     answered = np.asarray(log.answered)
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
-    """Features of answers apart from their labels, zeros for missing answers: (n, k, F)."""
+    """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
     assert log.hand is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))
@@ -130,20 +133,20 @@ def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
 
 
 def _mean_of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean over the other models in the mask, 0 if there are none: (n, k)."""
+    """Average each row over the other models in the mask; 0 if there are none: (n, k)."""
     held = np.where(mask, values, 0.0)
     count = mask.sum(1, keepdims=True) - mask
     return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
 
 
 def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
-    """Design matrix of m answers, shared coefficients first, then each model's deviations: (m, F·(k + 1))."""
+    """Build the design matrix of m answers: shared coefficients first, then each model's deviations: (m, F·(k + 1))."""
     indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
     return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
 
 
 def _precision(size: int, k: int, dtype: Any) -> jax.Array:
-    """Prior precision of each coefficient: (F·(k + 1),)."""
+    """Return the prior precision of each coefficient: (F·(k + 1),)."""
     shared = np.full(size, _SHARED**-2.0)
     by_model = np.full(size, _BY_MODEL**-2.0)
     by_model[0] = _BY_MODEL_INTERCEPT**-2.0
@@ -177,7 +180,7 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 @compiled
 def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
-    """Probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
+    """Return the probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
     size = columns.shape[-1]
     shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
@@ -206,7 +209,7 @@ def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.nd
 
 
 def expected_right(log: Log) -> np.ndarray:
-    """The label of each answer, or the probability that an unlabelled answer is right: (n, k).
+    """Return the label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
     It is the log's column `correct` if every answer has a label.
 
@@ -220,7 +223,10 @@ def expected_right(log: Log) -> np.ndarray:
 
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """`expected_right` without the labels of each fold in turn, by the fold (n,) of each query: (folds, n, k)."""
+    """Compute `expected_right` without the labels of each fold in turn: (folds, n, k).
+
+    `fold` (n,) is the fold of each query.
+    """
     if is_whole(log):
         return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
@@ -229,12 +235,12 @@ def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
 
 
 def expected_log(log: Log) -> Log:
-    """The log for selecting policies: unlabelled answers count with the probability that they are right."""
+    """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
     return dataclasses.replace(log, hand=None) if is_whole(log) else with_outcomes(log, expected_right(log))
 
 
 def corrected_log(log: Log) -> Log:
-    """The log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
+    """Return the log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
 
     Outcomes of single answers may be below 0 or above 1.
     """
@@ -279,7 +285,7 @@ def labelled_by_hand(log: Log) -> Log:
 
 
 def is_whole(log: Log) -> bool:
-    """Whether every answer has a label."""
+    """Return whether every answer has a label."""
     return log.hand is None or bool((log.labelled | ~np.asarray(log.answered)).all())
 
 
@@ -308,7 +314,10 @@ def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: 
 
 
 def _folds(log: Log) -> np.ndarray:
-    """Random fold of each query: (n,); all rows of a query that a bootstrap draws repeatedly share one."""
+    """Deal the log's distinct queries into folds at random, and return the fold of each row: (n,).
+
+    A bootstrap may have drawn a query repeatedly; all its rows share a fold.
+    """
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
     fold = deal_folds(np.ones(len(number_of), bool))
     return fold[[number_of[query] for query in log.queries]]

@@ -85,7 +85,7 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
 
 
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
-    """Log-likelihood of each observation of a pair, without the densities of its margins: (n,).
+    """Return the log-likelihood of each observation of a pair, without the densities of its margins: (n,).
 
     It is differentiable in the copula's parameters and in the ranks. `vmap` it over pairs. Raises ValueError if one
     margin has masses and the other has none.
@@ -134,7 +134,7 @@ def _have_masses(first: Ranks, second: Ranks) -> bool:
 
 
 def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
-    """Prepared ranks (n,) in both margins; ½ for observations in a mass."""
+    """Prepare the ranks (n,) in both margins; ½ for observations in a mass."""
     smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
     u, v = (copula.prepared(unit(rank)) for rank in smooth)
     return u, v
@@ -187,7 +187,7 @@ def _conditional(
     first: tuple[Unit, Unit],
     second: tuple[Unit, Unit],
 ) -> Any:
-    """P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
+    """Return P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:
         return copula.two_sided_conditional(_choose(smooth_u, u, v), _choose(smooth_u, end_v, end_u))
@@ -243,7 +243,10 @@ def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> ja
 
 
 def _difference(table: jax.Array, number: int) -> jax.Array:
-    """Probability of each cell from those of a quadrant at the edges (2S, 2T), starts and ends alternating: (S, T)."""
+    """Compute the probability of each cell from those of a quadrant at the edges (2S, 2T): (S, T).
+
+    Starts and ends of masses alternate among the edges.
+    """
     start, end = table[0::2], table[1::2]
     sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
     strip = sign_u * (end - start)
@@ -256,7 +259,7 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 @compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """Pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
+    """Mark the pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
     One of their models gives few values: its atoms hold more than a twentieth of its answers, or its smooth part less
     than a tenth.
@@ -311,7 +314,7 @@ class Chain:
         return np.broadcast_shapes(*(jnp.shape(leaf)[: jnp.ndim(leaf) - axes.count(",") - 1] for leaf, axes in leaves))
 
     def log_prob(self, value: ArrayLike, *, clip: bool = False) -> jax.Array:
-        """log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
+        """Return log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
 
         With `clip`, a value beyond either end counts as that end.
 
@@ -356,7 +359,7 @@ class Chain:
         return jnp.vectorize(single, signature=",".join([*self._axes(), axes]))(*leaves, *arrays)
 
     def _axes(self) -> list[str]:
-        """The axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
+        """Return the axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
         atoms, copulas = (len(jax.tree.leaves(part)) for part in (self.marginals.atoms, self.copulas))
         return ["(k)"] * 4 + ["(k,c)"] * 3 + ["(k,a)"] * atoms + ["(l)"] * copulas
 
@@ -419,7 +422,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 
 def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
-    """Log density of the smooth part; some finite number for values not `inside` it."""
+    """Return the log density of the smooth part; some finite number for values not `inside` it."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth_mass))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

@@ -136,12 +136,12 @@ def member_at(member: Any, z: jax.Array) -> Any:
 
 
 def place_of(member: Any) -> jax.Array:
-    """Unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
+    """Return the unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
 def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:
-    """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
+    """Return (value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
     if z.shape == (1,):  # one direction without `vmap`, which would double the time of tracing
         (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
         return value, slope[None], curvature[None, None]
@@ -163,7 +163,7 @@ def _along(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, jax.A
 
 
 def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
-    """Newton's step, with every curvature made negative so that it leads uphill."""
+    """Return Newton's step, with every curvature made negative so that it leads uphill."""
     small = jnp.finfo(gradient.dtype).eps
     if gradient.shape == (1,):
         return gradient / jnp.maximum(jnp.abs(hessian[0]), small)
@@ -172,9 +172,9 @@ def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
 
 
 def _standard_errors(z: jax.Array, hessian: jax.Array, supports: list[tuple[float, float]]) -> jax.Array:
-    """Standard errors of the parameters for one observation, by the delta method; inf unless the Hessian is negative.
+    """Estimate the parameters' standard errors for one observation, by the delta method.
 
-    Divide by √n for n observations.
+    They are infinite unless the Hessian is negative definite. Divide by √n for n observations.
     """
     if z.shape == (1,):
         variances = -1 / jnp.where(hessian[0] < 0, hessian[0], -1.0)
@@ -202,7 +202,7 @@ def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """The inverse of `constrain`; about ±`_FAR` at finite ends."""
+    """Invert `constrain`; about ±`_FAR` at finite ends."""
     low, high = support
     tiny = float(np.exp(-_FAR))
     if np.isfinite(low) and np.isfinite(high):
@@ -215,7 +215,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """The least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ones."""
+    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ones."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
 
@@ -232,7 +232,7 @@ class CopulaFit:
 
 
 def count_parameters(family: type[Copula]) -> int:
-    """Number of fitted parameters, for information criteria; parameters profiled over a grid count."""
+    """Count the fitted parameters, those profiled over a grid included, for information criteria."""
     return len(family.free) + len(family.grids)
 
 
@@ -457,7 +457,7 @@ def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
 
 
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
-    """Sufficient statistics of a step, from values (3, n).
+    """Compute the sufficient statistics of a step, from values (3, n).
 
     Returns (sums (3, 2), log-likelihood (), count ()). The sums are of each component's responsibility, alone, times
     log x, and times log(1 − x).

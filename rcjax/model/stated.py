@@ -52,7 +52,7 @@ class StatedValues:
     confidence: jax.Array  # (V,) calibrated confidence, monotone in `logprob`
 
     def matches(self, logprob: ArrayLike) -> jax.Array:
-        """Whether a raw log-probability is each of the values, at most one of them: (…, V) bool.
+        """Mark the value that a raw log-probability is, if any: (…, V) bool.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> stated.matches(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
@@ -90,18 +90,18 @@ class StatedValues:
         return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
 
     def least(self) -> jax.Array:
-        """Lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
+        """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
-        """(raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
+        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
 
     def no_confidence(self) -> float | None:
-        """Calibrated confidence of one model's answers without a raw one; None if there are none."""
+        """Return the calibrated confidence of one model's answers without a raw confidence; None if there are none."""
         values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
         return float(values[0]) if len(values) else None
 
@@ -218,7 +218,7 @@ def estimate_stated(
 
 
 def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
-    """Accuracy of answers without a confidence, pooled with other answers whose calibrated confidence is lower.
+    """Estimate the accuracy of answers without a confidence, pooled with answers of lower calibrated confidence.
 
     Args:
         no_confidence: number of answers without a confidence, and number of right ones among them.
@@ -241,7 +241,7 @@ def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weigh
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Isotonic regression of `values` (V,) by weighted least squares, with the max–min formula: (V,).
+    """Fit a rising sequence to `values` (V,) by weighted least squares, with the max–min formula: (V,).
 
     Barlow, Bartholomew, Bremner & Brunk (1972), "Statistical Inference under Order Restrictions", section 1.4.
 

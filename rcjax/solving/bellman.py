@@ -40,7 +40,10 @@ _SMALLEST = 4  # entries to which the arrays of a plan are padded at least
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError if it is empty, names unknown models, or is out of order."""
+    """Return the positions of a cascade's models.
+
+    Raises ValueError for an empty cascade, unknown models, or another order than the model's.
+    """
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     unknown = [name for name in cascade if name not in models]
@@ -132,7 +135,7 @@ def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan 
 
 
 def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
-    """Positions of the models of each cascade of a search; None for adaptive policies.
+    """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
     >>> candidate_paths(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
@@ -185,7 +188,7 @@ class Cut:
 
     @classmethod
     def at(cls, u: ArrayLike) -> "Cut":
-        """Fixed cuts, at which the value of deferring is unknown."""
+        """Make cuts at given ranks, with unknown values of deferring."""
         u = jnp.asarray(u)
         return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
 
@@ -204,7 +207,7 @@ class _SearchState:
 
 
 def best_cascades(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: jax.Array | None = None
 ) -> tuple[jax.Array, Cut, jax.Array]:
     """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
 
@@ -220,15 +223,15 @@ def best_cascades(
         tables: quadrature of the model.
         lam: (L,) errors per unit of money.
         plan: candidate paths.
-        refusal: () value of a refusal, in right answers; None: no refusals.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
     """
 
     def improve(search: _SearchState, batch: int) -> _SearchState:
         if batch == lam.shape[0]:
-            return _improve(tables, lam, plan, search, refusal)
+            return _improve(tables, lam, plan, search, refusal_worth)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
         rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:batch]
-        better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal)
+        better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal_worth)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
     # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
@@ -246,12 +249,12 @@ def best_cascades(
 
 
 def batch_size(count: int, most: int) -> int:
-    """Number of λ per round: few on the CPU, so that their integrands fit into its caches; elsewhere all."""
+    """Return the number of λ per round: on the CPU few, so that their integrands fit into its caches; elsewhere all."""
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
 def _improve(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, search: _SearchState, refusal: jax.Array | None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, search: _SearchState, refusal_worth: jax.Array | None
 ) -> _SearchState:
     """Take one more round for every λ of a search (L,)."""
 
@@ -266,7 +269,7 @@ def _improve(
     path = jnp.where(starting, plan.suffixes.shape[0], search.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
-    value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
+    value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal_worth)
     gain = value - search.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
@@ -282,7 +285,7 @@ def _improve(
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
-    """Least gain after which another round follows: the next round would gain about its square."""
+    """Return the least gain after which another round follows: the next round would gain about its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
@@ -313,13 +316,13 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
 
 
 def _best_paths(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal_worth: jax.Array | None
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """Find the best path under given densities, by one backward pass.
 
     Returns (value (L,), number (L,), cuts (L, k), whether the path is proven best (L,)).
     """
-    integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
+    integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal_worth)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
     values = integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
@@ -333,7 +336,7 @@ def _best_paths(
 
 
 def _backward(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
+    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal_worth: jax.Array | None
 ) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
     """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G).
 
@@ -360,9 +363,9 @@ def _backward(
 
     zero_cuts = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
-    if refusal is not None:
-        stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
-        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
+    if refusal_worth is not None:
+        stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
+        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     to_gain = untaken = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
@@ -374,7 +377,7 @@ def _backward(
 
 
 def _trip_count(plan: CascadePlan) -> Any:
-    """Number of steps to take: on the CPU those that the paths need, else all, padded ones included.
+    """Return the number of steps to take: on the CPU those that the paths need, elsewhere all, padded ones included.
 
     Accelerators get a static trip count, since a dynamic one asks the host at every turn. Padded steps write to an
     unused row.
@@ -383,7 +386,7 @@ def _trip_count(plan: CascadePlan) -> Any:
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:
-    """Upper bound of the density of the queries that reach each model: (k, G).
+    """Bound the density of the queries that reach each model from above: (k, G).
 
     The first model's density is 1, and a later one's is a mean of its kernels' rows.
     """
@@ -392,7 +395,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
 
 
 def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
-    """Whether the best path stays the best with any cuts of the others: (L,).
+    """Return whether the best path stays the best, whatever cuts the other paths have: (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
     greatest density. Kakade & Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
@@ -424,13 +427,16 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
 
 
 def _gain_of_reversal(advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """Gain of reversing the decision at each node, the advantage's excess of the wrong sign: (G,)."""
+    """Return the gain of reversing the decision at each node: (G,).
+
+    It is the size of the advantage where its sign is wrong, else 0.
+    """
     above = np.arange(advantage.shape[0]) >= edge
     return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
 
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
-    """The first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
+    """Find the first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
     # Without the barrier XLA recomputes the sums for the comparison with other rounding, and none equals the maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
     # `argmax` takes XLA three times as long.
@@ -454,15 +460,15 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal: jax.Array, grid: Grid) -> Cut:
-    """The cut of a last model: it refuses queries whose confidence is below the value of a refusal."""
-    refusing = jnp.full_like(grid.u, refusal)
+def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
+    """Choose the cut of a last model: it refuses queries whose confidence is below the worth of a refusal."""
+    refusing = jnp.full_like(grid.u, refusal_worth)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
-    return Cut(cut.u, refusal.astype(cut.u.dtype), jnp.zeros_like(cut.u))
+    return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
+    """Interpolate the zero of `advantage` between the nodes beside a cell's edge; return the edge itself beside a mass."""
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)

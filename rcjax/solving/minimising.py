@@ -73,13 +73,15 @@ class Bounds(NamedTuple):
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
     def angle(self, u: Array) -> Array:
-        """The x of ranks, kept a little inside the bounds: (n,)."""
+        """Return the x of ranks, kept a little inside the bounds: (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Largest slope of a loss, per unit of rank, that counts as converged: the loss is off by about its square."""
+    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by about its
+    square.
+    """
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
@@ -156,7 +158,7 @@ def _arrived(slope: Array) -> Array:
 
 
 def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
+    """Compute the largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
 
@@ -190,7 +192,7 @@ def on_steps(steps: MassSteps, u: Array) -> Array:
 
 
 def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
-    """Bounds of the smooth piece in which each rank (k,) lies or at whose end; the rank alone if there is none."""
+    """Return the bounds of each rank's smooth piece, which may end at the rank (k,); the rank alone if there is none."""
     low, high = u, u
     for side in ("left", "right"):
         piece, start, end = _piece(steps, u, side)
@@ -200,7 +202,7 @@ def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
 
 
 def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
-    """(number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
+    """Return (number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
 
     def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
@@ -263,13 +265,13 @@ Objective = Callable[[Outcome, Array], Any]
 
 
 def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
-    """The objective of an outcome, with a width of smoothing: ()."""
+    """Evaluate the objective of an outcome, with a width of smoothing: ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
 def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcome:
-    """Outcome of a cascade with given ranks."""
+    """Evaluate the cascade with given ranks."""
     plan = search.plan
     u = jnp.where(plan.defers[path], ranks, 0.0)
     return outcome_of_cuts(search.tables, u, plan.links[path], plan.first[path])
@@ -301,7 +303,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
-    """Objective of every candidate at every λ: (L, C); infinite in place of NaN."""
+    """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
     value = lax.map(lambda one: jax.vmap(partial(_value_of, objective), (0, None))(outcome, one), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
@@ -472,7 +474,7 @@ def _search(
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
-    """Median excess of the finite candidates (L, C) over the best, bounded away from 0: (L,)."""
+    """Return the median excess of the finite candidates (L, C) over the best, bounded away from 0: (L,)."""
     number = np.where(np.isfinite(value), value, np.nan)
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
@@ -482,7 +484,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
 
 
 def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
-    """Number of the best candidate, of those (L, N·P), in each of S stretches of their λ: (L, N, S)."""
+    """Find the best of the candidates (L, N·P) in each of S stretches of their λ: (L, N, S)."""
     by_lam = value.reshape(len(value), -1, _ADDITIVE_LAM)
     stretches = np.array_split(np.arange(_ADDITIVE_LAM), starts)
     best = [stretch[0] + by_lam[:, :, stretch].argmin(-1) for stretch in stretches]
@@ -490,7 +492,9 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Largest slopes that count as converged, with an allowance for rounding that processors may do differently: (L,).
+    """Return the largest slopes that count as converged: (L,).
+
+    They allow for rounding, which may differ between processors.
 
     Args:
         value: (L,) objective at the ends of the descents.
@@ -503,7 +507,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _status(
     search: OutcomeTables, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """Status of each λ, from the objective, its slope, and the largest slope that counts as converged: (L,)."""
+    """Return the status of each λ: (L,)."""
     cut = chosen.ranks
     low, high = jax.device_get(search.steps.smooth_range)
     at_bound = (np.asarray(search.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)

@@ -79,7 +79,7 @@ class Grid:
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
     def below(self, u: jax.Array) -> jax.Array:
-        """Part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
+        """Return the part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
 
         It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
         """
@@ -97,16 +97,16 @@ class Grid:
         return join_nodes(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def panel_values(self, values: jax.Array) -> jax.Array:
-        """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
+        """Select values within panels from values (…, G) at the nodes: (…, P, ORDER)."""
         blocks = values[..., 1:-1] if len(self.mass_indices) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def interpolation_weights(self, u: jax.Array) -> jax.Array:
-        """Weights that interpolate a function from the nodes to u: (G,)."""
+        """Return weights that interpolate a function from the nodes to u: (G,)."""
         return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
-        """Density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
+        """Return the density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
 
         Within a point mass the density is averaged: a rank within ties carries no information.
         """
@@ -171,7 +171,9 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
 
 
 def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Insert the atoms into the edges; (edges of the panels in z, masses between panels, their values).
+    """Insert the atoms into the edges of panels.
+
+    Returns (edges of the panels in z, masses between panels, values of these masses).
 
     Without atoms, masses and values are empty.
     """
@@ -204,7 +206,7 @@ def _exact_means(
 
 
 def _panel_edges(probes: Probes, panels: int) -> jax.Array:
-    """Edges of the panels in z = G(x), from 0 to 1, evenly spaced on a mean of several scales: (panels + 1,).
+    """Place the edges of the panels in z = G(x), from 0 to 1, evenly on a mean of several scales: (panels + 1,).
 
     The scales are the confidence, the cdfs of the components, and the log-odds of z and of these cdfs. A function that
     varies fast in u varies slowly on one of them, even in a component's tails in the middle of the range.
@@ -235,7 +237,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
-    """∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1: (…, ORDER)."""
+    """Return ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1: (…, ORDER)."""
     values = _legendre(x)
     rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1)
     return jnp.concatenate([x[..., None] + 1, rises], axis=-1)
@@ -243,7 +245,7 @@ def _legendre_integrals(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _legendre(x: jax.Array) -> jax.Array:
-    """The Legendre polynomials of degree 0 … ORDER: (…, ORDER + 1).
+    """Evaluate the Legendre polynomials of degree 0 … ORDER: (…, ORDER + 1).
 
     Derivatives are products with a matrix: differentiating the recurrence dominated the compilation of `solve`.
     """
@@ -264,7 +266,7 @@ _SLOPES = np.array([[(2 * m + 1) * (m < n and (n - m) % 2) for n in range(ORDER 
 
 
 def _reference_panel() -> tuple[np.ndarray, ...]:
-    """Constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
+    """Compute the constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
     nodes, weights = legendre.leggauss(ORDER)
     degrees = np.arange(ORDER)
     # Node m's polynomial is w_m Σ_c (c + ½) P_c(x_m) P_c(x); its integral follows from those of the P_c.
@@ -313,7 +315,9 @@ def build_tables(
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
-    """Density at the target's nodes given the source's node: (G, G); rows integrate to 1 with the target's weights.
+    """Return the density at the target's nodes given the source's node: (G, G).
+
+    Rows integrate to 1 with the target's weights.
 
     It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
     source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
@@ -333,7 +337,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 
 
 def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
-    """Density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
+    """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     Args:
         tables: quadrature of the model.
@@ -370,7 +374,7 @@ class Outcome:
     """Share of the queries that each model answers wrongly: (k,); the error is the sum."""
     unanswered: jax.Array
     """Share of the queries that end with a refusal of each model: (k,); zeros if no model may refuse."""
-    price: jax.Array
+    answer_cost: jax.Array
     """Expected money of one answer of each model: (k,)."""
     smoothing: jax.Array
     """Width for `smooth_quantile`, which `minimise` reduces to 0: ()."""
@@ -383,7 +387,7 @@ class Outcome:
     @property
     def cost(self) -> jax.Array:
         """Expected money per query: ()."""
-        return (self.asked * self.price).sum(-1)
+        return (self.asked * self.answer_cost).sum(-1)
 
     @property
     def refused(self) -> jax.Array:
@@ -398,7 +402,7 @@ class Outcome:
     @property
     def path_cost(self) -> jax.Array:
         """Expected money of each path: (k,); no query takes the paths of models outside the cascade."""
-        return self.along(self.price)
+        return self.along(self.answer_cost)
 
     def along(self, values: ArrayLike) -> jax.Array:
         """Sum values of the models (k,), such as seconds, along each path: (k,).
@@ -418,7 +422,7 @@ def outcome_of_cuts(
     first: jax.Array,
     *,
     above: jax.Array | None = None,
-    refused: jax.Array | None = None,
+    refusal_cuts: jax.Array | None = None,
 ) -> Outcome:
     """Evaluate one cascade, in which model i answers above its cut and defers the rest; `smoothing` is 0.
 
@@ -430,11 +434,11 @@ def outcome_of_cuts(
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () model asked first.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.
-        refused: (k,) at most u: model i refuses up to this rank; equal to u for the last model.
+        refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
     grid, nothing = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
-    below_refused = jnp.zeros_like(below) if refused is None else jax.vmap(Grid.below)(grid, refused)
+    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
     density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
@@ -448,13 +452,13 @@ def outcome_of_cuts(
         answered=(answered * density).sum(-1),
         wrong=wrong,
         unanswered=(below_refused * density).sum(-1),
-        price=tables.cost,
+        answer_cost=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
 
 
 def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> LossTerms:
-    """Error, cost and refusals of one cascade, as `outcome_of_cuts` computes them.
+    """Compute the error, cost and refusals of one cascade by `outcome_of_cuts`.
 
     Args:
         tables, u, links, first, options: as in `outcome_of_cuts`.
@@ -464,7 +468,7 @@ def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, *
 
 
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
-    """The quantile of a smoothed discrete distribution, differentiable in its values and weights.
+    """Return the quantile of a smoothed discrete distribution, differentiable in its values and weights.
 
     It solves Σ wᵢ σ((q − xᵢ)/h) = level for q, with σ the logistic function and h = width·(largest − least value). At
     width 0 it is the ordinary quantile, which jumps as weights change and has no useful gradient. An objective of

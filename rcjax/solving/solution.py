@@ -6,7 +6,7 @@ the answer or asks any later model, depending on the confidence. Bellman's equat
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
-If models may refuse to answer, the value of a refusal is one more term of the maximum.
+If models may refuse to answer, the worth of a refusal is one more term of the maximum.
 
 The search over cascades has no derivative. At its result the loss L(φ; x) = error + λ·cost is stationary in every free
 threshold φ, where x is λ and every array of the model. The implicit function theorem gives
@@ -55,7 +55,7 @@ _ULPS, _SETTLING_STEPS = 16, 5
 def settle_threshold(
     marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Find the best threshold φ near a cut; (φ, F(φ), E[Φ; Φ > φ]), each scalar.
+    """Find the best threshold φ near a cut, and return (φ, F(φ), E[Φ; Φ > φ]), each ().
 
     The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where it
     equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts the mass at an end, since a
@@ -168,16 +168,16 @@ class SolvedPoints(Points):
     path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> OptimalCuts:
+def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: jax.Array | None = None) -> OptimalCuts:
     """Find the best path and its cuts for each λ.
 
     Args:
         tables: quadrature of the model.
         lam: (L,) errors per unit of money.
         plan: candidate paths.
-        refusal: () value of a refusal, in right answers; None: no refusals.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
     """
-    path, cut, gain = best_cascades(tables, lam, plan, refusal)
+    path, cut, gain = best_cascades(tables, lam, plan, refusal_worth)
     low, high = tables.grid.smooth_range
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
@@ -204,34 +204,35 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
     thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
-        refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refused=refused)
+        refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
+        return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refusal_cuts=refusal_cuts)
 
     expected = jax.vmap(single)(ranks, above, path)
-    refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
+    refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
     # Drop models after one that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
+    policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
+    return SolvedPoints(lam, status, expected, policies, ranks, path)
 
 
 def thresholds_of_cuts(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`settle_threshold` for cuts (L, k, …)."""
+    """Apply `settle_threshold` to cuts (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
     return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> SolvedPoints:
+def adaptive_points(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> SolvedPoints:
     """Find the best adaptive policies for all λ, and evaluate their outcomes exactly.
 
     Args:
         tables: quadrature of the model.
         lam: (L,) errors per unit of money.
-        refusal: () value of a refusal, in right answers; None: no refusals.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
     """
     k = tables.cost.shape[0]
-    first, upper, action = adaptive_policies(tables, lam, refusal)
-    evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
+    first, upper, action = adaptive_policies(tables, lam, refusal_worth)
+    evaluated = partial(evaluate_intervals, tables, refusing=refusal_worth is not None)
     expected = jax.vmap(evaluated)(first, upper, action)
     bounds, *_ = thresholds_of_cuts(tables, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
@@ -251,9 +252,11 @@ MAX_INTERVALS = 8
 
 
 def adaptive_policies(
-    tables: Tables, lam: jax.Array, refusal: jax.Array | None = None
+    tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Solve for the optimum over all policies; (first model (L,), upper ends in u (L, k, R), actions (L, k, R)).
+    """Solve for the optimum over all policies.
+
+    Returns (first model (L,), upper ends of the intervals in u (L, k, R), actions (L, k, R)).
 
     Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables must hold all pairs of models.
     """
@@ -272,8 +275,8 @@ def adaptive_policies(
         )
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
-        if refusal is not None:
-            options = jnp.concatenate([options, jnp.broadcast_to(refusal, answering.shape)[None]])
+        if refusal_worth is not None:
+            options = jnp.concatenate([options, jnp.broadcast_to(refusal_worth, answering.shape)[None]])
         upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
         action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
@@ -285,7 +288,10 @@ def adaptive_policies(
 
 
 def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
-    """Intervals in which each option (o, G) is best: (upper ends (R,) in u, options (R,), weighted value (G,))."""
+    """Find the intervals in which each option (o, G) is best.
+
+    Returns (upper ends (R,) in u, options (R,), weighted value (G,)).
+    """
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
     # A point mass without weight takes its neighbour's option.
@@ -305,7 +311,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
-    """Share of each node's weight in each interval, from the upper ends (R,) in u: (R, G)."""
+    """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
     below = jax.vmap(grid.below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
@@ -313,7 +319,7 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
 ) -> LossTerms:
-    """Expected outcome of a query under one adaptive policy.
+    """Compute the expected outcome of a query under one adaptive policy.
 
     Args:
         tables: quadrature of the model.
@@ -429,16 +435,18 @@ class _CascadeLoss(NamedTuple):
     defers: Array  # (k,) bool
 
     def expected(self, thresholds: jax.Array) -> LossTerms:
-        """Expected outcome of a query."""
+        """Compute the expected outcome of a query."""
         u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
         return evaluate(self.tables, u, self.links, self.first, above=above)
 
     def slope(self, thresholds: jax.Array) -> jax.Array:
-        """Gradient of the loss in the thresholds: (k,)."""
+        """Compute the gradient of the loss in the thresholds: (k,)."""
         return jax.grad(lambda thresholds: self.expected(thresholds).loss(self.lam))(thresholds)
 
     def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Gradient of the loss, 0 at held thresholds (k,); which thresholds are free (k,); Hessian (k, k).
+        """Return (gradient of the loss (k,), which thresholds are free (k,), Hessian (k, k)).
+
+        The gradient is 0 at held thresholds.
 
         Rows and columns of held thresholds are those of the identity.
         """
@@ -510,7 +518,7 @@ def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_Ca
 
 @jax.custom_jvp
 def _curvature(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The known Hessian (k, k) at these thresholds; it is recomputed only to be differentiated."""
+    """Return the known Hessian (k, k) at these thresholds; only its derivative is computed."""
     return known
 
 
@@ -522,7 +530,7 @@ def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple
 
 @jax.custom_jvp
 def _least(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
+    """Return the known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
     return known
 
 
@@ -537,7 +545,7 @@ def _least_jvp(
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
-    """Whether a threshold is beside a point mass or outside the range of confidences: (k,)."""
+    """Return whether each threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
     held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:

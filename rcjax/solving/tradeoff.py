@@ -77,7 +77,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 
 
 def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None) -> ErrorAndCost:
-    """`error_and_cost`, with NumPy arrays as results unless traced."""
+    """Compute `error_and_cost`, with NumPy arrays as results unless traced."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     positions = np.array(members)
@@ -149,21 +149,22 @@ def outcomes(frontier: Frontier) -> Outcome:
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = search_tables(model, None, None).tables
-    return _of_rows(tables, (thresholds, policies.members, frontier.refusals))
+    return _of_rows(tables, (thresholds, policies.members, frontier.refusal_thresholds))
 
 
 @compiled
 def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-    """Outcomes of cascades given by (thresholds, members, refusals or None), each (L, k): (L, …)."""
+    """Evaluate L cascades given by (thresholds, members, refusal thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
     def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-        thresholds, members, refusals = policy
+        thresholds, members, refusal_thresholds = policy
         asked_so_far = jnp.cumsum(members)
         links = members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
         u, _, above = jax.vmap(Marginal.profile)(tables.marginals, jnp.where(members, thresholds, ALWAYS_ANSWER))
-        refused = None if refusals is None else jax.vmap(Marginal.cdf)(tables.marginals, refusals)
-        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refused=refused)
+        cdf = jax.vmap(Marginal.cdf)
+        cuts = None if refusal_thresholds is None else cdf(tables.marginals, refusal_thresholds)
+        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refusal_cuts=cuts)
 
     return jax.vmap(single)(policies)
 
@@ -209,15 +210,15 @@ def solve_frontier(
     plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    refusal = refusal_worth_at(abstain_price, model.cost.dtype)
-    search = search_tables(model, plan, refusal)
+    refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
+    search = search_tables(model, plan, refusal_worth)
     named = _named(cascades, plan, model.models)
-    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal)
+    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
     return make_frontier(model, points, Spec(cascade=named, abstain_price=abstain_price))
 
 
 def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | str:
-    """The search as a frontier records it: a word, or the names of all cascades."""
+    """Return the search as a frontier records it: a word, or the names of all cascades."""
     if plan is None or isinstance(cascades, str):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
@@ -242,25 +243,25 @@ class SearchTables(NamedTuple):
 
     tables: Tables
     plan: CascadePlan | None  # None: adaptive policies
-    refusal: jax.Array | None  # () value of a refusal, in right answers; None: no refusals
+    refusal_worth: jax.Array | None  # () worth of a refusal, in right answers; None: no refusals
 
 
 def search_tables(
-    model: CascadeModel, plan: CascadePlan | None, refusal: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> SearchTables:
     """Build the tables of the search of a fitted model's policies.
 
     Args:
         model: fitted model.
         plan: candidate cascades; None: adaptive policies.
-        refusal: () value of a refusal, in right answers; None: no refusals.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
         panels: panels of the quadrature; None: `PANELS`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return SearchTables(tables, plan, refusal)
+    return SearchTables(tables, plan, refusal_worth)
 
 
 _build_tables = compiled(pair_tables, "panels")
@@ -276,21 +277,21 @@ _solve_adaptive = compiled(adaptive_points)
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
-    tables, plan, refusal = search
+    tables, plan, refusal_worth = search
 
     def solve(lam: np.ndarray) -> SolvedPoints:
         if plan is None:
-            return _solve_adaptive(tables, lam, refusal)
-        optima = _optimise(tables, lam, plan, refusal)
-        return _evaluate(tables, optima, plan, refusal is not None)
+            return _solve_adaptive(tables, lam, refusal_worth)
+        optima = _optimise(tables, lam, plan, refusal_worth)
+        return _evaluate(tables, optima, plan, refusal_worth is not None)
 
     return _in_batches(search, solve, np.asarray(lam, tables.cost.dtype))
 
 
 def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
-    tables, plan, refusal = search
-    return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
+    tables, plan, refusal_worth = search
+    return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal_worth is not None), optima)
 
 
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
@@ -300,7 +301,7 @@ def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], quer
 
 
 def _batch_size(count: int) -> int:
-    """Number of λ that are solved for at a time, out of `count`.
+    """Return the number of λ to solve for at a time, out of `count`.
 
     Few sizes occur, since each needs a program. On the CPU every core takes a batch, and up to 64 λ on two cores share
     one; elsewhere all λ are solved at once, padded to a size class.
@@ -311,7 +312,9 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(search: SearchTables) -> int:
-    """Memory of the largest arrays of one λ, the values of every suffix of a path, or of every option, at the nodes."""
+    """Estimate the memory of the largest arrays of one λ: values at the nodes of every suffix of a path, or every
+    option.
+    """
     k, nodes = search.tables.grid.u.shape
     rows = len(search.tables.left) + (k * k if search.plan is None else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
@@ -335,7 +338,7 @@ def solve_on_grid(
     lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
     solved = solve(search, lam)
     more = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, more), search.refusal)
+    solved = select(_merge(solved, more), search.refusal_worth)
     return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
@@ -365,7 +368,7 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 
 
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
-    """The largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
+    """Return the largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
     members = solved.policies.members
     same = (members[1:] == members[:-1]).all(1)
     gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
@@ -385,11 +388,11 @@ def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
+def select(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
     """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
-    error = expected.penalty(None if refusal is None else 1 - float(refusal))
+    error = expected.penalty(None if refusal_worth is None else 1 - float(refusal_worth))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved

@@ -47,19 +47,19 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
-    refusal = None if price is None else jnp.asarray(1 - price)
+    refusal_worth = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
     @jax.jit
     def searched(tables, plan):
-        *_, sure = bellman._best_paths(tables, lam, plan, jnp.ones((len(lam), *tables.grid.u.shape)), refusal)
-        return sure.mean(), best_cascades(tables, lam, plan, refusal)
+        *_, sure = bellman._best_paths(tables, lam, plan, jnp.ones((len(lam), *tables.grid.u.shape)), refusal_worth)
+        return sure.mean(), best_cascades(tables, lam, plan, refusal_worth)
 
     @jax.jit
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
             patch.setattr(bellman, "is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
-            return best_cascades(tables, lam, plan, refusal)
+            return best_cascades(tables, lam, plan, refusal_worth)
 
     for model in fours:
         tables, plan = problem(model)

@@ -172,7 +172,7 @@ def test_every_query_ends_with_a_model_of_the_cascade(demo):
     np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
     assert (told.members == inside).all()
     assert (told.asked[:, ~inside] == 0).all()
-    np.testing.assert_array_equal(told.price, np.tile(demo.cost, (3, 1)))
+    np.testing.assert_array_equal(told.answer_cost, np.tile(demo.cost, (3, 1)))
 
 
 def test_the_smooth_quantile_goes_to_the_true_one():

@@ -39,7 +39,7 @@ _FEWEST_EXCEEDANCES = 20
 
 
 def bootstrap_size(n: int) -> int:
-    """The padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if n fits into that.
+    """Return the padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if only n fits into it.
 
     >>> [bootstrap_size(n) for n in (100, 285, 480, 501)]
     [192, 384, 500, 768]
@@ -48,7 +48,7 @@ def bootstrap_size(n: int) -> int:
 
 
 def exceedances_needed(replicates: int) -> int:
-    """The number of exceedances that ends drawing: p is then above the level, whatever the other replicates are.
+    """Return the number of exceedances that ends drawing: p is then above the level, whatever other replicates give.
 
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
@@ -110,7 +110,7 @@ def in_batches(keys: jax.Array, most: int) -> jax.Array:
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among its B finite replicates.
+    """Return (exceedances + ½)/(B + 1) of a statistic () among its B finite replicates.
 
     It is NaN if the statistic, or every replicate, is not finite.
 
@@ -177,7 +177,10 @@ def marginal_test(
 
 
 def _masses_of(marginals: Marginal) -> jax.Array | None:
-    """Atoms of the refitted marginals: (k, A); they include the old ends, beyond which a log may go."""
+    """Return the confidences that may be atoms of the refitted marginals: (k, A).
+
+    They include the old ends, since a log may go beyond these.
+    """
     if marginals.atoms is None:
         return None
     ends = jnp.stack([marginals.lowest, marginals.highest], axis=-1)
@@ -208,7 +211,7 @@ def _filled(values: np.ndarray) -> Sample:
 def _judge(
     marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, to_train: Sample, batch: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(distance, its p-value, distance of the refitted marginal) on confidences (n,).
+    """Return (distance, its p-value, distance of the refitted marginal) on confidences (n,).
 
     For the p-value, a marginal is fitted to each training sample (B, m), and its distance taken on the sample (B, n).
     """

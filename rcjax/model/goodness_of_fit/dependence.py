@@ -78,7 +78,7 @@ class Ties:
         return cls(upper, tied, present.sum())
 
     def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
-        """The rank to which `impose` moves draws that are tied at each atom (A,): (A,); infinite for infinite atoms."""
+        """Return the ranks to which `impose` moves draws tied at the atoms (A,): (A,); infinite for infinite atoms."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
@@ -232,10 +232,11 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
 def ranks_of_values(
     values: jax.Array, present: jax.Array, counts: tuple[jax.Array, jax.Array], atoms: jax.Array | None
 ) -> Ranks:
-    """Mid-ranks over m + 1, m being the number of values present: the semiparametric variant, without marginals.
+    """Rank m values that are present, without marginals: mid-ranks over m + 1.
 
-    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. Genest, Ghoudi &
-    Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
+    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. A likelihood of
+    these ranks is semiparametric (Genest, Ghoudi & Rivest 1995, "A semiparametric estimation procedure of dependence
+    parameters").
 
     Args:
         values: (n,) observations.
@@ -274,7 +275,9 @@ def ranks_of_values(
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """The empirical copula C_n, for each observation the share of those present not above it in x and y (n,): (n,).
+    """Compute the empirical copula C_n at each observation: (n,).
+
+    It is the share of the observations present that exceed this one neither in x (n,) nor in y (n,).
 
     It takes O(n²) comparisons.
 
@@ -363,7 +366,7 @@ def compare_copulas(
 
 
 def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks over n + 1, ties at their mean rank: (n,)."""
+    """Return ranks over n + 1, ties at their mean rank: (n,)."""
     ordered = np.sort(values)
     below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
     return (below + through + 1) / 2 / (len(values) + 1)
@@ -399,7 +402,7 @@ def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, s
 
 @partial(compiled, static_argnames="family")
 def _fit_and_measure(u: jax.Array, v: jax.Array, family: type[Copula]) -> tuple[CopulaFit, Any]:
-    """(the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
+    """Return (the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
     tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
     fit = fit_pair(family, Ranks(u), Ranks(v), jnp.ones_like(u), tau)
     return fit, (fit.copula.tau(), fit.copula.spearman(), fit.copula.tail_dependence())
@@ -422,7 +425,9 @@ class MarkovTest:
 def conditional_test(
     first: jax.Array, middle: jax.Array, last: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
 ) -> MarkovTest:
-    """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
+    """Test the rank correlation of `first` and `last` given `middle`, which is 0 along a Markov chain.
+
+    `vmap` it over triples of models.
 
     Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten. Kendall's τ-b
     compares queries of one stratum only (Agresti 1977, "Considerations in measuring partial association for ordinal

@@ -72,10 +72,10 @@ def calibration_test(
 
 
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:
-    """Two-sided p-value of a log's accuracy against the expected accuracy: is the log as hard as the training log?
+    """Return the two-sided p-value of a log's accuracy, if the expected accuracy holds for the log.
 
-    The difference is taken as normal, with the sampling variances of the n queries and of the `trained_on` queries
-    behind the expectation.
+    A small value says that the log is easier or harder than the training log. The difference is taken as normal, with
+    the sampling variances of the n queries and of the `trained_on` queries behind the expectation.
 
     Args:
         expected: expected accuracy.
@@ -93,7 +93,9 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
 
 
 def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
-    """Confidence interval for a probability, given the share (…) of successes in n trials (Wilson 1927): (…, 2).
+    """Return a confidence interval of a probability, given the share (…) of successes in n trials: (…, 2).
+
+    Wilson (1927), "Probable inference, the law of succession, and statistical inference".
 
     >>> wilson_interval(0.0, 50).round(4).tolist()
     [0.0, 0.0513]
@@ -106,10 +108,11 @@ def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -
 
 
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-    """Accuracy against confidence, in the ten bins of the calibration error; empty bins are left out.
+    """Compute accuracy and confidence in the ten bins of the calibration error; empty bins are left out.
 
-    Keys: `confidence` and `accuracy`, the bin's means; `low` and `high`, the 90 % interval of the accuracy (Wilson
-    1927); `n`, its queries. For scores the interval takes the number of binary labels that would vary as much.
+    The keys are `confidence` and `accuracy`, the means of each bin; `low` and `high`, the 90 % Wilson interval of the
+    accuracy; and `n`, the number of queries. For scores the interval takes the number of binary labels that would vary
+    as much.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -139,7 +142,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
 
 
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """The area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
+    """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
     ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
     1 − s wrong answers.
@@ -223,7 +226,7 @@ class Mean(NamedTuple):
 
 
 def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
-    """(standard error of the difference of two means, one-sided p-value of the rise).
+    """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
     The variance is that of the pooled sample (the score test), since a sample without any error has variance 0. The
     skewness corrects the tail for small samples.
@@ -243,7 +246,7 @@ def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
 
 
 def excess(now: Mean, limit: float) -> tuple[float, float]:
-    """(standard error of a mean, one-sided p-value of its excess over a fixed limit).
+    """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
     >>> se, p_value = excess(Mean.of(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
@@ -258,7 +261,10 @@ def excess(now: Mean, limit: float) -> tuple[float, float]:
 
 
 def _tail(z: float, skewness: float) -> float:
-    """Upper tail probability at z of a Pearson III with mean 0 and variance 1: of a gamma law, moved and scaled."""
+    """Return the upper tail probability at z of a Pearson III law with mean 0 and variance 1.
+
+    It is a gamma law, moved and scaled.
+    """
     from scipy.special import gammainc, gammaincc, ndtr  # importing scipy.stats takes nearly as long as JAX
 
     if abs(skewness) < _SYMMETRIC:
@@ -330,7 +336,9 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
 
 
 def _traces(weight: np.ndarray) -> tuple[float, float, float]:
-    """Traces of K, K² and K³, K being the covariance of mid-rank cumulative shares of groups with shares (G,).
+    """Return the traces of K, K² and K³, for the covariance K of mid-rank cumulative shares.
+
+    Groups have shares `weight` (G,).
 
     With F at the middles of groups i ≤ j, K_ij = F_i − F_i F_j, less w_i/4 if i = j; √w weighs rows and columns.
 

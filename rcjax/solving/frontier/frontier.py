@@ -134,7 +134,7 @@ class Frontier:
         return self.policies.members
 
     @property
-    def refusals(self) -> Array | None:
+    def refusal_thresholds(self) -> Array | None:
         """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
         if self.abstain_price is None or self.search == "adaptive":
             return None
@@ -343,7 +343,7 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
 
 
 def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
-    """Make a frontier of points.
+    """Build a frontier from its points.
 
     Args:
         model: the fitted model.
@@ -443,7 +443,7 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 
 def frontier_from_json(data: Any) -> Frontier:
-    """Make a frontier from the object of `Frontier.to_json`. Unknown keys are ignored; problems raise ValueError."""
+    """Build a frontier from the object of `Frontier.to_json`. Raises ValueError for problems; unknown keys are ignored."""
     header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
     with inside("model"):
@@ -482,13 +482,13 @@ def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
 
 
 def _as_cascades(policies: Policies) -> Policies:
-    """Convert policies whose models refuse, then ask the next model, then answer, to thresholds and refusals."""
+    """Convert policies whose models refuse, then ask the next model, then answer, to cascades."""
     itself = np.arange(policies.members.shape[-1])[:, None]
     used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
-    thresholds, refusals = (
+    thresholds, refusal_thresholds = (
         np.where(used & chosen, policies.bounds, 0.0).max(-1)
         for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refusals = refusals if refusals.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refusals, agreements=policies.agreements)
+    refusal_thresholds = refusal_thresholds if refusal_thresholds.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)

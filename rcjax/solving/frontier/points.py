@@ -94,19 +94,19 @@ class Policies:
         cls,
         thresholds: Any,
         members: Any,
-        refusals: Any = None,
+        refusal_thresholds: Any = None,
         xp: Any = np,
         agreements: Agreements | None = None,
     ) -> Policies:
         """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
 
-        The thresholds become the last bounds but one, and the refusals the bounds before.
+        The thresholds become the last bounds but one, and the refusal thresholds the bounds before.
 
         Args:
             thresholds: (…, k) calibrated confidence up to which a member asks the next.
             members: (…, k) bool: the models of the cascade.
-            refusals: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None: models do
-                not refuse.
+            refusal_thresholds: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None:
+                models do not refuse.
             xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
@@ -118,8 +118,8 @@ class Policies:
         later = members[..., None, :] & (models > models[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), models)
         ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
-        if refusals is not None:
-            ends, targets = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets]
+        if refusal_thresholds is not None:
+            ends, targets = [refusal_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
         return cls(members.argmax(-1), bounds, actions, members, agreements)
 
