@@ -310,8 +310,8 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     a, b = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=jnp.result_type(a, b, float)) for value in (a, b)))
     step = jnp.arange(10, dtype=a.dtype)
     p, q = a[..., None] + step, b[..., None] + step
-    both = (a + b)[..., None] + step
-    ratio = both / jnp.minimum(p, q) * ((both + 10) / jnp.maximum(p, q))
+    sums = (a + b)[..., None] + step
+    ratio = sums / jnp.minimum(p, q) * ((sums + 10) / jnp.maximum(p, q))
     p, q = a + 10, b + 10
 
     # Stacked, they are one loop: a small formula takes longest to compile.
@@ -362,20 +362,17 @@ def _betainc_and_power_jvp(
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    def varies(tangent: Any) -> bool:
-        return not isinstance(tangent, jax.custom_derivatives.SymbolicZero)
-
-    if varies(tangents[2]):
+    if not is_zero(tangents[2]):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if varies(tangents[0]) or varies(tangents[1]):
+    if not (is_zero(tangents[0]) and is_zero(tangents[1])):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = _shape_gradients(a, b, x, power, (digamma_a, digamma_b, digamma_both))
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if varies(tangent):
+            if not is_zero(tangent):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)
@@ -387,9 +384,9 @@ def _shape_gradients(
     """Return (∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1.
 
     Args:
-        a, b, x: of I_x(a, b).
-        power: xᵃ(1 − x)ᵇ / B(a, b), which is 0 at either end.
-        digammas: of a, b and a + b.
+        a, b, x: arguments of I_x(a, b).
+        power: xᵃ(1 − x)ᵇ / B(a, b), 0 at either end.
+        digammas: ψ(a), ψ(b) and ψ(a + b).
     """
     digamma_a, digamma_b, digamma_both = digammas
     a, b, x = jnp.broadcast_arrays(a, b, x)
@@ -397,10 +394,10 @@ def _shape_gradients(
     x = jnp.where(inside, x, 0.5)
     swap, p, q, y = _reflect(a, b, x)
     log_y, log_1y = jnp.where(swap, jnp.log1p(-x), jnp.log(x)), jnp.where(swap, jnp.log(x), jnp.log1p(-x))
-    # Both slopes by one loop, which is most of what there is to compile.
+    # One loop computes both slopes; its compilation takes most of the time.
     directions = jnp.eye(2, dtype=p.dtype).reshape(2, 2, *[1] * p.ndim) * jnp.ones_like(p)
     fraction, (by_p, by_q) = jax.vmap(
-        lambda one: jax.jvp(lambda p, q: _fraction(p, q, y), (p, q), tuple(one)), out_axes=(None, 0)
+        lambda direction: jax.jvp(lambda p, q: _fraction(p, q, y), (p, q), tuple(direction)), out_axes=(None, 0)
     )(directions)
     front = power / p * fraction
     digamma_p, digamma_q = jnp.where(swap, digamma_b, digamma_a), jnp.where(swap, digamma_a, digamma_b)
@@ -443,8 +440,8 @@ def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
 
     def back(step: jax.Array, tail: jax.Array) -> jax.Array:
         n, even, odd = numerators(jnp.asarray(_FRACTION_TERMS - step, y.dtype))
-        rest = 1 + tail
-        return even * rest * (n + 1) / ((n - 1) * (rest * n * (n + 1) + odd))
+        above = 1 + tail
+        return even * above * (n + 1) / ((n - 1) * (above * n * (n + 1) + odd))
 
     tail = lax.fori_loop(0, _FRACTION_TERMS, back, tail, unroll=unrolled_terms())
     return 1 / (1 - (p + q) * y / ((p + 1) * (1 + tail)))
@@ -477,10 +474,13 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     """Return Kendall's tau-b of the entries that are present, in [−1, 1]; 0 if it is undefined (x or y constant).
 
-    x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact apart from
-    the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹. O(n log n): the discordant pairs
-    are the inversions of y once sorted by (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with
-    ungrouped data"). Jits, and batches under `vmap`.
+    Kendall (1945), "The treatment of ties in ranking problems". It takes O(n log n) time: the discordant pairs are the
+    inversions of y once sorted by (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped
+    data"). The counts are rounded to floats: within 1e-6 in float32, for any n below 2²⁹.
+
+    Args:
+        x, y: (n,) numbers.
+        present: (n,) bool, whether an entry counts.
 
     >>> present = jnp.ones(4, bool)
     >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
@@ -526,11 +526,11 @@ def _inversions(order: jax.Array) -> jax.Array:
         count, order = state
         bit = bits - 1 - step
         start = (index >> (bit + 1)) << (bit + 1)
-        one = (order >> bit) & 1
-        ones_before = jnp.cumsum(one) - one - start // 2
-        target = jnp.where(one == 1, start + (1 << bit) + ones_before, index - ones_before)
+        bit_value = (order >> bit) & 1
+        ones_before = jnp.cumsum(bit_value) - bit_value - start // 2
+        target = jnp.where(bit_value == 1, start + (1 << bit) + ones_before, index - ones_before)
         parted = jnp.zeros_like(order).at[target].set(order, unique_indices=True, mode="promise_in_bounds")
-        return count + _total(jnp.where(one == 1, 0, ones_before)), parted
+        return count + _total(jnp.where(bit_value == 1, 0, ones_before)), parted
 
     return lax.fori_loop(0, bits, part, (jnp.zeros((), jnp.result_type(float)), order))[0]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, TailDependence, clip_unit, outside, param
+from rcjax.copulas.base import ClosedForm, Exchangeable, clip_unit, floats, no_tails, outside, param
 
 
 class Independence(ClosedForm):
@@ -40,9 +40,7 @@ class Independence(ClosedForm):
         """Return Spearman's ρ = 0."""
         return self.tau()
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = λ_U = 0."""
-        return TailDependence(self.tau(), self.tau())
+    tail_dependence = no_tails
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 0."""
@@ -51,7 +49,7 @@ class Independence(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return independence for every τ, in the shape of τ."""
-        return cls(jnp.ones_like(jnp.asarray(tau, jnp.result_type(float))))
+        return cls(jnp.ones_like(floats(tau)))
 
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """Broadcast u and v against each other and the batch."""
@@ -86,10 +84,7 @@ class Plackett(Exchangeable):
         inside = jnp.log(theta) + jnp.log(mixed) - 1.5 * jnp.log(self._square(u, v))
         return jnp.where(beyond, -jnp.inf, inside)
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = λ_U = 0."""
-        nothing = jnp.zeros_like(jnp.asarray(self.theta))
-        return TailDependence(nothing, nothing)
+    tail_dependence = no_tails
 
     def _square(self, u: jax.Array, v: jax.Array) -> jax.Array:
         """Return (1 + (θ − 1)(u + v))² − 4 θ (θ − 1) u v, as (1 + (θ − 1)(u − v))² + 4 (θ − 1) v (1 − u)."""
@@ -116,7 +111,7 @@ class FGM(Exchangeable):
         """Return log c = log(1 + θ (1 − 2u)(1 − 2v))."""
         # Where c is small, it is 1 − |θ| + 2 |θ| (a + b − 2ab), of the distances a and b to the nearest corner.
         beyond, size = outside(u, v), jnp.abs(jnp.asarray(self.theta))
-        u, v = (jnp.where(beyond, 0.5, jnp.asarray(one)) for one in (u, v))
+        u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         excess = self.theta * (1 - 2 * u) * (1 - 2 * v)
         a, b = jnp.minimum(u, 1 - u), jnp.minimum(v, 1 - v)
         small = excess < -0.5
@@ -135,10 +130,7 @@ class FGM(Exchangeable):
         """Return Spearman's ρ = θ/3."""
         return jnp.asarray(self.theta) / 3
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = λ_U = 0."""
-        nothing = jnp.zeros_like(jnp.asarray(self.theta))
-        return TailDependence(nothing, nothing)
+    tail_dependence = no_tails
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 2θ/9."""

@@ -22,7 +22,7 @@ from rcjax._core.numerics import (
     softplus,
     turned,
 )
-from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, param
+from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, floats, no_tails, param
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
@@ -43,23 +43,23 @@ class Clayton(ClosedForm):
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
         x, y = -u.log, -v.log
-        gain = _gain(_array(self.theta), x, y)
+        gain = _gain(floats(self.theta), x, y)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain - x - y), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
-        theta = _array(self.theta)
+        theta = floats(self.theta)
         return from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
-        theta, x, y = _array(self.theta), -u.log, -v.log
+        theta, x, y = floats(self.theta), -u.log, -v.log
         return jnp.log1p(theta) + (2 * theta + 1) * _gain(theta, x, y) - theta * (x + y)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Return v with θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
-        theta = _array(self.theta)
+        theta = floats(self.theta)
         return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tail_dependence(self) -> TailDependence:
@@ -84,10 +84,6 @@ class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence."""
 
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
-
-
-def _array(theta: jax.Array | float) -> jax.Array:
-    return jnp.asarray(theta, jnp.result_type(float))
 
 
 def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -122,6 +118,12 @@ def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 def _first_terms(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Return the gain to the third power of θ; the remainder is θ⁴ times a polynomial of degree 5."""
     return theta * x * y * (1 - theta * ((x + y) / 2 - theta * ((x * x + y * y) / 6 + 0.75 * x * y)))
+
+
+def _upper_tail(self: Any) -> TailDependence:
+    """Return λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
+    upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
+    return TailDependence(jnp.zeros_like(upper), upper)
 
 
 class Gumbel(ClosedForm):
@@ -189,10 +191,7 @@ class Gumbel(ClosedForm):
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
         return less, more, apart, softplus(-self.theta * apart) / self.theta
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
-        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(jnp.zeros_like(upper), upper)
+    tail_dependence = _upper_tail
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 1/θ."""
@@ -250,19 +249,16 @@ class Joe(ClosedForm):
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve log h = log p for −b, in which log h is concave and increasing, by Newton's method."""
-        theta = jnp.asarray(self.theta, jnp.result_type(float))
+        theta = floats(self.theta)
         solve = jnp.vectorize(_solve_joe)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
         return from_log(b / theta).flipped
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
-        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(jnp.zeros_like(upper), upper)
+    tail_dependence = _upper_tail
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""
-        theta = jnp.asarray(self.theta, jnp.result_type(float))
+        theta = floats(self.theta)
         nodes, weights = np.polynomial.legendre.leggauss(16)
         between = 2 + (2 / theta[..., None] - 1) * jnp.asarray((nodes + 1) / 2)
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
@@ -359,17 +355,14 @@ class Frank(RadialForm):
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
-    def tail_dependence(self) -> TailDependence:
-        """Return λ_L = λ_U = 0."""
-        nothing = jnp.zeros_like(jnp.asarray(self.theta))
-        return TailDependence(nothing, nothing)
+    tail_dependence = no_tails
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""
         nodes, weights = np.polynomial.legendre.leggauss(64)
         # (1 − D₁)/θ = ∫₀¹ s φ(θs) ds with φ(z) = (1 − z/(e^z − 1))/z, which is ½ − z/12 + … near 0.
         s = (nodes + 1) / 2
-        z = _array(self.theta)[..., None] * jnp.asarray(s)
+        z = floats(self.theta)[..., None] * jnp.asarray(s)
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
@@ -379,7 +372,7 @@ class Frank(RadialForm):
 
 def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
     """Return (θ, whether |θ| < ½, |θ| where strong, θ where weak); elsewhere the last two are harmless numbers."""
-    theta = _array(theta)
+    theta = floats(theta)
     weak = jnp.abs(theta) < 0.5
     return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
 

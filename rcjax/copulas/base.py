@@ -173,8 +173,8 @@ class Copula:
         others = {field: goals * 0 + value for field, value in others.items()}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
-            held = dict(zip(others, values, strict=True))
-            return _match_tau(lambda value: cls(**{name: value}, **held).tau(), cls, goal)
+            fixed = dict(zip(others, values, strict=True))
+            return _match_tau(lambda value: cls(**{name: value}, **fixed).tau(), cls, goal)
 
         return cls(**{name: jnp.vectorize(solve)(goals, *others.values())}, **others)
 
@@ -186,10 +186,10 @@ class Copula:
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
         """Clip τ to ±0.98, as an array of JAX's default float type."""
-        return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
+        return jnp.clip(floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
 
-    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed
-    # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
+    # Methods that take u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed forms
+    # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
 
     def prepared(self, u: Unit) -> Unit:
         """Return u with its score, if the family's formulas need a score that no free parameter changes; else u itself.
@@ -279,13 +279,28 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
     return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
+def no_tails(self: Copula) -> TailDependence:
+    """Return λ_L = λ_U = 0."""
+    nothing = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
+    return TailDependence(nothing, nothing)
+
+
+def floats(values: ArrayLike) -> jax.Array:
+    """Convert values to an array of JAX's default float type.
+
+    >>> floats(2).dtype.kind
+    'f'
+    """
+    return jnp.asarray(values, jnp.result_type(float))
+
+
 def clip_unit(u: ArrayLike) -> jax.Array:
     """Clip u to [0, 1]; the slope at the ends is 1, where that of `jnp.clip` is ½.
 
     >>> clip_unit(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
     """
-    u = jnp.asarray(u, jnp.result_type(float))
+    u = floats(u)
     return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
 
 
@@ -327,7 +342,9 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array, *, of_pairs: bool) -> jax.Array:
+def _invert(
+    copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, of_pairs: bool
+) -> jax.Array:
     """Solve h(v given u) = p for z = log(v / (1 − v)).
 
     Newton's method compares log(h / (1 − h)) with log(p / (1 − p)): both ends of most families are lines in z. The
@@ -339,18 +356,18 @@ def _invert(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax
     high = end if of_pairs else -float(np.log(info.epsneg))
 
     def conditional(z: jax.Array) -> Unit:
-        return copula.two_sided_conditional(Unit(u, rest), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
+        return copula.two_sided_conditional(Unit(u, above_u), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
 
     def excess(z: jax.Array) -> jax.Array:
         h = conditional(z)
-        return jnp.where(p < 0.5, h.value - p, above - h.complement)
+        return jnp.where(p < 0.5, h.value - p, above_p - h.complement)
 
     def odds(z: jax.Array) -> jax.Array:
         h = conditional(z)
-        return jnp.log(jnp.maximum(h.value, least) * above / (jnp.maximum(h.complement, least) * p))
+        return jnp.log(jnp.maximum(h.value, least) * above_p / (jnp.maximum(h.complement, least) * p))
 
     def solve(*_: Any) -> jax.Array:
-        return bracketed_newton(odds, jnp.clip(jnp.log(p / above), -end, high), -end, high)
+        return bracketed_newton(odds, jnp.clip(jnp.log(p / above_p), -end, high), -end, high)
 
     return implicit_root(excess, solve, p.dtype)
 

@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
-from rcjax.copulas.base import RadialForm, TailDependence, param
+from rcjax.copulas.base import RadialForm, TailDependence, floats, param
 
 #: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -82,7 +82,7 @@ def off_the_ends(rho: ArrayLike) -> jax.Array:
     >>> bool(off_the_ends(1.0) < 1), float(off_the_ends(0.5))
     (True, 0.5)
     """
-    rho = jnp.asarray(rho, jnp.result_type(float))
+    rho = floats(rho)
     last = 1 - 2 * jnp.finfo(rho.dtype).eps
     return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
 
@@ -122,8 +122,8 @@ def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     >>> round(float(residual(0.6, 1.0, 1.0)), 4)
     0.5
     """
-    rest = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
-    return gap(rho, y, x) / spread(rho) + jnp.where(rho < 0, -x, x) * rest
+    narrow = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
+    return gap(rho, y, x) / spread(rho) + jnp.where(rho < 0, -x, x) * narrow
 
 
 def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
@@ -271,7 +271,7 @@ class StudentT(RadialForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
-        rho, df = jnp.broadcast_arrays(*(jnp.asarray(value, jnp.result_type(float)) for value in (self.rho, self.df)))
+        rho, df = jnp.broadcast_arrays(*(floats(value) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
@@ -288,7 +288,7 @@ class StudentT(RadialForm):
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """Return (ρ kept off ±1, df), in JAX's default float type."""
-        return off_the_ends(self.rho), jnp.asarray(self.df, jnp.result_type(float))
+        return off_the_ends(self.rho), floats(self.df)
 
 
 @jax.custom_jvp
@@ -306,7 +306,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     x, y, rho, df = jnp.broadcast_arrays(x, y, rho, df)
     down = (rho > 0.7) | ((rho > -0.6) & (jnp.abs(x - y) > 4 * jnp.abs(x + y)))
     end = jnp.tan(jnp.arccos(jnp.where(down, rho, -rho)) / 2)
-    gap, both = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
+    gap, product = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
     scale = jnp.clip(jnp.abs(gap) / jnp.hypot(2 * jnp.sqrt(df), np.sqrt(2) * jnp.hypot(x, y)), _FINEST * end, end)
     reach = jnp.arcsinh(end / scale)
     points, weight = np.polynomial.legendre.leggauss(_STUDENT_NODES)
@@ -318,7 +318,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
         tangent, run = scale / 2 * (growth - 1 / growth), scale / 2 * (growth + 1 / growth)
         above = 1 + tangent * tangent
         reciprocal = 1 / (above * tangent)
-        part = jnp.clip((gap * above * above * reciprocal / 2) ** 2 + both * above, 0.0, largest) * inverse
+        part = jnp.clip((gap * above * above * reciprocal / 2) ** 2 + product * above, 0.0, largest) * inverse
         share = 1 / (1 + part)
         # dω is 2 dt/(1 + t²).
         width = jnp.asarray(weight)[node] * run * tangent * reciprocal

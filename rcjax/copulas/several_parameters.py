@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
 from rcjax.copulas.archimedean import Clayton
-from rcjax.copulas.base import ClosedForm, TailDependence, nodes, param
+from rcjax.copulas.base import ClosedForm, TailDependence, floats, nodes, param
 
 _FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
@@ -37,14 +37,14 @@ class BB1(ClosedForm):
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
-        theta, (x, log_x, _, log_y) = jnp.asarray(self.theta, jnp.result_type(float)), self._powers(u, v)
+        theta, (x, log_x, _, log_y) = floats(self.theta), self._powers(u, v)
         by_x = softplus(self.delta * (log_y - log_x)) / self.delta
         return from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
         gain, log_w, apart = self._by_size(u, v)
-        theta, delta = jnp.asarray(self.theta, jnp.result_type(float)), jnp.asarray(self.delta, jnp.result_type(float))
+        theta, delta = floats(self.theta), floats(self.delta)
         share = jnp.exp(log_w - theta * log1p_over(theta, log_w))  # W/(1 + θ W)
         return (1 + theta) * gain - (delta - 1) * apart - log_w + jnp.log(delta - 1 + (1 + theta) * share)
 
@@ -69,13 +69,13 @@ class BB1(ClosedForm):
 
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (x, log X, y, log Y)."""
-        x, y, theta = -u.log, -v.log, jnp.asarray(self.theta, jnp.result_type(float))
+        x, y, theta = -u.log, -v.log, floats(self.theta)
         return x, log_expm1_over(theta, x, jnp.log(x)), y, log_expm1_over(theta, y, jnp.log(y))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (g = x + y + log C, log W, log(W²/(X Y)))."""
         x, log_x, y, log_y = self._powers(u, v)
-        theta, swap = jnp.asarray(self.theta, jnp.result_type(float)), x > y
+        theta, swap = floats(self.theta), x > y
         less, more, log_more = jnp.where(swap, y, x), jnp.where(swap, x, y), jnp.where(swap, log_x, log_y)
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
         growth = softplus(-self.delta * apart) / self.delta  # log(W/the larger one)
@@ -122,7 +122,7 @@ class BB7(ClosedForm):
 
         c′ is Clayton's density.
         """
-        theta, (a, b) = jnp.asarray(self.theta, jnp.result_type(float)), self._logs(u, v)
+        theta, (a, b) = floats(self.theta), self._logs(u, v)
         log_s = self._log_s(a, b)
         inner = Clayton(self.delta).two_sided_log_density(_turned(a), _turned(b)) - jnp.log1p(jnp.asarray(self.delta))
         last = jnp.log(theta - 1 + (1 + theta * self.delta) * jnp.exp(log_s))
@@ -138,13 +138,13 @@ class BB7(ClosedForm):
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
         node, weight = nodes()
-        theta, delta = (jnp.asarray(value, jnp.result_type(float))[..., None] for value in (self.theta, self.delta))
+        theta, delta = (floats(value)[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
-        few = power < 1e-9
-        log_rest = jnp.log1p(-jnp.where(few, 0.5, power))
+        tiny = power < 1e-9
+        log_complement = jnp.log1p(-jnp.where(tiny, 0.5, power))
         # (1 − (1 − z^θ)^δ)/δ, or its limit at δ = 0.
-        fall = -log_rest * jnp.exp(log_expm1_over(delta, -log_rest, 0.0) + delta * log_rest)
-        integrand = node * (1 - power) * jnp.where(few, 1.0, fall / jnp.where(few, 1.0, power))
+        fall = -log_complement * jnp.exp(log_expm1_over(delta, -log_complement, 0.0) + delta * log_complement)
+        integrand = node * (1 - power) * jnp.where(tiny, 1.0, fall / jnp.where(tiny, 1.0, power))
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
     @classmethod
@@ -158,15 +158,15 @@ class BB7(ClosedForm):
 
     def _log_odds(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log K, with K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ: −log(C′/(1 − ū^θ)) is log(1 + δ K)/δ."""
-        delta = jnp.asarray(self.delta, jnp.result_type(float))
+        delta = floats(self.delta)
         return delta * log1mexp(a) + log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
 
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
-        delta, log_k = jnp.asarray(self.delta, jnp.result_type(float)), self._log_odds(a, b)
-        few = log_k < _FAR
-        fall = log1p_over(delta, jnp.where(few, 0.0, log_k))
-        log_share = jnp.where(few, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(few, log_k, 0.0)), log1mexp(-fall))
+        delta, log_k = floats(self.delta), self._log_odds(a, b)
+        tiny = log_k < _FAR
+        fall = log1p_over(delta, jnp.where(tiny, 0.0, log_k))
+        log_share = jnp.where(tiny, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(tiny, log_k, 0.0)), log1mexp(-fall))
         return softplus(log1mexp(a) + log_share - a)
 
     def _log_s(self, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -195,7 +195,7 @@ def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     >>> [round(float(value), 4) for value in log1p_over(jnp.array([0.0, 2.0]), jnp.log(3.0))]
     [3.0, 0.973]
     """
-    theta = jnp.asarray(theta, jnp.result_type(float))
+    theta = floats(theta)
     log_y = jnp.log(jnp.maximum(theta, _FEW)) + log_k
     near = log_y < -1.0
     k = jnp.exp(jnp.where(near, log_k, 0.0))
@@ -211,7 +211,7 @@ def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> 
     >>> [round(float(value), 4) for value in log_expm1_over(jnp.array([0.0, 2.0]), x, jnp.log(x))]
     [0.0, 1.1614]
     """
-    z = jnp.asarray(theta, jnp.result_type(float)) * x
+    z = floats(theta) * x
     near = z < 0.5
     # (1 − e^{−z})/z, as its Taylor polynomial of degree 10.
     little = jnp.where(near, z, 0.0)
@@ -302,7 +302,7 @@ class Tawn(ClosedForm):
         return {"alpha": share, "beta": share}
 
     def _arrays(self) -> list[jax.Array]:
-        return [jnp.asarray(value, jnp.result_type(float)) for value in (self.theta, self.alpha, self.beta)]
+        return [floats(value) for value in (self.theta, self.alpha, self.beta)]
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (g = s + t − w, log w, log(w/s), log(w/t))."""
@@ -318,15 +318,17 @@ class Tawn(ClosedForm):
 
 def _log(share: jax.Array | float) -> jax.Array:
     """Return the log of a share, with 0 replaced by the smallest number."""
-    share = jnp.asarray(share, jnp.result_type(float))
+    share = floats(share)
     return jnp.log(jnp.maximum(share, jnp.finfo(share.dtype).tiny))
 
 
 def _log_mixed(share: jax.Array | float, k: jax.Array) -> jax.Array:
     """Return log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
-    rest = 1 - jnp.asarray(share, jnp.result_type(float))
-    far = -0.9 * float(np.log(jnp.finfo(rest.dtype).tiny))
-    near = jnp.log(rest + share * jnp.exp(-jnp.minimum(k, far)))
-    most = _log(share) - jnp.maximum(k, far)
-    mixed = jnp.where(rest > 0, jnp.logaddexp(jnp.log(jnp.where(rest > 0, rest, 1.0)), most), most)
+    complement = 1 - floats(share)
+    far = -0.9 * float(np.log(jnp.finfo(complement.dtype).tiny))
+    near = jnp.log(complement + share * jnp.exp(-jnp.minimum(k, far)))
+    mixed_in = _log(share) - jnp.maximum(k, far)
+    mixed = jnp.where(
+        complement > 0, jnp.logaddexp(jnp.log(jnp.where(complement > 0, complement, 1.0)), mixed_in), mixed_in
+    )
     return jnp.where(k < far, near, mixed)

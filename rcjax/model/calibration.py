@@ -1,8 +1,8 @@
 """Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
 
 Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them out
-before the regression. Functions take log-probabilities: 1 − exp(logprob) rounds to 0 long before log 1/(1 − p) stops
-distinguishing 30 from 35.
+before the regression. Functions take log-probabilities, since 1 − exp(logprob) rounds to 0 near certainty, where ξ
+still tells confidences apart.
 """
 
 import dataclasses
@@ -90,8 +90,8 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
 class Calibrator:
     """Logistic calibration of one model, Φ = σ(intercept + slope · ξ); a leading axis batches it over models.
 
-    Infinite ξ are replaced by the smallest or largest finite ξ of the training log. Values that a model states
-    repeatedly have separate estimates (`rcjax.model.stated`), and confidences between two of them are clipped to these.
+    The smallest or largest finite ξ of the training log replaces an infinite ξ. Values that a model states repeatedly
+    have separate estimates (`rcjax.model.stated`), and confidences between two values are clipped to their estimates.
     """
 
     coefficients: jax.Array  # (2,) intercept, slope
@@ -124,7 +124,7 @@ class Calibrator:
 
     @property
     def values(self) -> jax.Array | None:
-        """Raw log-probabilities of the stated values, for `fit_calibrator`: (…, V); None: no model states any."""
+        """Raw log-probabilities of the stated values, for `fit_calibrator`: (…, V); None: no model states values."""
         return None if self.stated is None else self.stated.logprob
 
     @property
@@ -196,7 +196,7 @@ def fit_calibrator(
         answered: (n,) whether there is an answer; other queries are ignored.
         transform: transform of the raw confidence.
         values: (V,) raw log-probabilities that the model states, padded with NaN (`stated_logprobs`); None: no stated
-            values. Missing confidences are one of them, and are left out of the regression.
+            values. Missing confidences count as a value, and are left out of the regression.
     """
     all_answered = answered
     if values is not None:
@@ -226,9 +226,10 @@ def fit_calibrator(
     )
     if values is None:
         return calibrator
-    counted = all_answered.astype(features.dtype), jnp.where(all_answered, correct, 0).astype(features.dtype)
-    curve = calibrator.curve, coefficients[1]
-    stated = estimate_stated(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
+    weight = all_answered.astype(features.dtype)
+    right = jnp.where(all_answered, correct, 0).astype(features.dtype)
+    raw = jnp.where(all_answered, logprob, -1.0)
+    stated = estimate_stated(raw, weight, right, values, calibrator.curve, coefficients[1])
     return dataclasses.replace(calibrator, stated=stated)
 
 
@@ -237,7 +238,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
     # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
     groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
     lows, highs = extremes(features, groups)
-    # If all answers are certain, no ξ is finite; any value does, since the slope is 0.
+    # If all answers are certain, no ξ is finite; any value serves, since the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (lows[0], highs[0]))
     (right_low, wrong_low), (right_high, wrong_high) = (jnp.clip(ends[1:], smallest, largest) for ends in (lows, highs))
     return smallest, largest, (right_low >= wrong_high) | (wrong_low >= right_high)  # ties at the threshold included
@@ -369,7 +370,7 @@ def tenths(confidence: np.ndarray) -> np.ndarray:
     Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.
     """
     # Rounding in np.percentile can make a decile differ from the data point that it equals.
-    low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
+    low, remainder = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)
-    edges = ordered[low] + rest.astype(ordered.dtype) / 10 * (ordered[low + (rest > 0)] - ordered[low])
+    edges = ordered[low] + remainder.astype(ordered.dtype) / 10 * (ordered[low + (remainder > 0)] - ordered[low])
     return np.searchsorted(edges, confidence, side="right")

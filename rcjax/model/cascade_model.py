@@ -47,7 +47,7 @@ from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
 
-def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def _bounded(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
     return value
 
@@ -61,7 +61,7 @@ class CalibratorFile(Calibration):
 
     def __post_init__(self) -> None:
         Calibration.__post_init__(self)
-        _few(self.stated or (), "stated")
+        _bounded(self.stated or (), "stated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MarginalFile(Record):
     proportion: tuple[Share, Share]
     a: tuple[Positive, Positive]
     b: tuple[Positive, Positive]
-    atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
+    atoms: Annotated[tuple[tuple[Share, Share], ...], _bounded] | None = None
     """(value, mass) of each atom."""
 
 
@@ -100,8 +100,8 @@ class ModelFile(Record):
 def calibrators_from_json(data: Any) -> Calibrator:
     """Read the calibrators that `calibrators_to_json` wrote."""
     files: tuple[CalibratorFile, ...] = read(tuple[CalibratorFile, ...], data, "calibrators")
-    alike = {file.transform for file in files}
-    require(len(alike) == 1, "calibrators", "must have one transform", sorted(alike))
+    transforms = {file.transform for file in files}
+    require(len(transforms) == 1, "calibrators", "must have one transform", sorted(transforms))
     slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
     status = np.array([file.status for file in files])
     calibrators: Any = Calibrator.of(files, jnp.result_type(float))
@@ -258,14 +258,14 @@ def fitted_from_json(data: Any) -> Fitted:
     )
 
 
-def _copulas_from_json(name: Any, held: Any, size: int) -> Copula:
+def _copulas_from_json(name: Any, parameters: Any, size: int) -> Copula:
     """Read the copulas of all `size` pairs: the name of their family, and their parameters."""
     name = read(str, name, "copula")
     try:
         family: Any = as_family(name)
     except ValueError as problem:
         raise ValueError(f"copula: {problem}") from None
-    values = read(Object, held, "copulas")
+    values = read(Object, parameters, "copulas")
     columns = {
         field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)

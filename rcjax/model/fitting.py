@@ -117,8 +117,8 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
-    how = transform, family, method, None, stated_in(log)
-    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *how)
+    options = transform, family, method, None, stated_in(log)
+    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *options)
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)
 
@@ -177,8 +177,8 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    how = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
+    options = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
+    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
@@ -401,6 +401,6 @@ def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
         return sums + (products @ weights) @ weights[rows], None
 
     # Added zeros: under `jax.shard_map` the sums vary over the same devices as the terms.
-    nothing = jnp.zeros_like(x + y + weights, shape=(3,))
-    concordant, untied_x, untied_y = lax.scan(add, nothing, jnp.arange(len(x)).reshape(-1, _BLOCK))[0]
+    zeros = jnp.zeros_like(x + y + weights, shape=(3,))
+    concordant, untied_x, untied_y = lax.scan(add, zeros, jnp.arange(len(x)).reshape(-1, _BLOCK))[0]
     return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(x.dtype).tiny)))

@@ -75,8 +75,8 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     start, end = marginal.mass_ranks()
     mass = jnp.where(confidence <= marginal.lowest, 0, SMOOTH)
     if marginal.atoms is not None:
-        here = marginal.at_atom(confidence)
-        mass = jnp.where((mass == SMOOTH) & here.any(-1), 1 + jnp.argmax(here, axis=-1), mass)
+        at_atom = marginal.at_atom(confidence)
+        mass = jnp.where((mass == SMOOTH) & at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), mass)
     # If φ_min = φ_max, all confidences are in the mass at φ_max.
     mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)
     # Observations in a mass need no rank; any inner point keeps gradients finite.
@@ -163,9 +163,9 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
     margins = list(zip(masses, numbers, tops, strict=True))
-    inside = at_edges(jnp.where(last, start[held], end[held]) for (start, end), held, last in margins)
+    inside = at_edges(jnp.where(is_last, start[number_], end[number_]) for (start, end), number_, is_last in margins)
     have_atoms = any(len(start) > 2 for start, _ in masses)
-    starting = at_edges(start[held] for (start, _), held, _ in margins) if have_atoms else None
+    starting = at_edges(start[number_] for (start, _), number_, _ in margins) if have_atoms else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)

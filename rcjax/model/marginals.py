@@ -129,12 +129,12 @@ class Marginal:
     @property
     def smooth_mass(self) -> jax.Array:
         """1 − Σ w, the probability of the continuous part."""
-        rest = 1 - self.mass_lowest - self.mass_highest
+        smooth = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
-            rest = rest - self.atoms.mass.sum(-1)
+            smooth = smooth - self.atoms.mass.sum(-1)
             # If every value is an atom, the rest is a rounding error.
-            rest = jnp.where(rest > 64 * jnp.finfo(rest.dtype).eps, rest, 0.0)
-        return jnp.maximum(rest, 0.0)
+            smooth = jnp.where(smooth > 64 * jnp.finfo(smooth.dtype).eps, smooth, 0.0)
+        return jnp.maximum(smooth, 0.0)
 
     def cdf(self, confidence: jax.Array) -> jax.Array:
         """Return F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
@@ -228,9 +228,9 @@ class Marginal:
         inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
         # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper one.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth_mass == 0))
-        here = above & first_true(above)
+        at_atom = above & first_true(above)
         return jnp.where(
-            here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
+            at_atom.any(-1), (at_atom * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
         )
 
     def _scale(self, confidence: jax.Array) -> jax.Array:

@@ -67,8 +67,8 @@ class _Iterate(NamedTuple):
     @property
     def can_rise(self) -> jax.Array:
         """Whether Newton's step still promises a gain above the tolerance: () bool."""
-        rest = self.gradient @ _direction(self.gradient, self.hessian) / 2
-        return ~(jnp.isfinite(self.mean) & (rest <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
+        promised_gain = self.gradient @ _direction(self.gradient, self.hessian) / 2
+        return ~(jnp.isfinite(self.mean) & (promised_gain <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
 def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
@@ -113,9 +113,9 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
 
     def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
         count, trial, length, best = state
-        here = _Iterate(trial, *_derivatives(value, trial))
-        rises = (here.mean >= best.mean) & jnp.all(jnp.isfinite(here.gradient))
-        best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), here, best)
+        current = _Iterate(trial, *_derivatives(value, trial))
+        rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
+        best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), current, best)
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
         longest = _LONGEST + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
@@ -253,9 +253,9 @@ def fit_pair(
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
     def fit_at(fixed: dict[str, Any]) -> Maximum:
-        held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        likelihood = sum_of(held, first, second, weights)
-        return maximise(lambda copula: likelihood(copula) / total, held)
+        member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
+        likelihood = sum_of(member, first, second, weights)
+        return maximise(lambda copula: likelihood(copula) / total, member)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
@@ -330,20 +330,20 @@ def masses(
     """
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
-    held = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
+    indicators = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
         # Values at the ends are no atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
-        here = at_value(confidence, stated).T & inside
-        inside &= ~here.any(0)
-        held.append(here)
-    count, bottom, top, *at_atoms = jnp.concatenate(held).astype(confidence.dtype).sum(-1)
+        at_atoms = at_value(confidence, stated).T & inside
+        inside &= ~at_atoms.any(0)
+        indicators.append(at_atoms)
+    count, bottom, top, *atom_counts = jnp.concatenate(indicators).astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
     if stated is None:
         return ends, None, scaled, inside
-    mass = jnp.stack(at_atoms) / count
+    mass = jnp.stack(atom_counts) / count
     order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # values without answers become padding
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
@@ -382,8 +382,8 @@ def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
     order = jnp.cumsum(present)  # number of each value present, from 1
     count = order[-1]
     number = jnp.arange(SAMPLE_SIZE, dtype=order.dtype)
-    step, rest = count // SAMPLE_SIZE, count % SAMPLE_SIZE
-    wanted = jnp.where(count > SAMPLE_SIZE, number * step + number * rest // SAMPLE_SIZE, number)
+    step, remainder = count // SAMPLE_SIZE, count % SAMPLE_SIZE
+    wanted = jnp.where(count > SAMPLE_SIZE, number * step + number * remainder // SAMPLE_SIZE, number)
     values = x[jnp.clip(jnp.searchsorted(order, wanted + 1), 0, len(x) - 1)]
     return jnp.where(wanted < count, values, 0.0), number < count
 
@@ -475,9 +475,9 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:
     """Match moments of the lower share of the values and of the rest, each mixed with a little of the other."""
-    share, little = start
-    parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
-    upper = jnp.where(x >= parting, 1 - little, little)
+    share, overlap = start
+    cut = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
+    upper = jnp.where(x >= cut, 1 - overlap, overlap)
     shares = weight[:, None] * jnp.stack([1 - upper, upper], axis=-1)
     mass = shares.sum(0)
     mean = divide(shares.T @ x, mass, 0.5)

@@ -93,8 +93,8 @@ class CascadePlan:
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     """Build the plan of distinct paths, each of rising positions among k models."""
     all_models = tuple(sorted({j for path in paths for j in path}))
-    every = {path[i:] for path in paths for i in range(len(path))}
-    suffixes = sorted(every, key=lambda suffix: (len(suffix), -suffix[0], suffix))
+    all_suffixes = {path[i:] for path in paths for i in range(len(path))}
+    suffixes = sorted(all_suffixes, key=lambda suffix: (len(suffix), -suffix[0], suffix))
     used = sorted({link for path in [*paths, all_models] for link in itertools.pairwise(path)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
     steps = _fill(
@@ -347,11 +347,11 @@ def _backward(
 
     def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:
         integrands, cuts, to_gain = carry
-        suffix, rest, pair = plan.steps[number]
+        suffix, later, pair = plan.steps[number]
         j = tables.left[pair]
         grid = take_entries(tables.grid, j)
         added = lam * tables.cost[tables.right[pair]]
-        after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
+        after = lax.dynamic_index_in_dim(integrands, later, keepdims=False)
         deferring = after @ tables.kernel[pair].T - added[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
@@ -468,7 +468,7 @@ def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
 
 
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """Interpolate the zero of `advantage` between the nodes beside a cell's edge; return the edge itself beside a mass."""
+    """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)

@@ -79,9 +79,7 @@ class Bounds(NamedTuple):
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by about its
-    square.
-    """
+    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
@@ -125,12 +123,12 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
     """
     lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_HISTORY)
-    both = jax.value_and_grad(loss)
+    value_and_slope = jax.value_and_grad(loss)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 
     def attempt(search: _Descent) -> _Descent:
         x = search.x - search.length * search.direction
-        value, slope = both(x)
+        value, slope = value_and_slope(x)
         promised = search.length * (search.direction @ search.slope)
         taken = value <= search.value - _LEAST_GAIN * promised
         direction, state = lbfgs.update(slope, search.state, x)
@@ -138,13 +136,13 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
         upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
-        onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        accepted = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
         # Minimum of the parabola through both values and the slope at the start.
         share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
         share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
         lost = ~(promised > rounding * (1 + jnp.abs(search.value)))
         shorter = search._replace(length=search.length * share, count=count, done=lost)
-        return jax.tree.map(partial(jnp.where, taken), onward, shorter)
+        return jax.tree.map(partial(jnp.where, taken), accepted, shorter)
 
     # The first trial is the start.
     nowhere, unit = jnp.zeros_like(x), jnp.ones((), x.dtype)
@@ -192,7 +190,7 @@ def on_steps(steps: MassSteps, u: Array) -> Array:
 
 
 def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
-    """Return the bounds of each rank's smooth piece, which may end at the rank (k,); the rank alone if there is none."""
+    """Return the bounds of the smooth piece that holds each rank (k,), ends included; else the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
         piece, start, end = _piece(steps, u, side)
@@ -217,9 +215,9 @@ def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassStep
 
     Each rank in turn tries every step, and stays at the best.
     """
-    count, many = steps.edges.shape
-    ranks = np.tile(np.arange(count), _ROUNDS)
-    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
+    models, edges = steps.edges.shape
+    ranks = np.tile(np.arange(models), _ROUNDS)
+    trials = jnp.asarray(np.repeat(ranks, edges)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
 
     def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[Array, Array]) -> tuple[tuple, None]:
         u, least = carry
@@ -304,7 +302,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    value = lax.map(lambda one: jax.vmap(partial(_value_of, objective), (0, None))(outcome, one), lam)
+    value = lax.map(lambda single_lam: jax.vmap(partial(_value_of, objective), (0, None))(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 

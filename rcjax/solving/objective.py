@@ -266,7 +266,7 @@ _SLOPES = np.array([[(2 * m + 1) * (m < n and (n - m) % 2) for n in range(ORDER 
 
 
 def _reference_panel() -> tuple[np.ndarray, ...]:
-    """Compute the constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
+    """Compute constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
     nodes, weights = legendre.leggauss(ORDER)
     degrees = np.arange(ORDER)
     # Node m's polynomial is w_m Σ_c (c + ½) P_c(x_m) P_c(x); its integral follows from those of the P_c.

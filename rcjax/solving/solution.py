@@ -112,12 +112,15 @@ def _between_atoms(
     assert atoms is not None
     start, end = marginal.mass_ranks()
     value = jnp.concatenate([marginal.lowest[None], atoms.value, marginal.highest[None]])
-    there = end > start
-    inside = there & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)
+    has_mass = end > start
+    inside = has_mass & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)
     nearer = jnp.where(u - start < end - u, start, end)
     u = jnp.where(inside.any(), (inside * nearer).sum(), u)
     rounding = 8 * jnp.finfo(u.dtype).eps
-    passed, ahead = there & (end <= u + rounding), there & (start >= u - rounding) & ~(there & (end <= u + rounding))
+    passed, ahead = (
+        has_mass & (end <= u + rounding),
+        has_mass & (start >= u - rounding) & ~(has_mass & (end <= u + rounding)),
+    )
     below = jnp.where(passed, value, marginal.lowest).max()
     above = jnp.where(ahead, value, marginal.highest).min()
     reached, next_start = jnp.where(passed, end, 0.0).max(), jnp.where(ahead, start, 1.0).min()
@@ -547,8 +550,8 @@ def _least_jvp(
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
     """Return whether each threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
-    held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
+    is_held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:
         beside = jnp.abs(thresholds[:, None] - marginals.atoms.value) <= margin
-        held |= (beside & (marginals.atoms.mass > 0)).any(-1)
-    return held
+        is_held |= (beside & (marginals.atoms.mass > 0)).any(-1)
+    return is_held

@@ -312,9 +312,7 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(search: SearchTables) -> int:
-    """Estimate the memory of the largest arrays of one λ: values at the nodes of every suffix of a path, or every
-    option.
-    """
+    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes of paths or all options."""
     k, nodes = search.tables.grid.u.shape
     rows = len(search.tables.left) + (k * k if search.plan is None else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
@@ -370,8 +368,8 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
     """Return the largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
     members = solved.policies.members
-    same = (members[1:] == members[:-1]).all(1)
-    gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
+    is_same = (members[1:] == members[:-1]).all(1)
+    gap = np.where(is_same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
     return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
 
 

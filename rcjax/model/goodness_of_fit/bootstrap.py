@@ -194,10 +194,10 @@ def _test(
     marginal, refitted, confidence = data
     tested = marginal if trained_on else refitted
     samples = draw(tested, (replicates, trained_on + len(confidence)), generator)
-    judged = _filled(samples[:, trained_on:])
-    train = _filled(samples[:, :trained_on]) if trained_on else judged
-    batch = max(1, _BATCH // (judged[0].shape[-1] + train[0].shape[-1] * bool(trained_on)))
-    return MarginalTest(*_judge(tested, refitted, _filled(confidence), judged, train, batch=batch))
+    test_samples = _filled(samples[:, trained_on:])
+    training_samples = _filled(samples[:, :trained_on]) if trained_on else test_samples
+    batch = max(1, _BATCH // (test_samples[0].shape[-1] + training_samples[0].shape[-1] * bool(trained_on)))
+    return MarginalTest(*_distances(tested, refitted, _filled(confidence), test_samples, training_samples, batch=batch))
 
 
 def _filled(values: np.ndarray) -> Sample:
@@ -208,22 +208,22 @@ def _filled(values: np.ndarray) -> Sample:
 
 
 @partial(compiled, static_argnames="batch", runs="long")
-def _judge(
-    marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, to_train: Sample, batch: int
+def _distances(
+    marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, training: Sample, batch: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return (distance, its p-value, distance of the refitted marginal) on confidences (n,).
 
     For the p-value, a marginal is fitted to each training sample (B, m), and its distance taken on the sample (B, n).
     """
 
-    def refit_and_judge(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
-        judge, train = sample
-        return cramer_von_mises(fit_marginal(train, to_train[1], near=marginal), judge, samples[1])
+    def refit_and_measure(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+        test, train = sample
+        return cramer_von_mises(fit_marginal(train, training[1], near=marginal), test, samples[1])
 
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
-    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], to_train[0]))
+    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], training[0]))
     count = len(samples[0])
-    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_judge)(batch)), (), batches, count)
+    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count)
     return distance, p_value(distance, distances[:count]), refitted_distance
 
 

@@ -154,7 +154,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         rows = zip(margins, (x, y), atoms, strict=True)
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
-    def judge(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
+    def measure(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
         """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
 
         One function does both, because the statistic takes long to compile.
@@ -172,11 +172,13 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         copula, observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, observed), figures)
         return (copula, jnp.ones((), bool), observed), observed, jnp.where(drawing, figures[1], jnp.nan)
 
-    nothing = tau * jnp.nan
-    unknown = family(**dict.fromkeys(family.supports, nothing))
+    unknown_figure = tau * jnp.nan
+    unknown_copula = family(**dict.fromkeys(family.supports, unknown_figure))
     keys = in_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
-    (copula, *_), process, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing), keys, replicates)
+    (copula, *_), process, drawn = replicate(
+        measure, (unknown_copula, jnp.zeros((), bool), unknown_figure), keys, replicates
+    )
     n = present.sum()
     return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
 
@@ -204,10 +206,10 @@ def fitted_process(
         tau: () Kendall's τ at which the fit starts.
         atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
     """
-    both = jnp.stack([x, y])
-    counts = jax.vmap(present_counts, (0, None))(both, present)
+    pair = jnp.stack([x, y])
+    counts = jax.vmap(present_counts, (0, None))(pair, present)
     stated = None if atoms is None else jnp.stack(atoms)
-    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
+    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(pair, present, counts, stated)
     weights = present.astype(x.dtype)
     copula = fit_pair(family, take_entries(ranked, 0), take_entries(ranked, 1), weights, tau).copula
     through = counts[1]
@@ -267,8 +269,8 @@ def ranks_of_values(
         start = jnp.where(between, before * scale, 1 - scale)
         starts.insert(1, start)
         ends.insert(1, jnp.where(between, until * scale, start))
-        here = (values[:, None] == order) & between
-        mass = jnp.where(here.any(-1), 1 + jnp.argmax(here, axis=-1), SMOOTH)
+        at_atom = (values[:, None] == order) & between
+        mass = jnp.where(at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), SMOOTH)
     start, end = jnp.concatenate(starts), jnp.concatenate(ends)
     mass = jnp.where(low, 0, jnp.where(high, len(start) - 1, mass))
     return Ranks((below + (count + 1) / 2) * scale, mass, start, end)
@@ -455,18 +457,18 @@ def conditional_test(
     def strata(values: jax.Array) -> jax.Array:
         return jnp.pad(values[order], (0, rows * _STRATUM - n)).reshape(rows, _STRATUM)
 
-    x, y, here = strata(first), strata(last), strata(present)
+    x, y, is_present = strata(first), strata(last), strata(present)
     upper = np.triu(np.ones((_STRATUM, _STRATUM), bool), 1)
-    both = here[:, :, None] & here[:, None, :] & upper
-    sign_x = jnp.where(both, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
+    comparable = is_present[:, :, None] & is_present[:, None, :] & upper
+    sign_x = jnp.where(comparable, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
 
     def association(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        sign_y = jnp.where(both, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
+        sign_y = jnp.where(comparable, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
         return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
 
     def replicate(key: jax.Array) -> jax.Array:
         # Padding and unanswered queries stay at the end of the last strata.
-        permutation = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
+        permutation = jnp.argsort(jnp.where(is_present, jax.random.uniform(key, x.shape), 2.0), axis=1)
         return association(jnp.take_along_axis(y, permutation, axis=1))[0]
 
     statistic, untied = association(y)

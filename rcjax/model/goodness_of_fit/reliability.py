@@ -213,7 +213,7 @@ class Mean(NamedTuple):
         moments = float((residual**2).mean()), float((residual**3).mean())
         return cls(average if mean is None else mean, *moments, n or len(values))
 
-    def and_(self, other: "Mean") -> "Mean":
+    def pool(self, other: "Mean") -> "Mean":
         """Pool two samples, as under the null hypothesis of no change."""
         n, shares = self.n + other.n, (self.n, other.n)
         mean = (self.n * self.mean + other.n * other.mean) / n
@@ -236,12 +236,12 @@ def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
     """
-    both = before.and_(now)
-    se = math.sqrt(both.variance * (1 / before.n + 1 / now.n))
+    pooled = before.pool(now)
+    se = math.sqrt(pooled.variance * (1 / before.n + 1 / now.n))
     gap = now.mean - before.mean
-    if se <= 1e-12 * max(abs(both.mean), 1e-300):
-        return se, float(gap <= 1e-9 * abs(both.mean))
-    skewness = both.third * (1 / now.n**2 - 1 / before.n**2) / se**3
+    if se <= 1e-12 * max(abs(pooled.mean), 1e-300):
+        return se, float(gap <= 1e-9 * abs(pooled.mean))
+    skewness = pooled.third * (1 / now.n**2 - 1 / before.n**2) / se**3
     return se, _tail(gap / se, skewness)
 
 
@@ -294,9 +294,9 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
 
     scores = [np.stack([y - p, (y - p) * p], -1) for p, y in (before, now)]
     sizes = [len(rows) for rows in scores]
-    every = np.concatenate(scores)
+    pooled = np.concatenate(scores)
     gap = scores[1].mean(0) - scores[0].mean(0)
-    variance = np.cov(every.T) * (1 / sizes[0] + 1 / sizes[1])
+    variance = np.cov(pooled.T) * (1 / sizes[0] + 1 / sizes[1])
     rank = int(np.linalg.matrix_rank(variance, hermitian=True)) if np.isfinite(variance).all() else 0
     if rank == 0:
         return Change(0.0, 1.0)

@@ -424,11 +424,11 @@ class FrontierFile(Record):
     def __post_init__(self) -> None:
         check_fields(self)
         first = self.frontier[0]
-        alike = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
-        alike |= {"error_interval": self.bands, "cost_interval": self.bands}
+        first_values = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
+        first_values |= {"error_interval": self.bands, "cost_interval": self.bands}
         for row, point in enumerate(self.frontier):
             among(point.models, f"frontier[{row}].models", self.models)
-            for name, other in alike.items():
+            for name, other in first_values.items():
                 requirement = "must be there in all points or in none, and intervals where there are bands"
                 value = getattr(point, name)
                 require((value is None) == (other is None), f"frontier[{row}].{name}", requirement, value)
@@ -443,7 +443,7 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 
 def frontier_from_json(data: Any) -> Frontier:
-    """Build a frontier from the object of `Frontier.to_json`. Raises ValueError for problems; unknown keys are ignored."""
+    """Build a frontier from the object of `Frontier.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
     with inside("model"):
@@ -456,15 +456,15 @@ def frontier_from_json(data: Any) -> Frontier:
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
-            same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
+            is_same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
-            require(same, f"frontier[{row}].rules", requirement, dict(point.rules))
+            require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
         Spec(cascade=None if file.search == "labels" else file.search, abstain_price=file.abstain_price),
-        next((one.compare for point in points for one in point.agreements.values()), None),
+        next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
     bands = None

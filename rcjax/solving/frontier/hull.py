@@ -156,11 +156,11 @@ def rows_to_show(
     front = np.array(first)[pareto(costs[first], errors[first])]
     if refusing:
         order = np.argsort(costs, kind="stable")
-        some = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
     else:
         hull = front[lower_hull(costs[front], errors[front])]
-        some = hull[thinned(costs[hull], errors[hull], most)]
-    shown = {*some.tolist(), *({*front.tolist()} & {*kept})}
+        chosen = hull[thinned(costs[hull], errors[hull], most)]
+    shown = {*chosen.tolist(), *({*front.tolist()} & {*kept})}
     return sorted(shown, key=lambda place: (costs[place], -errors[place]))
 
 

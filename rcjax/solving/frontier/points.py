@@ -176,9 +176,9 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
             bounds[row, j, : len(table)] = [rule.up_to for rule in table]
             acts = [ABSTAIN if rule.action == "abstain" else index[rule.model or name] for rule in table]
             actions[row, j, : len(table)] = acts
-        for name, one in cascade.agreements.items():
-            agreements.earlier[row, index[name]] = index[one.earlier]
-            agreements.differ[row, index[name]] = index[one.model]
+        for name, agreement in cascade.agreements.items():
+            agreements.earlier[row, index[name]] = index[agreement.earlier]
+            agreements.differ[row, index[name]] = index[agreement.model]
     return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
 
 

@@ -210,7 +210,7 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
 def test_means_of_parts_are_those_of_the_whole():
     rng = np.random.default_rng(1)
     x, y = rng.gamma(2, size=40), rng.gamma(3, size=70)
-    assert Mean.of(x).and_(Mean.of(y)) == pytest.approx(Mean.of(np.concatenate([x, y])))
+    assert Mean.of(x).pool(Mean.of(y)) == pytest.approx(Mean.of(np.concatenate([x, y])))
 
 
 @pytest.mark.parametrize(("before", "now", "p_value"), [(0.0, 0.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 0.0)])
