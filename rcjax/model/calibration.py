@@ -124,12 +124,12 @@ class Calibrator:
 
     @property
     def values(self) -> jax.Array | None:
-        """Raw log-probabilities of the stated values, for `fit_calibrator`: (…, V); None: no model states values."""
+        """(…, V) raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states values."""
         return None if self.stated is None else self.stated.logprob
 
     @property
     def feature_slope(self) -> jax.Array:
-        """The slope of the calibrated log-odds in `features`: (…).
+        """(…) slope of the calibrated log-odds in `features`.
 
         It is the regression's slope, or 1 if ξ is constant, for example if every confidence is 0 or 1.
         """

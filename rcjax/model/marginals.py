@@ -6,12 +6,12 @@ Section 4.1 of Zellinger & Thomson (2025):
     G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
 
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest by
-expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states few values, the inner ones are masses
-(atoms) too, and G describes the rest:
+expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states few values, the inner values are masses
+(atoms) too, and G describes the other confidences:
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
-All functions take one marginal, and are elementwise in their other argument.
+Functions take one marginal, and are elementwise in their other argument.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Atoms:
 
     @property
     def stated(self) -> jax.Array:
-        """The confidences, padded with infinity: (A,)."""
+        """(A,) confidences, padded with infinity."""
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
@@ -81,19 +81,19 @@ class Marginal:
     """
 
     lowest: jax.Array
-    """φ_min: ()."""
+    """() φ_min."""
     highest: jax.Array
-    """φ_max: ()."""
+    """() φ_max."""
     mass_lowest: jax.Array
-    """w_min: ()."""
+    """() w_min."""
     mass_highest: jax.Array
-    """w_max: ()."""
+    """() w_max."""
     proportion: jax.Array
-    """π, the shares of the betas, whose sum is 1: (2,)."""
+    """(2,) π, the shares of the betas, whose sum is 1."""
     a: jax.Array
-    """First parameters of the betas: (2,)."""
+    """(2,) first parameters of the betas."""
     b: jax.Array
-    """Second parameters of the betas: (2,)."""
+    """(2,) second parameters of the betas."""
     atoms: Atoms | None = None
     """Point masses between the ends; None: the model does not state values."""
 
@@ -132,7 +132,7 @@ class Marginal:
         smooth = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
             smooth = smooth - self.atoms.mass.sum(-1)
-            # If every value is an atom, the rest is a rounding error.
+            # If every value is an atom, the difference is a rounding error.
             smooth = jnp.where(smooth > 64 * jnp.finfo(smooth.dtype).eps, smooth, 0.0)
         return jnp.maximum(smooth, 0.0)
 
@@ -240,9 +240,13 @@ class Marginal:
 def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
     """Compute √∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
-    The confidences (n,) that are `present` (n,) form the sample. The integral is exact: over the continuous part F̂_n is
-    a step function of u = F(φ), and each step contributes a cubic. At φ_min and the atoms the squared difference is
-    weighted by their mass.
+    The integral is exact: over the continuous part F̂_n is a step function of u = F(φ), and each step contributes a
+    cubic. At φ_min and the atoms the squared difference is weighted by their mass.
+
+    Args:
+        marginal: marginal of one model.
+        confidence: (n,) confidences of the sample.
+        present: (n,) bool, whether an entry belongs to the sample; None: all do.
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()
@@ -263,7 +267,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     at_atoms = marginal.atoms.mass * (level_at - last_rank) ** 2
     correction = jnp.where(marginal.atoms.mass > 0, at_atoms - counted, 0.0).sum()
     squared = smooth + correction + start * at_lowest
-    # If every value is an atom, only rounding errors remain, and must not distinguish samples.
+    # If every value is an atom, only rounding errors remain; they must not distinguish samples.
     return jnp.sqrt(jnp.where(squared > 64 * jnp.finfo(squared.dtype).eps, squared, 0.0))
 
 

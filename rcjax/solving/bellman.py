@@ -5,11 +5,11 @@ Choosing when to stop along the chain is an optimal-stopping problem (Puterman 1
 
     D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves all λ and all cascades at once, as cascades share their suffixes. Values are integrated up to
-the cuts, not to the nearest node.
+One backward pass solves all λ and all cascades at once, since cascades share their suffixes. Values are integrated up
+to the cuts, not to the nearest node.
 
-A refusal is worth R = 1 − its price in errors. If refusals are allowed, the last model of a cascade refuses up to its
-cut: V_j(u) = R below it.
+A refusal is worth R right answers: 1 − its price in errors. If models may refuse, the last model of a cascade refuses
+up to its cut: V_j(u) = R below it.
 """
 
 import dataclasses
@@ -30,13 +30,9 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 
-#: Number of steps above which a plan's run takes longer than its compilation.
-MANY_STEPS = 256
-
-#: Largest number of models of which all subcascades are searched.
-_MOST_MODELS = 12
-
-_SMALLEST = 4  # entries to which the arrays of a plan are padded at least
+MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
+_MOST_MODELS = 12  # largest number of models of which all subcascades are searched
+_SMALLEST = 4  # least size to which the arrays of a plan are padded
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
@@ -63,8 +59,8 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 class CascadePlan:
     """Candidate cascades as paths through the models; k models, N paths, E suffixes, S steps, P pairs.
 
-    Paths that share a suffix share its solution, which follows that of the shorter suffix to which it defers. Sizes are
-    padded: padding repeats an entry, or writes to an unused suffix.
+    Paths that share a suffix share its solution. A step solves a suffix, after the shorter suffix to which its first
+    model defers. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
     """
 
     members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
@@ -76,17 +72,17 @@ class CascadePlan:
     steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
     cuts: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
-    pairs: jax.Array  # (P,) number of each pair among all pairs of the k models
+    pairs: jax.Array  # (P,) number of each pair, among all pairs of the k models
     prefixes: jax.Array  # () bool, whether every prefix of a path is a path
 
     @property
     def defers(self) -> jax.Array:
-        """Whether a member defers: (N + 1, k) bool."""
+        """(N + 1, k) bool: the members that defer."""
         return self.members & ~self.stops
 
     @property
     def stops(self) -> jax.Array:
-        """Whether a model is the last of its path, which answers or refuses: (N + 1, k) bool."""
+        """(N + 1, k) bool: the last model of each path, which answers or refuses."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
@@ -165,16 +161,13 @@ def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
     return items + [filler] * (size - len(items))
 
 
-_ROUNDS = 8  # most rounds of a search: nearly all λ are done after one
+_ROUNDS = 8  # most rounds of a search: nearly all λ are done after the first
 
-#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure ones.
+#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure queries.
 _FIRST_CUTS = (1.0, 0.2)
 
-#: Number of λ that share a round on the CPU.
-_BATCH = 32
-
-#: Number of λ that share a round after the first one, for plans of many steps: few λ are not done then.
-_LATER_BATCH = 8
+#: Number of λ that share a round on the CPU; for plans of many steps after the first round, when few λ are not done.
+_BATCH, _LATER_BATCH = 32, 8
 
 
 @jax.tree_util.register_dataclass
@@ -214,10 +207,10 @@ def best_cascades(
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
-    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. λ
-    is done if the cuts are optimal under every density, or no other path can catch up (`is_proven`): usually after one
-    round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all queries
-    reach every model, or only those with little confidence in the models before.
+    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
+    is done if the cuts are optimal under every density, or if no other path can catch up (`is_proven`): usually after
+    one round. Otherwise rounds continue until a round gains nothing. The first two rounds start from fixed densities:
+    all queries reach every model, or only queries of little confidence in the models before.
 
     Args:
         tables: quadrature of the model.
@@ -234,12 +227,10 @@ def best_cascades(
         better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal_worth)
         return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
 
-    # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
-    none = jnp.full_like(lam, -jnp.inf)
-    zero_cuts = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
-    cuts = Cut.at(zero_cuts)
-    zeros = jnp.zeros_like(lam, int)
-    start = _SearchState(zeros, none, zeros, cuts, -none, zeros > 0)
+    # The start derives from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
+    unknown, zeros = jnp.full_like(lam, -jnp.inf), jnp.zeros_like(lam, int)
+    cuts = Cut.at(jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0])))
+    start = _SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
     batch = batch_size(lam.shape[0], _BATCH)
     if plan.steps.shape[0] > MANY_STEPS:
         start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, batch=batch), start)
@@ -279,7 +270,7 @@ def _improve(
     )
     gain = jnp.where(proven, 0.0, gain)
     rounds = search.rounds + 1
-    # At least one round uses the densities of the path found.
+    # At least one round uses the densities of the best path.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
     return _SearchState(rounds, value, path, cut, gain, proven | settled | (rounds >= _ROUNDS))
 
@@ -414,8 +405,8 @@ def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.A
 def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
     """Choose the cut with the greatest total value, and return it with the gain of reversing each decision (G,).
 
-    The best cell edge under the density (G,) of arriving queries moves to where the advantage of answering over
-    `deferring` (G,) crosses zero between its two nodes.
+    The cut is the best cell edge under the density (G,) of arriving queries, moved to where the advantage of answering
+    over `deferring` (G,) crosses zero between the edge's two nodes.
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
@@ -423,16 +414,9 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
-    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), _gain_of_reversal(advantage, edge)
-
-
-def _gain_of_reversal(advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """Return the gain of reversing the decision at each node: (G,).
-
-    It is the size of the advantage where its sign is wrong, else 0.
-    """
-    above = np.arange(advantage.shape[0]) >= edge
-    return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
+    answers = np.arange(advantage.shape[0]) >= edge
+    gain_of_reversal = jnp.maximum(jnp.where(answers, -advantage, advantage), 0.0)
+    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), gain_of_reversal
 
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
@@ -449,7 +433,7 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     XLA takes longer to compile a cumulative sum than the rest of this module.
     """
     panels = grid.starts.shape[0]
-    last = 1 if len(grid.mass_indices) == 2 else 0  # `last`: values behind all panels
+    last = 1 if len(grid.mass_indices) == 2 else 0  # number of values behind all panels
     inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
     later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)

@@ -169,7 +169,7 @@ class MassSteps(NamedTuple):
 
     @property
     def smooth_range(self) -> Bounds:
-        """Bounds of the ranks between the masses at the ends: (k,)."""
+        """(k,) bounds of the ranks between the masses at the ends."""
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 

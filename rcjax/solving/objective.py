@@ -73,7 +73,7 @@ class Grid:
 
     @property
     def mass_indices(self) -> np.ndarray:
-        """Numbers of the cells of point masses among the nodes: (M,)."""
+        """(M,) numbers of the cells of point masses among the nodes."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
@@ -365,43 +365,43 @@ class Outcome:
     """
 
     members: jax.Array
-    """1.0 for models of the cascade, else 0.0: (k,)."""
+    """(k,) 1.0 for models of the cascade, else 0.0."""
     asked: jax.Array
-    """Share of the queries that each model is asked: (k,)."""
+    """(k,) share of the queries that each model is asked."""
     answered: jax.Array
-    """Share of the queries that each model answers: (k,)."""
+    """(k,) share of the queries that each model answers."""
     wrong: jax.Array
-    """Share of the queries that each model answers wrongly: (k,); the error is the sum."""
-    unanswered: jax.Array
-    """Share of the queries that end with a refusal of each model: (k,); zeros if no model may refuse."""
+    """(k,) share of the queries that each model answers wrongly; the error is the sum."""
+    refused_by: jax.Array
+    """(k,) share of the queries that each model refuses; zeros if no model may refuse."""
     answer_cost: jax.Array
-    """Expected money of one answer of each model: (k,)."""
+    """(k,) expected money of one answer of each model."""
     smoothing: jax.Array
-    """Width for `smooth_quantile`, which `minimise` reduces to 0: ()."""
+    """() width for `smooth_quantile`, which `minimise` reduces to 0."""
 
     @property
     def error(self) -> jax.Array:
-        """Probability of a wrong answer: ()."""
+        """() probability of a wrong answer."""
         return self.wrong.sum(-1)
 
     @property
     def cost(self) -> jax.Array:
-        """Expected money per query: ()."""
+        """() expected money per query."""
         return (self.asked * self.answer_cost).sum(-1)
 
     @property
     def refused(self) -> jax.Array:
-        """Probability that a query gets no answer: ()."""
-        return self.unanswered.sum(-1)
+        """() probability that a query gets no answer."""
+        return self.refused_by.sum(-1)
 
     @property
     def taken(self) -> jax.Array:
-        """Probability of each path, that is, that the query ends with its last model: (k,)."""
-        return self.answered + self.unanswered
+        """(k,) probability of each path, that is, that a query ends with the path's last model."""
+        return self.answered + self.refused_by
 
     @property
     def path_cost(self) -> jax.Array:
-        """Expected money of each path: (k,); no query takes the paths of models outside the cascade."""
+        """(k,) expected money of each path; no query takes the paths of models outside the cascade."""
         return self.along(self.answer_cost)
 
     def along(self, values: ArrayLike) -> jax.Array:
@@ -451,7 +451,7 @@ def outcome_of_cuts(
         asked=(grid.weight * density).sum(-1),
         answered=(answered * density).sum(-1),
         wrong=wrong,
-        unanswered=(below_refused * density).sum(-1),
+        refused_by=(below_refused * density).sum(-1),
         answer_cost=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )

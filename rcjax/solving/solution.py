@@ -1,8 +1,8 @@
 """The best cascade at given λ as a pure function of a fitted model, for `jit`, `vmap` and `grad`.
 
-Callers jit them, and vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space is
-turned into the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps
-the answer or asks any later model, depending on the confidence. Bellman's equation is then
+Callers jit them, and vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space
+becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps the
+answer or asks any later model, depending on the confidence. Bellman's equation is then
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
@@ -57,10 +57,10 @@ def settle_threshold(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Find the best threshold φ near a cut, and return (φ, F(φ), E[Φ; Φ > φ]), each ().
 
-    The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where it
-    equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts the mass at an end, since a
-    threshold passes all of a mass or none; between two atoms it is beside one. A threshold beside a mass keeps a few
-    rounding errors away from it. A rounded confidence, here or in a service, then moves no mass across.
+    The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where
+    this value equals φ. Newton's method solves the equation between the nodes around u. A threshold passes all of a
+    mass or none: φ is 0 or 1 if u cuts the mass at an end. A threshold beside a mass keeps a few rounding errors away
+    from the mass, so that a rounded confidence, here or in a service, moves no mass across.
 
     Args:
         marginal: marginal of the model.
@@ -100,7 +100,8 @@ def _between_atoms(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Move a cut off the atoms, and return (cut, lowest threshold, highest threshold).
 
-    A cut within an atom goes to its nearer end. If nothing smooth lies between two masses, the threshold is midway.
+    A cut within an atom goes to the atom's nearer end. If no smooth part lies between two masses, the threshold is
+    midway.
 
     Args:
         marginal: marginal of the model, with atoms.
@@ -144,7 +145,7 @@ def pair_tables(
         marginals: (k,) marginals of the models.
         copulas: copulas of all pairs.
         cost: (k,) money per answer.
-        indices: (P,) numbers of the pairs to lay out; None: all.
+        indices: (P,) numbers of the pairs; None: all.
         panels: panels of the quadrature; None: `PANELS`.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
@@ -159,7 +160,7 @@ class OptimalCuts(NamedTuple):
     lam: Array  # (L,) errors per unit of money
     path: Array  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
-    status: Array  # (L,) a `Status`
+    status: Array  # (L,) a `PointStatus`
 
 
 @jax.tree_util.register_dataclass
@@ -184,8 +185,8 @@ def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: j
     low, high = tables.grid.smooth_range
     at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
-    settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
+    finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
+    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, finished)
     # A strong integer type, so that points interpolated on the host share the program.
     return OptimalCuts(lam, path, cut, status.astype(int))
 
@@ -201,7 +202,7 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
     """
     lam, path, cut, status = optima
     members, stops = plan.members[path], plan.stops[path]
-    # The last model of a path answers whatever it does not refuse; models off the path answer nothing.
+    # The last model of a path answers all queries that it does not refuse; models off the path answer none.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
@@ -250,8 +251,7 @@ def adaptive_points(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | N
     return SolvedPoints(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 
-#: Greatest number of intervals of confidence per model in an adaptive policy.
-MAX_INTERVALS = 8
+MAX_INTERVALS = 8  # greatest number of intervals of confidence per model in an adaptive policy
 
 
 def adaptive_policies(
@@ -352,10 +352,8 @@ def asked_at_all(thresholds: Any, members: Any) -> Any:
     return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
 
 
-#: Newton steps on the exact gradient of the loss.
-_THRESHOLD_STEPS = 5
-#: Distance from a point mass within which a threshold is held, in machine epsilons.
-_HELD_MARGIN = 64
+_THRESHOLD_STEPS = 5  # Newton steps on the exact gradient of the loss
+_HELD_MARGIN = 64  # distance from a point mass within which a threshold is held, in machine epsilons
 
 
 @jax.tree_util.register_dataclass
@@ -367,19 +365,19 @@ class Solution:
     """
 
     lam: jax.Array
-    """λ in errors per unit of money: (…)."""
+    """(…) λ, in errors per unit of money."""
     thresholds: jax.Array
-    """Calibrated confidence above which a model answers: (…, k); 0 for the last model, 1 for models not asked."""
+    """(…, k) calibrated confidence above which a model answers; 0 for the last model, 1 for models not asked."""
     members: jax.Array
-    """Whether a model is in the cascade: (…, k) bool."""
+    """(…, k) bool: the models of the cascade."""
     error: jax.Array
-    """Probability of a wrong answer: (…)."""
+    """(…) probability of a wrong answer."""
     cost: jax.Array
-    """Expected money per query: (…)."""
+    """(…) expected money per query."""
     status: jax.Array
-    """A `Status`: (…); 0 converged, 1 at a bound, 2 not converged, 6 invalid λ."""
+    """(…) `PointStatus`: 0 converged, 1 at a bound, 2 not converged, 6 invalid λ."""
     loss: jax.Array
-    """Minimum of error + λ·cost: (…); its gradients compile fastest, by the envelope theorem."""
+    """(…) minimum of error + λ·cost; its gradients compile fastest, by the envelope theorem."""
 
 
 @takes(model=CascadeModel)
@@ -391,9 +389,8 @@ def solve(
     """Minimise error + λ·cost under the model over cascades and thresholds, as a pure function.
 
     It works under `jit`, `vmap` (over λ, and over stacked models) and `grad`. Error, cost, loss and thresholds have
-    first and second derivatives in λ and in every array of the model, in forward and reverse mode. The best cascade
-    changes at some λ, where there is no derivative. `solve_frontier` adds a grid of λ, checks, names, and batches of λ
-    that fit into memory.
+    first and second derivatives in λ and in every array of the model, in forward and reverse mode, except where the
+    best cascade changes. `solve_frontier` adds a grid of λ, checks, names, and batches of λ that fit into memory.
 
     Args:
         model: fitted model of k models; under `vmap` with a leading axis.
@@ -462,29 +459,29 @@ class _CascadeLoss(NamedTuple):
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
     (marginals, copulas, cost), given = varying_together((arrays, lam))
-    possible = (given >= 0) & jnp.isfinite(given)
-    lam = jnp.where(possible, given, 1.0)  # invalid λ are solved as 1, and get their status
+    is_valid = (given >= 0) & jnp.isfinite(given)
+    lam = jnp.where(is_valid, given, 1.0)  # invalid λ are solved as 1, and get their status
     tables = pair_tables(marginals, copulas, cost, plan.pairs)
-    still = lax.stop_gradient(tables)
-    optima = optimise(still, lax.stop_gradient(lam), plan)
-    settled = points_at(still, optima, plan).policies
-    members = settled.members
+    fixed_tables = lax.stop_gradient(tables)
+    optima = optimise(fixed_tables, lax.stop_gradient(lam), plan)
+    policies = points_at(fixed_tables, optima, plan).policies
+    members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start))
     expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)
     least = jax.vmap(_least, (axes, 0, 0))(cascade, thresholds, expected.loss(lam))
     thresholds, wrong, spent, least = jax.tree.map(
-        lambda leaf: jnp.where(possible.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
+        lambda leaf: jnp.where(is_valid.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
         (thresholds, expected.wrong, expected.cost, least),
     )
-    status = jnp.where(possible, optima.status, PointStatus.NO_LAMBDA)
-    return Solution(given, thresholds, members & possible[:, None], wrong, spent, status, least)
+    status = jnp.where(is_valid, optima.status, PointStatus.NO_LAMBDA)
+    return Solution(given, thresholds, members & is_valid[:, None], wrong, spent, status, least)
 
 
-#: `compiled` passes tracers on uncompiled; `jit` inside compiles under other transformations too.
+#: `compiled` leaves traced calls uncompiled; the `jit` inside compiles under other transformations too.
 _solve = compiled(jax.jit(_solution))
 
 
@@ -515,8 +512,8 @@ def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_Ca
     _, moved = jax.jvp(lambda cascade: cascade.slope(thresholds), (cascade,), (tangents[0],))
     known = _curvature(cascade, thresholds, curvature)
     slope = -jnp.linalg.solve(known, jnp.where(free, moved, 0.0))
-    still = np.zeros(free.shape, jax.dtypes.float0)
-    return (thresholds, free, curvature), (slope, still, jnp.zeros_like(curvature))
+    no_tangent = np.zeros(free.shape, jax.dtypes.float0)
+    return (thresholds, free, curvature), (slope, no_tangent, jnp.zeros_like(curvature))
 
 
 @jax.custom_jvp

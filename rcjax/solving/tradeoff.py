@@ -36,8 +36,8 @@ from rcjax.solving.frontier.points import (
 from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
 
-#: Rows of thresholds evaluated at a time. Rows are padded to one of both, so that two programs serve any number; with
-#: `_MANY` the integrands still fit into a CPU's caches.
+#: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
+#: number of rows; with `_MANY` the integrands still fit into a CPU's caches.
 _FEW, _MANY = 16, 384
 
 
@@ -55,14 +55,14 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     """Predict (error probability, expected cost per query) of a cascade at given thresholds under a model.
 
     Model j answers a query if Φ_j > φ_j; the last model always answers. The function is pure and jittable.
-    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); outside, nothing changes
-    with them. Money is that of `model.cost`.
+    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); thresholds outside change
+    nothing. Money is that of `model.cost`.
 
     Args:
         model: fitted model of k models.
-        thresholds: calibrated confidence, with leading axes (…), in one of three forms. (…, m): one for each of the
-            cascade's m models in the order asked, of which the last is ignored; (…, m − 1): one for each but the last;
-            (…, k): one for each model of `model.models`, as a row of `Frontier.thresholds`.
+        thresholds: calibrated confidence, in one of three forms. (…, m): for the cascade's m models in the order asked;
+            the last is ignored. (…, m − 1): for all models of the cascade but the last. (…, k): for all models of
+            `model.models`, as a row of `Frontier.thresholds`.
         cascade: names of the cascade's models, in the order asked; None: all.
 
     Raises ValueError for unknown models, another order than the model's, or a wrong number of thresholds.
@@ -73,11 +73,6 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)
     """
-    return jax.device_put(_by_thresholds(model, thresholds, cascade))
-
-
-def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None) -> ErrorAndCost:
-    """Compute `error_and_cost`, with NumPy arrays as results unless traced."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     positions = np.array(members)
@@ -100,7 +95,7 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
         expected = in_pieces(lambda piece: _expected(*fitted, piece), rows, size)
-    return jax.tree.map(lambda leaf: leaf.reshape(shape), expected)
+    return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
 
 @jax.jit
@@ -130,7 +125,7 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
 def outcomes(frontier: Frontier) -> Outcome:
     """Compute the outcomes of a frontier's cascades, path by path, under its model; arrays (L, …).
 
-    An objective of `minimise` can thus be evaluated for any cascades, such as those of `solve_frontier`.
+    An objective of `minimise` can be evaluated on the result, for any cascades, such as those of `solve_frontier`.
 
     Args:
         frontier: frontier of L cascades.
@@ -179,15 +174,15 @@ def solve_frontier(
 ) -> Frontier:
     """Find the policies that minimise error + λ·cost under the model, for all λ at once.
 
-    Dynamic programming gives the optimum on quadrature nodes, and Newton steps on the exact gradient refine it. The
-    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best
-    of all solutions found, so that cost never rises with λ.
+    Dynamic programming gives the optimum on quadrature nodes, and Newton steps turn its cuts into thresholds. The
+    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best of
+    all solutions, so that cost never rises with λ.
 
     Args:
         model: fitted model of k models.
-        lam: (L,) the λ, in error probability per unit of money, at least 0. None: a geometric grid, from λ at which
-            cost hardly counts to λ at which the cheapest model is best. It has infill between neighbours whose
-            thresholds differ most in probability mass (eq. 9 of the paper).
+        lam: (L,) λ in error probability per unit of money, at least 0. None: a geometric grid, from λ at which cost
+            hardly counts to λ at which the cheapest model is best, with infill between neighbours whose thresholds
+            differ most in probability mass (eq. 9 of the paper).
         cascades: candidates. "all": all subcascades of at most twelve models, single models included; "full": the
             cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
             that may skip models, depending on the confidence.
@@ -212,12 +207,15 @@ def solve_frontier(
     abstain_price = check_abstain_price(abstain_price)
     refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
     search = search_tables(model, plan, refusal_worth)
-    named = _named(cascades, plan, model.models)
     points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
-    return make_frontier(model, points, Spec(cascade=named, abstain_price=abstain_price))
+    return make_frontier(
+        model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
+    )
 
 
-def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | str:
+def _describe_search(
+    cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...] | str:
     """Return the search as a frontier records it: a word, or the names of all cascades."""
     if plan is None or isinstance(cascades, str):
         return str(cascades)
@@ -227,12 +225,8 @@ def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...
 
 #: Points of each pass of the automatic grid, and the least ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
-
-#: Least number of λ that the CPU solves for at a time.
-_SMALLEST_BATCH = 32
-
-_MANY_PAIRS = 32  # pairs from which laying tables out takes longer than compiling its program
-
+_SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
+_MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
 
 AnyPoints = TypeVar("AnyPoints", bound=Points)
@@ -294,17 +288,17 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal_worth is not None), optima)
 
 
-def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
+def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
-    size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(queries)[0]))))
-    return in_pieces(solve, queries, size, alike=False)
+    size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
+    return in_pieces(solve, batches, size, alike=False)
 
 
 def _batch_size(count: int) -> int:
     """Return the number of λ to solve for at a time, out of `count`.
 
-    Few sizes occur, since each needs a program. On the CPU every core takes a batch, and up to 64 λ on two cores share
-    one; elsewhere all λ are solved at once, padded to a size class.
+    Few sizes occur, since each needs a program. On the CPU every core takes a batch of at least `_SMALLEST_BATCH` λ;
+    elsewhere all λ are solved at once, padded to a size class.
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
@@ -352,7 +346,7 @@ def _interpolated(solved: SolvedPoints) -> OptimalCuts:
     def between(ranks: Array) -> Array:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
-    assert solved.path is not None  # the points are of cascades
+    assert solved.path is not None  # adaptive policies are not interpolated
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)

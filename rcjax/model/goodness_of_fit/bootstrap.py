@@ -135,11 +135,11 @@ class MarginalTest:
     """The goodness of fit of one model's marginal; a leading axis batches it over models."""
 
     trained: jax.Array
-    """(), √CvM of the marginal as trained."""
+    """() √CvM of the marginal as trained."""
     trained_p: jax.Array
-    """(), p-value of `trained`."""
+    """() p-value of `trained`."""
     refitted: jax.Array
-    """(), √CvM of the marginal refitted to the log under test."""
+    """() √CvM of the marginal refitted to the log under test."""
 
 
 def marginal_test(

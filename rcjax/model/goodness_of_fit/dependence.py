@@ -51,13 +51,13 @@ class CopulaTest:
     copula: Copula
     """The family's maximum likelihood fit to the ranks."""
     process: jax.Array
-    """(), S_n."""
+    """() S_n."""
     process_p: jax.Array
-    """(), p-value of S_n."""
+    """() p-value of S_n."""
     distance: jax.Array
-    """(), √(S_n / n), the root mean squared gap between C_n and C_θ, in probability."""
+    """() √(S_n / n), the root mean squared gap between C_n and C_θ, in probability."""
     n: jax.Array
-    """(), number of observations."""
+    """() number of observations."""
 
 
 @jax.tree_util.register_dataclass
@@ -416,11 +416,11 @@ class MarkovTest:
     """A test of conditional independence of two models' confidences given a third's; a leading axis batches it."""
 
     tau: jax.Array
-    """(), Kendall's τ-b within strata of the middle model's confidence."""
+    """() Kendall's τ-b within strata of the middle model's confidence."""
     p_value: jax.Array
-    """(), two-sided p-value of τ = 0, by permutations within the strata."""
+    """() two-sided p-value of τ = 0, by permutations within the strata."""
     n: jax.Array
-    """(), number of queries that all three models answered."""
+    """() number of queries that all three models answered."""
 
 
 @partial(jax.jit, static_argnames="replicates")
