@@ -1,12 +1,12 @@
 """Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
 
 Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
-quantile of the seconds or fairness between models does not add up. Such an objective is a function of a cascade's
+quantile of the seconds or fairness between models does not add up. Here an objective is a function of a cascade's
 outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. So ranks within a mass move to its nearer end, a step, and the best steps are found
-by trial.
+threshold passes all ties or none. Ranks within a mass therefore move to the mass's nearer end, a step, and trials find
+the best steps.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, candidate_paths, cuts_of_paths, make_plan
+from rcjax.solving.bellman import CascadePlan, Cut, batch_size, candidate_paths, cuts_of_paths, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
@@ -38,27 +38,19 @@ from rcjax.solving.tradeoff import evaluate_optima, search_tables
 if TYPE_CHECKING:
     from optax import OptState
 
-#: Number of times that every model tries every step: a model's best step may change after another has moved.
-_ROUNDS = 2
-
-
-#: Widths of `Outcome.smoothing`, in turn; convergence is judged at the last one.
-_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-
 Loss = Callable[[Array], Array]
+Objective = Callable[[Outcome, Array], Any]
 
+#: Number of times that every model tries every step: a model's best step may change after another model's.
+_ROUNDS = 2
+#: Widths of `Outcome.smoothing`, in turn; the last width decides on convergence.
+_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 _TRIALS = 120  # greatest number of evaluations of a loss
-
 _HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
-
 _LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
-
-_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected one
-
+_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected length
 _SURELY = 1 / 40  # share of the tolerance at which a descent ends
-
-_NUDGE = 1e-4  # starts stay this angle off the bounds, where the slope in x is 0
-
+_NUDGE = 1e-4  # starts stay this share of the range off the bounds, where the slope in x is 0
 _AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 
 
@@ -133,10 +125,11 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
         taken = value <= search.value - _LEAST_GAIN * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
+        arrived = ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends too
         upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
-        accepted = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        accepted = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, arrived)
         # Minimum of the parabola through both values and the slope at the start.
         share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
         share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
@@ -151,10 +144,6 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     return search.x, search.value
 
 
-def _arrived(slope: Array) -> Array:
-    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends it too
-
-
 def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Compute the largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
@@ -164,7 +153,7 @@ def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
 class MassSteps(NamedTuple):
     """The ranks at which the point masses of k models start and end, with 0 and 1, E for each model."""
 
-    edges: Array  # (k, E) rising
+    edges: Array  # (k, E) ranks, rising
     smooth: Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
 
     @property
@@ -259,9 +248,6 @@ class Start(NamedTuple):
     scale: Array  # () divisor of the objective, so that its slopes are of order 1
 
 
-Objective = Callable[[Outcome, Array], Any]
-
-
 def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
     """Evaluate the objective of an outcome, with a width of smoothing: ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
@@ -295,8 +281,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
     def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(search, *row)
 
-    size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
-    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
+    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=batch_size(len(path), TOGETHER)))
 
 
 @partial(compiled, static_argnames="objective")
@@ -338,14 +323,12 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
 
 
 _ADDITIVE_LAM = 64  # λ of additive objectives
-
 _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
 #: than a rounding error, which leaves a slope of √(2·curvature·rounding). The curvature is largest, in the hundreds,
 #: where panels of the quadrature meet.
 _ROUNDED = 200
-
 _FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a program
 
 
@@ -366,24 +349,24 @@ def minimise(
 
     *Descent.* Thresholds are ranks u = F(φ). L-BFGS descends from several starts for every λ and cascade, in one
     compiled program. Candidate starts are Bellman's optima of error + μ·cost at 64 μ, from μ at which cost hardly
-    counts to μ at which only the cheapest model pays. The range of μ has `starts` stretches, and the candidate of each
-    stretch with the least objective is a start. The result of each λ is tried at all others; the best descends again.
+    counts to μ at which only the cheapest model pays. The range of μ is cut into `starts` stretches; the candidate with
+    the least objective of each stretch is a start. Each λ tries the results of all others, and its best descends again.
 
     *Kinks and jumps.* Write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver reduces this width from
     1e-2 to 1e-5 in seven steps, and compares all results at width 0, which is exact. At other kinks the slope does not
-    vanish: the status is `NOT_CONVERGED`, though the policy may be optimal.
+    vanish: the status is `NOT_CONVERGED`, although the policy may be optimal.
 
-    *Point masses*, of models that state few values or at the ends of a range, are passed whole or not at all. A descent
-    crosses them as if ties were broken at random, and its result moves to the nearer end. Each threshold is then tried
-    at both ends of every mass, and the others descend within smooth pieces. Without smooth pieces this is a search over
-    steps, good but not proven optimal.
+    *Point masses*. A threshold passes all of a mass or none. A descent crosses a mass as if ties were broken at random,
+    and its result moves to the mass's nearer end. Each threshold is then tried at both ends of every mass, and the
+    other thresholds descend within smooth pieces. Without smooth pieces this is a search over steps, good but not
+    proven optimal.
 
     Args:
         objective: `objective(outcome, lam)` returns one real number for traced arrays. Functions are cached by
             identity: the same function does not compile again.
         model: fitted model.
         cascades: "all", "full", or a list of cascades, as in `solve_frontier`.
-        lam: (L,) the λ, at least 0, passed to the objective one by one; the objective defines their meaning.
+        lam: (L,) λ, at least 0. The objective takes each λ, and defines its meaning.
         starts: descents for every λ and cascade.
 
     The frontier's `status` says for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
@@ -442,7 +425,7 @@ def _search(
         objective: function to minimise.
         search: tables and plan.
         proposed: (C,) initial candidates.
-        lam: (L,) the λ.
+        lam: (L,) λ.
         starts: descents for each λ and cascade.
     """
     value = np.asarray(weigh(objective, proposed.outcome, lam), float)

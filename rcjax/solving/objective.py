@@ -2,8 +2,8 @@
 
 Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
 nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
-components of a mixture. Each atom separates two panels. If a margin has atoms, every panel is followed by the cell of
-an atom, usually of mass 0.
+components of a mixture. Each atom separates two panels. If a margin has atoms, the cell of an atom, usually of mass 0,
+follows every panel.
 
 Partial sums of the Gauss weights divide a panel into cells, one around each node. A function known by its integrals
 over the cells, such as a conditional density, then becomes a polynomial with these integrals. A threshold inside a
@@ -41,13 +41,10 @@ from rcjax.solving.frontier.points import LossTerms
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
 
-#: Probabilities at which log-odds are cut off, of the whole distribution and of its components: panels crowd no more.
+#: Probabilities at which log-odds are cut off, of the distribution and of its components: panels crowd no more there.
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
-
-_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even one
-
+_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even panel
 _TRIALS = 16  # places that are tried for each edge of a panel
-
 _TIE = 1e-4  # penalty in steepness per place away from the middle
 
 
@@ -132,7 +129,7 @@ def join_nodes(masses: jax.Array, panels: jax.Array) -> jax.Array:
 def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
     """Build the grid of one marginal, differentiable in its parameters; `vmap` it over models.
 
-    It has `panels` panels, by default `PANELS`, and one more for every atom.
+    It has `panels` panels, by default `PANELS`, and another panel for every atom.
     """
     return _build_grid(marginal, panels or PANELS)
 
@@ -182,7 +179,7 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
         return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
     x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
     z = lax.stop_gradient(jnp.clip(marginal.smooth_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
-    # Among equal edges, the first stays first and the last one last.
+    # Among equal edges, the first stays first and the last stays last.
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
     order = jnp.argsort(all_edges, stable=True)[1:-1]
@@ -195,10 +192,14 @@ def _exact_means(
 ) -> jax.Array:
     """Shift the quantiles at the nodes of each panel, so that the quadrature of Q over the panel is exact.
 
-    `ends` are the ends of the panels on (0, 1), and `means` ∫ t dG of the smooth part up to each.
+    Args:
+        marginal: marginal of the model.
+        confidence: (P·ORDER,) quantiles at the nodes.
+        ends: (P + 1,) edges of the panels, on the scale of G's argument.
+        means: (P + 1,) ∫ t dG up to each edge.
+        z_panels: (P + 1,) edges of the panels in z.
     """
-    below = marginal.lowest * z_panels
-    below += (marginal.highest - marginal.lowest) * means
+    below = marginal.lowest * z_panels + (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
     middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
     mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)
@@ -319,8 +320,8 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 
     Rows integrate to 1 with the target's weights.
 
-    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
-    source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
+    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass (a, b] of
+    the source, h is averaged over the mass, exactly: (C(b, v) − C(a, v)) / (b − a).
     """
     v, masses = target.edges[1:-1], source.mass_indices
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
@@ -358,10 +359,10 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Expected outcome of a query under a cascade of k models, in the order of `models`.
+    """The expected outcome of a query under a cascade of k models, in the order of `models`.
 
-    A query takes one of the cascade's paths: path j asks the cascade's models in turn up to model j, which answers or
-    refuses. Arrays by model are therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
+    Path j of a query asks the cascade's models in turn up to model j, which answers or refuses. Arrays by model are
+    therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
     """
 
     members: jax.Array
@@ -430,7 +431,7 @@ def outcome_of_cuts(
 
     Args:
         tables: quadrature of the model.
-        u: (k,) cuts, on the scale of ranks; of the last model of the cascade 0, or the rank up to which it refuses.
+        u: (k,) cuts, on the scale of ranks; for the cascade's last model 0, or the rank up to which it refuses.
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () model asked first.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.

@@ -53,16 +53,13 @@ from rcjax.solving.frontier.points import (
     policies_of,
 )
 
-#: Relative distance of a ladder from its limit, so that rounding does not lift it above.
+#: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
 _INSIDE = 1e-13
-
 #: Most rungs of a ladder. Fewer rungs raise errors a little: by 0.7 % where dropped rungs lay up to a tenth of a
 #: standard error below the line of their neighbours (TriviaQA).
 MAX_RUNGS = 20
 
-#: Distance within which a position is on a rung.
-_ON = 1e-9
-
+_ON = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
@@ -365,7 +362,6 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm
 
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
-
 _LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
 
 _Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]

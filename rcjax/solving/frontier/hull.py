@@ -17,8 +17,7 @@ from rcjax.policy.spec import Target
 #: Least gain, in errors, for which a cascade is preferred to a single model.
 LEAST_GAIN = 0.001
 
-
-_Point = tuple[float, float]  # cost, error
+_Point = tuple[float, float]  # (cost, error)
 
 
 def pareto(cost: Array, error: Array) -> np.ndarray:
@@ -139,8 +138,8 @@ def rows_to_show(
     Args:
         cost, error: (L,) figures of the points.
         most: number of rows at most, beside `kept`.
-        refusing: models may refuse.
-        kept: indices that are shown unless a point dominates them as printed, such as those of single models.
+        refusing: whether models may refuse.
+        kept: indices that are shown unless a point dominates them as printed, such as single models'.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])

@@ -1,7 +1,7 @@
 """Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
-Policies are intervals of calibrated confidence, with the action of the model in each: cascades with one threshold for
-each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
+Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
+for each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
 agreements of a deployed policy; `policies_of` converts them back.
 """
 
@@ -23,20 +23,13 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
-
 #: Action of a model that refuses to answer; other actions are indices of models.
 ABSTAIN = -1
-
-
 #: Thresholds of a model that answers every query, and of a model that answers none.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
-
-
 #: Refusal threshold of a model that does not refuse.
 NEVER_REFUSE = 0.0
-
-
-#: Position in place of a model, where a model does not compare answers.
+#: Index in place of a model's, where a model does not compare answers.
 NO_MODEL = -1
 
 
@@ -46,7 +39,7 @@ class Agreements:
     """The comparisons of answers in policies over k models; numpy or jax arrays.
 
     A model compares its answer with the answer of an earlier model. If they are equal, the answer is kept; if they
-    differ, a later model is asked. If one of them is not known, the model's intervals of confidence decide.
+    differ, a later model is asked. If an answer is not known, the model's intervals of confidence decide.
     """
 
     earlier: Array
@@ -291,7 +284,7 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     weights = jnp.where(known, weights, 0).astype(waits.dtype).ravel()
     waits = jnp.where(known, waits, jnp.inf).ravel()
     order, total = jnp.argsort(waits), weights.sum()
-    place = jnp.searchsorted(weights[order].cumsum(), (_TAIL) * total)
+    place = jnp.searchsorted(weights[order].cumsum(), _TAIL * total)
     mean = jnp.where(weights > 0, weights * waits, 0).sum() / total
     return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
 
@@ -349,7 +342,7 @@ def check_abstain_price(abstain_price: Any) -> float | None:
     """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
     if abstain_price is None:
         return None
-    if not abstain_price >= 0:  # so written, NaN is refused too
+    if not abstain_price >= 0:  # negated, so that NaN raises too
         raise ValueError(
             f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
         )
