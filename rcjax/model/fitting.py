@@ -52,7 +52,7 @@ def fit_marginals(
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
     """Return the calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
-    The value of missing confidences is replaced by the next larger one, which other answers may share.
+    The next larger value, which other answers may share, replaces the value of missing confidences.
     """
     stated = calibrators.stated
     if stated is None:
@@ -94,14 +94,14 @@ def fit(
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
-    Calibrators and marginals use all answers of a model; the copula of a pair uses the queries that both answered.
-    Arrays have JAX's default float type.
+    Calibrators and marginals use all answers of a model; the copula of a pair uses the queries that both models
+    answered. Arrays have JAX's default float type.
 
     Args:
         log: training log.
         copula: name or class of a family; `rcjax.model.goodness_of_fit.compare_copulas` compares families.
-        method: "tau" inverts Kendall's τ-b, as the paper does. Pairs with a model that gives few values, which bias τ,
-            are fitted by "likelihood" nevertheless, which is exact for point masses.
+        method: "tau" inverts Kendall's τ-b, as the paper does; "likelihood" is exact for point masses. Pairs with a
+            model that gives few values, which bias τ, are always fitted by likelihood.
         transform: transform of the raw confidence; "auto": by the log's task.
 
     Raises LogError if a model has no answers, or a pair fewer than two queries in common; ValueError for an unknown
@@ -260,17 +260,16 @@ def fit_copula(
     or profiled over a grid (Student's df), have slope 0.
 
     Args:
-        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, so that any scale
-            does. "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1
-            becomes 1 − 1/2n, since the likelihood there is 0 or unbounded.
+        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, and takes any scale.
+            "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1 becomes
+            1 − 1/2n, since the likelihood at 0 and 1 is 0 or unbounded.
         family: name or class of the family.
         weights: (n,) weight of each observation, at least 0; 2 counts it twice, 0 leaves it out. None: equal weights.
             "tau" takes O(n²) time with weights, and O(n log n) without.
         method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
-    Raises ValueError for other shapes, and for an unknown family or method; unless JAX traces, for NaN and negative
-    weights too. By "likelihood", u or v outside [0, 1] raise it as well, and so do several at 0 or at 1, which are a
-    point mass.
+    Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, also for NaN, negative
+    weights and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -376,8 +375,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
     )
 
 
-#: Rows compared with all others at a time.
-_BLOCK = 128
+_BLOCK = 128  # observations compared with all others at a time
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:

@@ -1,15 +1,15 @@
 """The likelihood of confidences: of a pair under a copula, exact at point masses; of a chain, with its draws.
 
 A confidence lies in a point mass of its margin or in the smooth part. The likelihood of a pair differentiates C along
-smooth coordinates and differences it along masses (Genest & Nešlehová 2007, "A primer on copulas for count data",
-section 5, has the principle):
+smooth coordinates and differences it along masses (section 5 of Genest & Nešlehová 2007, "A primer on copulas for count
+data"):
 
                         v smooth                        v in a mass (c, d]
     u smooth            c(u, v)                         h(d given u) − h(c given u)
     u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
-with h = ∂C/∂u. For masses at the ends, where a = 0 or b = 1, one evaluation per cell suffices, at the corner that
-loses no digits. The densities of the margins' smooth parts belong to the margins and are left out.
+with h = ∂C/∂u. A mass at an end, where a = 0 or b = 1, needs one evaluation per cell, at the corner that loses no
+digits. The densities of the margins' smooth parts belong to the margins and are left out.
 
 Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours define a Markov chain (section 4.3 of the paper). With
 smooth marginals its density is
@@ -52,7 +52,7 @@ class Ranks:
     """
 
     u: jax.Array  # (n,) rank F(φ); any number in a point mass
-    mass: jax.Array | None = None  # (n,) number of the mass that holds it, or SMOOTH; None: the margin has no masses
+    mass: jax.Array | None = None  # (n,) number of the observation's mass, or SMOOTH; None: the margin has no masses
     start: jax.Array | None = None  # (S,) rank at which each mass starts
     end: jax.Array | None = None  # (S,) rank at which each mass ends
 
@@ -163,16 +163,16 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
     margins = list(zip(masses, numbers, tops, strict=True))
-    inside = at_edges(jnp.where(is_last, start[number_], end[number_]) for (start, end), number_, is_last in margins)
+    inside = at_edges(jnp.where(is_last, start[mass], end[mass]) for (start, end), mass, is_last in margins)
     have_atoms = any(len(start) > 2 for start, _ in masses)
-    starting = at_edges(start[number_] for (start, _), number_, _ in margins) if have_atoms else None
+    starting = at_edges(start[mass] for (start, _), mass, _ in margins) if have_atoms else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)
         outermost = jnp.where(top, near.log_complement, near.log)
         if starting is None:
             return outermost
-        # Subtract the smaller of both, the probabilities or their complements.
+        # Subtract the probabilities or their complements, whichever are smaller.
         below = starting(member)
         between = jnp.where(near.value < 0.5, near.value - below.value, below.complement - near.complement)
         between = jnp.log(jnp.maximum(between, jnp.finfo(between.dtype).tiny))
@@ -261,8 +261,8 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
     """Mark the pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
-    One of their models gives few values: its atoms hold more than a twentieth of its answers, or its smooth part less
-    than a tenth.
+    A model of such a pair gives few values: its atoms hold more than a twentieth of its answers, or its smooth part
+    less than a tenth.
 
     Args:
         marginals: (k,) marginals of the models.
@@ -296,7 +296,7 @@ class Chain:
 
         Args:
             marginals: (*batch, k) marginals of the models.
-            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`; neighbours' are selected.
+            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)
@@ -316,7 +316,7 @@ class Chain:
     def log_prob(self, value: ArrayLike, *, clip: bool = False) -> jax.Array:
         """Return log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
 
-        With `clip`, a value beyond either end counts as that end.
+        With `clip`, a value beyond an end counts as the end.
 
         >>> from rcjax import demo_model
         >>> model = demo_model()
@@ -332,7 +332,7 @@ class Chain:
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
         """Draw values by inverting each conditional given the model before (Rosenblatt 1952): (*shape, *batch, k).
 
-        The chain depends on a value, not on its rank within a point mass: that rank is drawn anew for the next model.
+        The chain depends on a value, not on its rank within a point mass; the rank is drawn anew for the next model.
         """
         batch, k = self.batch_shape, self.size
         draws = self.from_uniform(jax.random.uniform(key, (*batch, 2, k, math.prod(shape))))

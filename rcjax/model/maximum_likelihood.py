@@ -2,8 +2,8 @@
 
 Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
 Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
-Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, of which the most
-likely is continued.
+Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, and continues
+from the most likely.
 """
 
 import dataclasses
@@ -32,16 +32,14 @@ class FitStatus(Status):
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "at an end of the parameter's support: the standard error does not hold there"
     NOT_CONVERGED = 2, "not converged: the likelihood is flat, or there are too few observations"
-    FAILED = 3, "no finite likelihood: the family cannot describe what was observed"
+    FAILED = 3, "no finite likelihood: the family cannot describe the observations"
 
 
 #: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
 _COPULA_STEPS, _LONGEST = 16, 3.0
 
-_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of it
-
-_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of it
-
+_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
+_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
 _WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
 
 
@@ -241,7 +239,7 @@ def fit_pair(
 ) -> CopulaFit:
     """Fit a family to a pair of margins by maximum likelihood; `vmap` it over pairs and replicates.
 
-    A parameter with a grid is profiled: each value is fitted, and the most likely one kept.
+    A parameter with a grid is profiled: each value is fitted, and the most likely fit kept.
 
     Args:
         family: family of copulas.
@@ -269,19 +267,17 @@ def fit_pair(
 
 
 _MIN_SHAPE = 1e-2  # least a and b of a fitted component
-
 #: Steps of expectation–maximisation: the most from any start, the least from each, and the most from a similar mixture.
 _EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
 
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
-
 #: Largest sample on which starts are compared; number of values processed at a time.
 SAMPLE_SIZE, BLOCK_SIZE = 2**14, 2**15
 
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 
-_NEWTON_STEPS = 2  # in each M-step: the next one goes on from there
+_NEWTON_STEPS = 2  # Newton steps of an M-step; the next M-step continues from the result
 
 #: Parameters (π, a, b) of a mixture of two betas, each (2,).
 Mixture = tuple[jax.Array, jax.Array, jax.Array]
@@ -297,9 +293,9 @@ def fit_marginal(
     If no value lies strictly between the extremes, the mixture is uniform and has probability 0. If all values are
     equal, the mass at φ_max holds everything (φ_min = φ_max, w_min = 0).
 
-    Bootstraps know the marginal that confidences are drawn from. Expectation–maximisation then starts at its mixture
-    and takes fifty steps at most, which is faster. If the two betas overlap, it ends a little short of the maximum, and
-    p-values are slightly too large.
+    A bootstrap knows the marginal that its confidences are drawn from. Expectation–maximisation then starts at the
+    marginal's mixture and takes fifty steps at most, which is faster. If the two betas overlap, it ends a little short
+    of the maximum, and p-values are slightly too large.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -321,7 +317,7 @@ def masses(
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
     """Divide confidences into ends, atoms and smooth values.
 
-    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), whether each is smooth (n,)).
+    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), bool of smooth values (n,)).
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -364,13 +360,15 @@ def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit (π, a, b) of a two-component beta mixture by expectation–maximisation, with the best of three starts.
 
-    The values x (n,) lie in (0, 1); present (n,) is bool. The starts cut the values in the middle and near either end,
-    where a rare component may hide. The M-step maximises each component's expected likelihood by Newton's method on
-    log a and log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied
-    values stays proper. Iteration ends when the mean log-likelihood of the best start gains less than 1e-9.
+    The starts cut the values in the middle and near either end, where a rare component may hide. The M-step maximises
+    each component's expected likelihood by Newton's method on log a and log b. Concentrations are capped at
+    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Iteration ends when the mean
+    log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for the starts,
+    and the best start continues on all values.
 
-    With more than 16,384 values, the starts are compared and fitted on a sample of that size, and the best one is
-    continued on all values.
+    Args:
+        x: (n,) values in (0, 1).
+        present: (n,) bool, whether an entry counts.
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)
@@ -378,7 +376,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Take `SAMPLE_SIZE` of the values present, evenly by position; (values, whether each is present)."""
+    """Take `SAMPLE_SIZE` of the values present, evenly by position, and return (values, bool of values present)."""
     order = jnp.cumsum(present)  # number of each value present, from 1
     count = order[-1]
     number = jnp.arange(SAMPLE_SIZE, dtype=order.dtype)
@@ -434,7 +432,7 @@ def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
-    """Take one step of expectation–maximisation; (next mixture, mean log-likelihood of the given one)."""
+    """Take a step of expectation–maximisation, and return (next mixture, mean log-likelihood of the given mixture)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
     else:
@@ -459,8 +457,8 @@ def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
     """Compute the sufficient statistics of a step, from values (3, n).
 
-    Returns (sums (3, 2), log-likelihood (), count ()). The sums are of each component's responsibility, alone, times
-    log x, and times log(1 − x).
+    Returns (sums (3, 2), log-likelihood (), count ()): sums of each component's responsibility, of its product with
+    log x, and of its product with log(1 − x).
     """
     present, log_x, log_1x = columns
     proportion, a, b = mixture
@@ -474,7 +472,7 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:
-    """Match moments of the lower share of the values and of the rest, each mixed with a little of the other."""
+    """Match moments of the lower share of the values and of the upper, each mixed with a little of the other."""
     share, overlap = start
     cut = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
     upper = jnp.where(x >= cut, 1 - overlap, overlap)
