@@ -1,8 +1,8 @@
 """Draws from the posterior of the model's parameters, by NUTS or Laplace's method; and credible bands of a frontier.
 
 A threshold is a cut of the reference model's calibrated confidence φ̂, which a service computes. Under a draw, an answer
-of confidence φ̂ is right with the draw's probability g(φ̂). So the objective has g_j(Q_j(u)) in place of Q_j(u), where
-Q_j is the quantile function of φ̂ under the draw's marginal, evaluated at the nodes of a thin grid.
+of confidence φ̂ is right with the draw's probability g(φ̂). The objective therefore has g_j(Q_j(u)) in place of Q_j(u),
+where Q_j is the quantile function of φ̂ under the draw's marginal, at the nodes of the grid.
 """
 
 import dataclasses
@@ -53,9 +53,8 @@ _NEWTON_STEPS = 60  # most steps to the mode
 _LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 _LEAST_PRECISION = 0.05
 
-#: Steps of warm-up of NUTS, and the acceptance probability that it aims at, which is NumPyro's default.
+#: Steps of warm-up of NUTS, and its target acceptance probability, NumPyro's default.
 _WARMUP, _ACCEPTANCE = 400, 0.8
-
 
 #: Axes of the arrays of `Posterior.sites`, after chain and draw.
 _DIMS = {
@@ -88,7 +87,7 @@ class Posterior:
     reference: CascadeModel  # maximum-likelihood fit, whose calibrated confidence is φ̂
     sites: dict[str, jax.Array]  # (C, D / C, …) parameters by name: see `to_arviz`
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
-    effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
+    effective_samples: dict[str, jax.Array] | None  # effective sample size of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
 
     @property
@@ -174,7 +173,7 @@ def sample_posterior(
     required("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
-    fitted = dataclasses.replace(reference, models=())  # names are static: each set would compile everything anew
+    fitted = dataclasses.replace(reference, models=())  # names are static: other names would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
@@ -233,7 +232,7 @@ def _potential(
 
 @compiled
 def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Find the mode by Newton's method; (mode (d,), S (d, d)), with S Sᵀ the inverse of the energy's Hessian there."""
+    """Find the mode by Newton's method, and return (mode (d,), S (d, d)); S Sᵀ inverts the energy's Hessian there."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
     tolerance = jnp.sqrt(jnp.finfo(flat.dtype).eps)
@@ -271,7 +270,10 @@ def _run_nuts(
     shape: tuple[int, int],
     progress: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """Run NUTS in coordinates that standardise the approximation: (draws (chains, draws, d), divergences ())."""
+    """Run NUTS in coordinates that standardise the approximation.
+
+    Returns (draws (chains, draws, d), number of divergences ()).
+    """
     from numpyro.infer import MCMC, NUTS
 
     energy, _, _ = _potential(evidence, start)
@@ -297,10 +299,10 @@ def _describe(
     """Convert draws (C, N, d) to (sites (C, N, …), models with leading axis D = C N)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
-    every = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
-    every["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
-    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(every)
-    return {name: value.reshape(*shape, *value.shape[1:]) for name, value in every.items()}, drawn
+    parameters = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
+    parameters["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
+    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(parameters)
+    return {name: value.reshape(*shape, *value.shape[1:]) for name, value in parameters.items()}, drawn
 
 
 def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:

@@ -1,11 +1,11 @@
-"""Bootstrap tests: p-values of which no more is drawn than needed, and the goodness of fit of a marginal.
+"""Bootstrap tests: p-values from as few replicates as needed, and the goodness of fit of a marginal.
 
 Drawing stops once so many replicates reach the statistic that it cannot be significant (Besag & Clifford 1991,
 "Sequential Monte Carlo p-values"). If the model fits, a test then needs a tenth of the replicates.
 
 The test of a marginal asks whether a model's calibrated confidence has the fitted distribution. The distance is
-√CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is taken of the marginal as
-trained, and of the marginal refitted to this log, whose distance is due to the shape of the family alone. Each
+√CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is computed for the marginal as
+trained, and for the marginal refitted to this log, whose distance is due to the shape of the family alone. Each
 replicate repeats the procedure: training and test confidences are drawn from the fitted marginal, the marginal is
 fitted again, and the distance is computed (Stute, González Manteiga & Presedo Quindimil 1993, "Bootstrap based
 goodness-of-fit-tests").
@@ -69,8 +69,8 @@ def replicate(
         replicates: greatest number of replicates.
 
     Returns:
-        (last state, statistic of the log (), statistics of the replicates (batches · size,)). NaN stands for replicates
-        that were not drawn or not needed; which ones does not depend on the size of a batch.
+        (last state, statistic of the log (), statistics of the replicates (batches · size,)). Replicates that were not
+        drawn or not needed are NaN, whatever the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
     >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
@@ -122,11 +122,8 @@ def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(statistic) & valid.any(), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
 
 
-#: Padded values, and a mask of those present.
-Sample = tuple[Any, Any]
-
-#: Queries × replicates fitted at a time.
-_BATCH = 2**14
+Sample = tuple[Any, Any]  # padded values, and a mask of the values present
+_BATCH = 2**14  # queries × replicates fitted at a time
 
 
 @jax.tree_util.register_dataclass
@@ -152,8 +149,8 @@ def marginal_test(
     Args:
         marginals: (k,) fitted marginals.
         confidence: (k, n) calibrated confidence.
-        trained_on: number of queries that the marginals were fitted to, if the log has none of them; 0 if the marginals
-            were fitted to these confidences: the refitted marginals are tested then.
+        trained_on: number of queries that the marginals were fitted to, if these are not in the log; 0 if the marginals
+            were fitted to these confidences, for a test of the refitted marginals.
         key: JAX key; it seeds numpy's generator.
         replicates: greatest number of replicates.
 
@@ -169,7 +166,7 @@ def marginal_test(
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
 
-    def test(model: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, since samples take memory
+    def test(model: tuple[int, np.random.Generator]) -> MarginalTest:  # one model at a time: samples take memory
         index, generator = model
         return _test(take_entries(data, index), generator, trained_on, replicates)
 
@@ -179,7 +176,7 @@ def marginal_test(
 def _masses_of(marginals: Marginal) -> jax.Array | None:
     """Return the confidences that may be atoms of the refitted marginals: (k, A).
 
-    They include the old ends, since a log may go beyond these.
+    They include the old ends, since the confidences of a log may lie beyond.
     """
     if marginals.atoms is None:
         return None
@@ -213,7 +210,8 @@ def _distances(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return (distance, its p-value, distance of the refitted marginal) on confidences (n,).
 
-    For the p-value, a marginal is fitted to each training sample (B, m), and its distance taken on the sample (B, n).
+    The p-value compares the distance with those of B replicates: each fits a marginal to a training sample (m,), and
+    measures its distance on a test sample (n,).
     """
 
     def refit_and_measure(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -228,7 +226,7 @@ def _distances(
 
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Sample a marginal that holds numpy arrays, by numpy; an array of the given shape."""
+    """Draw an array of the given shape from a marginal that holds numpy arrays."""
     dtype = np.asarray(marginal.lowest).dtype
     info = np.finfo(dtype)
     first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))

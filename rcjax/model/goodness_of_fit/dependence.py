@@ -8,11 +8,11 @@ empirical copula of a pair's ranks Û, V̂, and C_θ the family's maximum likeli
 
 The null distribution depends on θ and on the ties of the margins, so p-values come from a parametric bootstrap: each
 replicate is drawn from C_θ, tied as the log is, ranked and fitted again. The paper's test ranks the data but not the
-replicates. Their empirical copula strays from C_θ much further than that of ranks, and the test rejects nothing
-(`python -m benchmarks.goodness_of_fit study`).
+replicates. The empirical copula of unranked replicates strays from C_θ much further than that of ranks, and the test
+rejects nothing (`python -m benchmarks.goodness_of_fit study`).
 
-The Markov property (section 4.3 of the paper) holds if, given the confidence of the model asked just before, earlier
-confidences carry no more information about the next. Its test needs no labels.
+The Markov property (section 4.3 of the paper) holds if, given the last confidence, earlier confidences carry no more
+information about the next. Its test needs no labels.
 """
 
 import dataclasses
@@ -35,12 +35,9 @@ from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_
 from rcjax.model.likelihood import SMOOTH, Ranks
 from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
-#: Observations compared with all others at a time.
-_ROWS = 32
-#: Comparisons held in memory at a time: queries × queries × replicates.
-_BATCH = 2**21
-#: Queries per stratum, in which the middle model's confidence hardly varies.
-_STRATUM = 10
+_ROWS = 32  # observations compared with all others at a time
+_BATCH = 2**21  # comparisons held in memory at a time: queries × queries × replicates
+_STRATUM = 10  # queries per stratum, in which the middle model's confidence hardly varies
 
 
 @jax.tree_util.register_dataclass
@@ -106,7 +103,7 @@ def copula_test(
     Args:
         family: family of copulas.
         x, y: (…, n) confidences of the two models.
-        present: (…, n) whether both answered the query.
+        present: (…, n) whether both models answered the query.
         key: one JAX key for all pairs.
         replicates: greatest number of replicates.
         atoms: (…, A) confidences that each model states repeatedly, fitted as point masses; infinite entries are
@@ -202,7 +199,7 @@ def fitted_process(
     Args:
         family: family of copulas.
         x, y: (n,) confidences of the two models.
-        present: (n,) whether both answered the query.
+        present: (n,) whether both models answered the query.
         tau: () Kendall's τ at which the fit starts.
         atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
     """
@@ -220,7 +217,7 @@ def fitted_process(
 
 
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Count, for every value (n,), the present values below it, and those not above it: (n,) each.
+    """Count the present values below each value (n,), and the present values not above it: (n,) each.
 
     >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
@@ -254,7 +251,7 @@ def ranks_of_values(
     below, through = counts
     count, total = through - below, present.sum(dtype=values.dtype)
     scale = 1 / (total + 1)
-    # A single least value is an ordinary observation; a tie is a mass.
+    # A single least value is an ordinary observation; tied least values are a mass.
     low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
     lowest = jnp.max(jnp.where(low, through, 0.0), keepdims=True) * scale
     highest = 1 - jnp.max(jnp.where(high, count, 0.0), keepdims=True) * scale
@@ -336,14 +333,12 @@ def compare_copulas(
 ) -> tuple[CopulaResult, ...]:
     """Fit one or more copula families to pairs of observations by likelihood; the least AIC first, failed fits last.
 
-    `rcjax.model.fit_copula` gives the copula alone: a pure function, differentiable by weights, and under `vmap`.
-
-    Observations enter by their ranks over n + 1, ties by their mean rank. If many tie, as confidences do at 0 and 1,
-    `rcjax.fit` has an exact likelihood.
+    The likelihood takes ranks over n + 1, ties at their mean rank. If many observations tie, as confidences do at 0 and
+    1, the likelihood of `rcjax.fit` is exact. `rcjax.model.fit_copula` fits one copula in a pure function.
 
     Args:
         x, y: (n,) observations of the two variables, on any scale, n at least 10.
-        families: "auto" for the ten common ones (`FAMILIES`), or one or more names and classes.
+        families: "auto" for the ten common families (`FAMILIES`); or one or more names and classes.
         replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
         seed: seed of the replicates.
 
@@ -355,6 +350,8 @@ def compare_copulas(
     >>> best.family, best.status, abs(best.parameters["theta"] - 2) < 3 * best.standard_errors["theta"]
     ('Clayton', 'converged', True)
     """
+    from scipy.stats import rankdata  # importing scipy.stats takes nearly as long as JAX
+
     columns = [np.asarray(values, float) for values in (x, y)]
     if columns[0].ndim != 1 or columns[0].shape != columns[1].shape or len(columns[0]) < 10:
         raise ValueError(f"x and y have shapes {columns[0].shape} and {columns[1].shape}; both must be (n,), n ≥ 10")
@@ -362,16 +359,9 @@ def compare_copulas(
         if not np.isfinite(values).all():
             raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
     tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
-    ranks = [jnp.asarray(_mean_ranks(values), jnp.result_type(float)) for values in columns]
+    ranks = [jnp.asarray(rankdata(values) / (len(values) + 1), jnp.result_type(float)) for values in columns]
     results = [_fit_family(as_family(family), ranks, replicates, seed) for family in tried]
     return tuple(sorted(results, key=lambda result: np.inf if np.isnan(result.aic) else result.aic))
-
-
-def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Return ranks over n + 1, ties at their mean rank: (n,)."""
-    ordered = np.sort(values)
-    below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return (below + through + 1) / 2 / (len(values) + 1)
 
 
 def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, seed: int) -> CopulaResult:
@@ -438,14 +428,14 @@ def conditional_test(
 
     Args:
         first, middle, last: (n,) confidences of three models, in the order asked.
-        present: (n,) whether all three answered the query.
+        present: (n,) whether all three models answered the query.
         key: JAX key for ties and permutations.
         replicates: number of permutations.
 
     >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 300))
-    >>> one = jnp.ones(300, bool)
-    >>> chain = conditional_test(a, a + b, a + b + c, one, jax.random.key(1))
-    >>> fork = conditional_test(a, b, a + b + c, one, jax.random.key(1))
+    >>> present = jnp.ones(300, bool)
+    >>> chain = conditional_test(a, a + b, a + b + c, present, jax.random.key(1))
+    >>> fork = conditional_test(a, b, a + b + c, present, jax.random.key(1))
     >>> bool(chain.p_value > 0.05), bool(fork.p_value < 0.01), bool(fork.tau > 0.3)
     (True, True, True)
     """

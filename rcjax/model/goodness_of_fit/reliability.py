@@ -1,10 +1,11 @@
 """Calibration and discrimination on a log, and changes between two logs.
 
-Are 80 % right at a confidence of 80 %, and do right answers rank higher? The p-values of changes have closed forms that
-are accurate far into the tail: a weekly check compares them with a thousandth, for which permutation tests need ten
-thousand replicates. The null distribution of a statistic is a Pearson III with the statistic's first three moments. A
-difference of means takes the moments of the pooled sample, as a permutation test does (Mielke, Berry & Johnson 1976,
-Communications in Statistics 5(14)). A quadratic form in nearly normal sums takes those of Σ λ χ².
+Calibration asks whether 80 % of the answers are right at a confidence of 80 %; discrimination, whether right answers
+rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares them
+with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a statistic is a
+Pearson III with the statistic's first three moments. A difference of means takes the moments of the pooled sample, as a
+permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A quadratic form in nearly
+normal sums takes the moments of Σ λ χ².
 """
 
 import math
@@ -18,12 +19,9 @@ from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import mean_gap, tenths
 
-#: The least p-value reported: the approximation of the tail says nothing beyond it.
-_LEAST = 1e-16
-#: Skewness below which a Pearson III is a normal law, to the precision of a float64.
-_SYMMETRIC = 1.6e-5
-#: Groups of equal or neighbouring values, at most, in the null distribution of the distance.
-_MOST_GROUPS = 200
+_LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
+_SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
+_MOST_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
 
 
 class CalibrationTest(NamedTuple):
@@ -43,9 +41,10 @@ def calibration_test(
     """Test whether a model's expected calibration error exceeds that of perfect calibration.
 
     Ten bins of n/10 queries show an error even under perfect calibration: about 6 % with 300 queries. Replicates draw
-    labels with the confidences as probabilities. Scores vary less than labels, so their replicates flip the sign of
-    each gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). p =
-    (exceedances + ½)/(replicates + 1). The queries should be held out: on its training queries a calibrator errs less.
+    labels with the confidences as probabilities. Scores vary less than labels; their replicates flip the sign of each
+    gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). The p-value
+    is (exceedances + ½)/(replicates + 1). The queries should be held out: on its training queries a calibrator errs
+    less.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -189,7 +188,7 @@ class Change(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """The mean of a sample with its moments: of the log tuned on, as promised, or of a fresh log."""
+    """The mean of a sample with its moments, as promised by the log tuned on or as seen in a fresh log."""
 
     mean: float
     variance: float
@@ -228,8 +227,8 @@ class Mean(NamedTuple):
 def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
     """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
-    The variance is that of the pooled sample (the score test), since a sample without any error has variance 0. The
-    skewness corrects the tail for small samples.
+    The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
+    corrects the tail for small samples.
 
     >>> rare, common = Mean.of(np.arange(300) % 20 == 0), Mean.of(np.arange(100) % 8 == 0)
     >>> se, p_value = mean_rise(rare, common)
@@ -277,8 +276,8 @@ def _tail(z: float, skewness: float) -> float:
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:
     """Test for a change of calibration by the χ² of (y − p, (y − p)·p), with two degrees of freedom.
 
-    It is the score test of a change in the intercept and slope of a logistic recalibration; Spiegelhalter's
-    (y − p)(1 − 2p) is one direction of the two. `figure` is χ².
+    It is the score test of a change in the intercept and slope of a logistic recalibration, and includes
+    Spiegelhalter's (y − p)(1 − 2p) as a direction. `figure` is χ².
 
     Args:
         before, now: (calibrated confidence (n,), labels (n,)) of each sample.
