@@ -404,11 +404,7 @@ class _Programs:
         return plain(*args, **kwargs) if runner is None else runner(*leaves)
 
     def _runner(
-        self,
-        call: tuple[Any, ...],
-        options: dict[str, Any] | None,
-        static: dict[str, Any],
-        leaves: list[Any],
+        self, call: tuple[Any, ...], options: dict[str, Any] | None, static: dict[str, Any], leaves: list[Any]
     ) -> Callable[..., Any] | None:
         """Load the program, or compile and store it; None if it has no key."""
         key = signature_key(self.function, call, options)

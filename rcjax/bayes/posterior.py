@@ -65,11 +65,7 @@ _DIMS = {
 }
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences"),
-    meta_fields=(),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Posterior:
     """A pytree of draws of a `CascadeModel`'s parameters given a log: D draws from C chains, k models, P pairs.

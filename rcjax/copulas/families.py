@@ -63,11 +63,4 @@ FAMILIES: tuple[type[Copula], ...] = (
     StudentT,
 )
 #: The families that it compares only where they are named.
-NAMED_FAMILIES: tuple[type[Copula], ...] = (
-    BB1,
-    BB7,
-    Tawn,
-    Plackett,
-    FGM,
-    NegativeClayton,
-)
+NAMED_FAMILIES: tuple[type[Copula], ...] = (BB1, BB7, Tawn, Plackett, FGM, NegativeClayton)

@@ -243,11 +243,7 @@ def _calibrated(log: Log, transform: Transform, values: jax.Array | None) -> Cal
 
 
 def fit_calibrators(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    values: jax.Array | None = None,
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> tuple[Calibrator, jax.Array]:
     """Fit the calibrators of k models, and return (calibrators, calibrated confidence (n, k)).
 

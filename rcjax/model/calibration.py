@@ -175,11 +175,7 @@ class Calibrator:
 @partial(jax.jit, static_argnames="transform")
 @in_full
 def fit_calibrator(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    values: jax.Array | None = None,
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> Calibrator:
     """Fit a logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 

@@ -24,14 +24,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, sum_of
 from rcjax.model.marginals import Marginal
-from rcjax.model.maximum_likelihood import (
-    CopulaFit,
-    FitStatus,
-    fit_marginal,
-    fit_pair,
-    member_at,
-    place_of,
-)
+from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, member_at, place_of
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 

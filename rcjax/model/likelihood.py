@@ -181,12 +181,7 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
     return of_member
 
 
-def _conditional(
-    copula: Any,
-    smooth_u: jax.Array,
-    first: tuple[Unit, Unit],
-    second: tuple[Unit, Unit],
-) -> Any:
+def _conditional(copula: Any, smooth_u: jax.Array, first: tuple[Unit, Unit], second: tuple[Unit, Unit]) -> Any:
     """Return P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:

@@ -334,12 +334,7 @@ _FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a pro
 
 @takes(model=CascadeModel)
 def minimise(
-    objective: Callable[..., Any],
-    model: CascadeModel,
-    cascades: CascadeSet = "all",
-    *,
-    lam: Any,
-    starts: int = 4,
+    objective: Callable[..., Any], model: CascadeModel, cascades: CascadeSet = "all", *, lam: Any, starts: int = 4
 ) -> Frontier:
     """Minimise a user's objective for each λ by gradient, and return the policies as a frontier.
 

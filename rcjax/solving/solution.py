@@ -133,11 +133,7 @@ def _between_atoms(
 
 
 def pair_tables(
-    marginals: Marginal,
-    copulas: Copula,
-    cost: jax.Array,
-    indices: Any = None,
-    panels: int | None = None,
+    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
 ) -> Tables:
     """Build the tables of a fitted model for some of its pairs of models.
 
@@ -381,11 +377,7 @@ class Solution:
 
 
 @takes(model=CascadeModel)
-def solve(
-    model: CascadeModel,
-    lam: jax.Array | float | Sequence[float],
-    cascades: CascadeSet = "all",
-) -> Solution:
+def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascades: CascadeSet = "all") -> Solution:
     """Minimise error + λ·cost under the model over cascades and thresholds, as a pure function.
 
     It works under `jit`, `vmap` (over λ, and over stacked models) and `grad`. Error, cost, loss and thresholds have

@@ -166,11 +166,7 @@ def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | N
 
 @takes(model=CascadeModel)
 def solve_frontier(
-    model: CascadeModel,
-    *,
-    lam: Any = None,
-    cascades: CascadeSet = "all",
-    abstain_price: float | None = None,
+    model: CascadeModel, *, lam: Any = None, cascades: CascadeSet = "all", abstain_price: float | None = None
 ) -> Frontier:
     """Find the policies that minimise error + λ·cost under the model, for all λ at once.
 

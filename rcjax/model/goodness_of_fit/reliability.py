@@ -131,13 +131,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
         spread = bins @ score**2 / n - share**2
         size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)
     low, high = wilson_interval(share, size).T
-    return {
-        "confidence": bins @ np.asarray(confidence, float) / n,
-        "accuracy": share,
-        "low": low,
-        "high": high,
-        "n": n,
-    }
+    return {"confidence": bins @ np.asarray(confidence, float) / n, "accuracy": share, "low": low, "high": high, "n": n}
 
 
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:

@@ -65,10 +65,7 @@ FORMAT = "rcjax-frontier"
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=(
-        *("lam", "error", "cost", "status", "policies"),
-        *("model", "bands", "abstention", "seconds"),
-    ),
+    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstention", "seconds"),
     meta_fields=("spec", "compare"),
 )
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -193,11 +193,7 @@ class InfeasibleError(ValueError):
 
 
 def point_for(
-    target: Target,
-    cost: np.ndarray,
-    penalty: np.ndarray,
-    abstain_price: float | None,
-    counted: Counted = ERRORS,
+    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
 

@@ -62,11 +62,7 @@ class Agreements:
         return self.earlier != NO_MODEL
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "agreements"),
-    meta_fields=(),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
@@ -219,10 +215,7 @@ class PointStatus(Status):
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "converged, with a threshold at the end of a model's range (it always or never answers)"
-    NOT_CONVERGED = (
-        2,
-        "the iterations ran out while the loss was still falling: the thresholds may be slightly off",
-    )
+    NOT_CONVERGED = (2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off")
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
     NOT_FINITE = 5, "failed: error or cost came out as no finite number"
@@ -243,7 +236,7 @@ class Points:
 _TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weights
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("mean", "p95"), meta_fields=())
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Seconds:
     """Seconds per query, summed over the calls along its path, of a policy or of the L policies of a frontier.
@@ -290,9 +283,7 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
 
 
 @partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "abstention"),
-    meta_fields=("level", "replicates"),
+    jax.tree_util.register_dataclass, data_fields=("error", "cost", "abstention"), meta_fields=("level", "replicates")
 )
 @dataclasses.dataclass(frozen=True)
 class Bands:
