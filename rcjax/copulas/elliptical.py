@@ -37,22 +37,22 @@ class Gaussian(RadialForm):
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
         """Return C(u, v) from Plackett's integral over the correlation."""
-        return _normal_cdf(off_the_ends(self.rho), u, v)
+        return _normal_cdf(_off_the_ends(self.rho), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
-        return _normal_conditional(off_the_ends(self.rho), u, v)
+        return _normal_conditional(_off_the_ends(self.rho), u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
-        rho, x, y = off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v)
-        scale, apart = spread(rho), gap(rho, x, y)
+        rho, x, y = _off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v)
+        scale, apart = _spread(rho), _gap(rho, x, y)
         return rho * x * y / (1 + jnp.abs(rho)) - (apart * rho / scale) ** 2 / 2 - jnp.log(scale)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Return v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
-        rho = off_the_ends(self.rho)
-        return _normal_probability(rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p))
+        rho = _off_the_ends(self.rho)
+        return _normal_probability(rho * _normal_quantile(u) + _spread(rho) * _normal_quantile(p))
 
     def spearman(self) -> jax.Array:
         """Return Spearman's ρ = (6/π) asin(ρ/2)."""
@@ -76,63 +76,39 @@ class Gaussian(RadialForm):
 # Formulas in ρ that keep their digits near ±1, shared by the Gaussian and Student's t copulas.
 
 
-def off_the_ends(rho: ArrayLike) -> jax.Array:
-    """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1.
-
-    >>> bool(off_the_ends(1.0) < 1), float(off_the_ends(0.5))
-    (True, 0.5)
-    """
+def _off_the_ends(rho: ArrayLike) -> jax.Array:
+    """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1."""
     rho = floats(rho)
     last = 1 - 2 * jnp.finfo(rho.dtype).eps
     return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
 
 
-def spread(rho: jax.Array) -> jax.Array:
-    """Return √(1 − ρ²), the standard deviation of y given x.
-
-    >>> round(float(spread(0.6)), 4)
-    0.8
-    """
+def _spread(rho: jax.Array) -> jax.Array:
+    """Return √(1 − ρ²), the standard deviation of y given x."""
     return jnp.sqrt((1 - rho) * (1 + rho))
 
 
-def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation.
-
-    >>> float(gap(0.5, 3.0, 1.0)), float(gap(-0.5, 3.0, 1.0))
-    (2.0, 4.0)
-    """
+def _gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation."""
     return jnp.where(rho < 0, x + y, x - y)
 
 
-def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+def _quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Return (x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
 
     It is quadratic in (x, y): callers that fear an overflow scale both down.
-
-    >>> round(float(quadratic_form(0.5, 2.0, 1.0)), 4)
-    4.0
     """
-    return (gap(rho, x, y) / spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
+    return (_gap(rho, x, y) / _spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
 
 
-def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return (y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1.
-
-    >>> round(float(residual(0.6, 1.0, 1.0)), 4)
-    0.5
-    """
+def _residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return (y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1."""
     narrow = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
-    return gap(rho, y, x) / spread(rho) + jnp.where(rho < 0, -x, x) * narrow
+    return _gap(rho, y, x) / _spread(rho) + jnp.where(rho < 0, -x, x) * narrow
 
 
-def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
-    """Return (whether u is in the lower half, the smaller of u and 1 − u).
-
-    >>> lower, tail = nearer_tail(Unit(jnp.asarray(1.0), jnp.asarray(1e-30)))
-    >>> bool(lower), f"{float(tail):.1g}"
-    (False, '1e-30')
-    """
+def _nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
+    """Return (whether u is in the lower half, the smaller of u and 1 − u)."""
     lower = u.value <= u.complement
     return lower, jnp.where(lower, u.value, u.complement)
 
@@ -140,7 +116,7 @@ def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
 def _normal_quantile(u: Unit) -> jax.Array:
     if u.score is not None:
         return u.score
-    lower, tail = nearer_tail(u)
+    lower, tail = _nearer_tail(u)
     z = ndtri(tail)
     return jnp.where(lower, z, -z)
 
@@ -163,7 +139,7 @@ def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     reflect = (rho < 0) & (v.value > u.complement)
     first, second = turned(reflect, u), turned(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
-    apart, product = gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
+    apart, product = _gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
     from_zero = (jnp.abs(apart) < jnp.arccos(jnp.abs(rho))) | (rho >= 0) & (rho < 0.9)
     smooth = jnp.all(from_zero & (jnp.maximum(jnp.abs(x), jnp.abs(y)) < _NEAR))
     few, many = partial(_angle_integral, _FEW_NODES), partial(_angle_integral, _NODES)
@@ -184,8 +160,8 @@ def _normal_cdf_jvp(
     value = _normal_cdf(rho, u, v)
     change = jnp.zeros_like(value)
     if not is_zero(rho_tangent):
-        form = quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
-        change += jnp.exp(-form / 2) / (2 * np.pi * spread(rho)) * rho_tangent
+        form = _quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
+        change += jnp.exp(-form / 2) / (2 * np.pi * _spread(rho)) * rho_tangent
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
         if not is_zero(tangent.value):
             change += _normal_conditional(rho, condition, other).value * tangent.value
@@ -193,7 +169,7 @@ def _normal_cdf_jvp(
 
 
 def _normal_conditional(rho: jax.Array, u: Unit, v: Unit) -> Unit:
-    return _normal_probability(residual(rho, _normal_quantile(u), _normal_quantile(v)))
+    return _normal_probability(_residual(rho, _normal_quantile(u), _normal_quantile(v)))
 
 
 def _angle_integral(
@@ -252,11 +228,11 @@ class StudentT(RadialForm):
         rho, df = self._parameters()
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         # Γ(ν/2) Γ(ν/2 + 1) / Γ((ν + 1)/2)² is (ν/2) B(ν/2, ½)² / π.
-        constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(spread(rho))
+        constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(_spread(rho))
         # x² may overflow: log(1 + x²/ν) is computed in units of max(|x|, |y|, 1).
         unit = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), 1.0)
         p, q, inverse_square = x / unit, y / unit, 1 / unit**2
-        form = quadratic_form(rho, p, q)
+        form = _quadratic_form(rho, p, q)
         margins = jnp.log(inverse_square + p * p / df) + jnp.log(inverse_square + q * q / df)
         return (
             constant + (df + 1) / 2 * margins - (df + 2) / 2 * jnp.log(inverse_square + form / df) + df * jnp.log(unit)
@@ -266,7 +242,7 @@ class StudentT(RadialForm):
         """Return v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""
         rho, df = self._parameters()
         x = _student_quantile(df, u)
-        scale = spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
+        scale = _spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
         return _student_probability(df, rho * x + scale * _student_quantile(df + 1, p))
 
     def tail_dependence(self) -> TailDependence:
@@ -288,7 +264,7 @@ class StudentT(RadialForm):
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """Return (ρ kept off ±1, df), in JAX's default float type."""
-        return off_the_ends(self.rho), floats(self.df)
+        return _off_the_ends(self.rho), floats(self.df)
 
 
 @jax.custom_jvp
@@ -306,8 +282,8 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     x, y, rho, df = jnp.broadcast_arrays(x, y, rho, df)
     down = (rho > 0.7) | ((rho > -0.6) & (jnp.abs(x - y) > 4 * jnp.abs(x + y)))
     end = jnp.tan(jnp.arccos(jnp.where(down, rho, -rho)) / 2)
-    gap, product = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
-    scale = jnp.clip(jnp.abs(gap) / jnp.hypot(2 * jnp.sqrt(df), np.sqrt(2) * jnp.hypot(x, y)), _FINEST * end, end)
+    offset, product = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
+    scale = jnp.clip(jnp.abs(offset) / jnp.hypot(2 * jnp.sqrt(df), np.sqrt(2) * jnp.hypot(x, y)), _FINEST * end, end)
     reach = jnp.arcsinh(end / scale)
     points, weight = np.polynomial.legendre.leggauss(_STUDENT_NODES)
     s = (1 + points) / 2
@@ -318,7 +294,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
         tangent, run = scale / 2 * (growth - 1 / growth), scale / 2 * (growth + 1 / growth)
         above = 1 + tangent * tangent
         reciprocal = 1 / (above * tangent)
-        part = jnp.clip((gap * above * above * reciprocal / 2) ** 2 + product * above, 0.0, largest) * inverse
+        part = jnp.clip((offset * above * above * reciprocal / 2) ** 2 + product * above, 0.0, largest) * inverse
         share = 1 / (1 + part)
         # dω is 2 dt/(1 + t²).
         width = jnp.asarray(weight)[node] * run * tangent * reciprocal
@@ -340,7 +316,9 @@ def _student_cdf_jvp(
     change = jnp.zeros_like(value)
     if not is_zero(rho_tangent):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
-        change += jnp.exp(-df / 2 * jnp.log1p(quadratic_form(rho, x, y) / df)) / (2 * np.pi * spread(rho)) * rho_tangent
+        change += (
+            jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
+        )
     if not is_zero(df_tangent):
         # The quantiles depend on df, so that the cached ones cannot be used.
         bare = [z._replace(score=None) for z in (u, v)]
@@ -354,7 +332,7 @@ def _student_cdf_jvp(
 def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Unit:
     x, y = _student_quantile(df, u), _student_quantile(df, v)
     stretch = jnp.sqrt(df + 1) / jnp.hypot(jnp.sqrt(df), x)
-    return _student_probability(df + 1, residual(rho, x, y) * stretch)
+    return _student_probability(df + 1, _residual(rho, x, y) * stretch)
 
 
 def _log_power_law(df: jax.Array) -> jax.Array:
@@ -448,7 +426,7 @@ def _student_quantile(df: jax.Array, u: Unit) -> jax.Array:
 
 @jax.custom_jvp
 def _quantile(df: jax.Array, u: Unit) -> jax.Array:
-    lower, tail = nearer_tail(u)
+    lower, tail = _nearer_tail(u)
     middle, rounding = 0.5 - tail, jnp.finfo(tail.dtype).eps
     # Near the median a straight line: the Halley iteration is in log x, and 0 has no logarithm.
     straight = middle * jnp.exp(-_log_student_density(df, jnp.zeros_like(tail)))

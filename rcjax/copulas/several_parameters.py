@@ -45,7 +45,7 @@ class BB1(ClosedForm):
         """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
         gain, log_w, apart = self._by_size(u, v)
         theta, delta = floats(self.theta), floats(self.delta)
-        share = jnp.exp(log_w - theta * log1p_over(theta, log_w))  # W/(1 + θ W)
+        share = jnp.exp(log_w - theta * _log1p_over(theta, log_w))  # W/(1 + θ W)
         return (1 + theta) * gain - (delta - 1) * apart - log_w + jnp.log(delta - 1 + (1 + theta) * share)
 
     def tail_dependence(self) -> TailDependence:
@@ -70,7 +70,7 @@ class BB1(ClosedForm):
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (x, log X, y, log Y)."""
         x, y, theta = -u.log, -v.log, floats(self.theta)
-        return x, log_expm1_over(theta, x, jnp.log(x)), y, log_expm1_over(theta, y, jnp.log(y))
+        return x, _log_expm1_over(theta, x, jnp.log(x)), y, _log_expm1_over(theta, y, jnp.log(y))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (g = x + y + log C, log W, log(W²/(X Y)))."""
@@ -86,7 +86,7 @@ def _fall(theta: jax.Array, x: jax.Array, log_x: jax.Array, growth: jax.Array) -
     """Return log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
     # A growth of 0 has no logarithm.
     growth = jnp.maximum(growth, jnp.finfo(growth.dtype).tiny)
-    return log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))
+    return _log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))
 
 
 class BB7(ClosedForm):
@@ -114,7 +114,7 @@ class BB7(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
         a, b = self._logs(u, v)
-        fall = log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
+        fall = _log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
         return from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
@@ -143,7 +143,7 @@ class BB7(ClosedForm):
         tiny = power < 1e-9
         log_complement = jnp.log1p(-jnp.where(tiny, 0.5, power))
         # (1 − (1 − z^θ)^δ)/δ, or its limit at δ = 0.
-        fall = -log_complement * jnp.exp(log_expm1_over(delta, -log_complement, 0.0) + delta * log_complement)
+        fall = -log_complement * jnp.exp(_log_expm1_over(delta, -log_complement, 0.0) + delta * log_complement)
         integrand = node * (1 - power) * jnp.where(tiny, 1.0, fall / jnp.where(tiny, 1.0, power))
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
@@ -159,13 +159,13 @@ class BB7(ClosedForm):
     def _log_odds(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log K, with K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ: −log(C′/(1 − ū^θ)) is log(1 + δ K)/δ."""
         delta = floats(self.delta)
-        return delta * log1mexp(a) + log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
+        return delta * log1mexp(a) + _log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
 
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
         delta, log_k = floats(self.delta), self._log_odds(a, b)
         tiny = log_k < _FAR
-        fall = log1p_over(delta, jnp.where(tiny, 0.0, log_k))
+        fall = _log1p_over(delta, jnp.where(tiny, 0.0, log_k))
         log_share = jnp.where(tiny, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(tiny, log_k, 0.0)), log1mexp(-fall))
         return softplus(log1mexp(a) + log_share - a)
 
@@ -188,13 +188,8 @@ def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
     return jnp.where(near, b + jnp.log(log1p_ratio(-z)), jnp.log(-log1mexp(jnp.where(near, -0.5, b))))
 
 
-def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
-    """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0.
-
-    >>> import math
-    >>> [round(float(value), 4) for value in log1p_over(jnp.array([0.0, 2.0]), jnp.log(3.0))]
-    [3.0, 0.973]
-    """
+def _log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
+    """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0."""
     theta = floats(theta)
     log_y = jnp.log(jnp.maximum(theta, _FEW)) + log_k
     near = log_y < -1.0
@@ -204,13 +199,8 @@ def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     return jnp.where(near, small, large)
 
 
-def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
-    """Return log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0.
-
-    >>> x = jnp.array([1.0, 1.0])
-    >>> [round(float(value), 4) for value in log_expm1_over(jnp.array([0.0, 2.0]), x, jnp.log(x))]
-    [0.0, 1.1614]
-    """
+def _log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
+    """Return log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0."""
     z = floats(theta) * x
     near = z < 0.5
     # (1 − e^{−z})/z, as its Taylor polynomial of degree 10.
