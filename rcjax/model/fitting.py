@@ -111,7 +111,7 @@ def fit(
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
     options = transform, family, method, None, stated_in(log)
-    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *options)
+    fitted = fit_arrays((log.logprob, expected_log(log).correct, log.answered), *options)
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)
 
@@ -123,9 +123,7 @@ def refit(model: CascadeModel, log: Log) -> CascadeModel:
 
 
 def fit_arrays(
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    answered: ArrayLike,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     transform: Transform,
     family: type[Copula],
     method: Method = "tau",
@@ -135,26 +133,24 @@ def fit_arrays(
     """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
 
     Args:
-        logprob: (n, k) raw log-probability.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
+        rows: (n, k) raw log-probability; whether the answer is right; whether there is an answer.
         transform: transform of the raw confidence.
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
     """
-    logprob, correct, answered = fill_up(logprob, correct, answered)
+    logprob, correct, answered = fill_up(*rows)
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
     taus = pair_taus_compiled(confidence, answered)
-    rows = marginals, confidence, answered, taus
+    fitted = marginals, confidence, answered, taus
     if method == "likelihood":
-        return calibrators, marginals, fit_family(*rows, family=family).copula
+        return calibrators, marginals, fit_family(*fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else from_taus(taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -171,7 +167,7 @@ def fit_near(
         cost: (k,) mean money per answer.
     """
     options = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *options)
+    calibrators, marginals, copulas = fit_arrays((logprob, correct, answered), *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
@@ -189,8 +185,7 @@ def copulas_of(
         answered: (n, k) whether there is an answer.
         taus: (P,) Kendall's τ of the pairs.
     """
-    rows = marginals, confidence, answered, taus
-    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, *rows)
+    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, marginals, confidence, answered, taus)
 
 
 def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:

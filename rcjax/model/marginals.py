@@ -146,10 +146,6 @@ class Marginal:
         inner = self.mass_lowest + self.smooth_mass * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
-    def density(self, confidence: jax.Array) -> jax.Array:
-        """Return the density of the smooth part, (1 − Σ w) times that of G; 0 outside (φ_min, φ_max)."""
-        return self.profile(confidence)[1]
-
     def quantile(self, u: jax.Array) -> jax.Array:
         """Return Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
@@ -166,7 +162,10 @@ class Marginal:
         return self.profile(confidence)[2]
 
     def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return (F(φ), density(φ), E[Φ; Φ > φ]), elementwise, from one `smooth_profile`."""
+        """Return (F(φ), density of the smooth part, E[Φ; Φ > φ]), elementwise, from one `smooth_profile`.
+
+        The density is (1 − Σ w) times that of G, and 0 outside (φ_min, φ_max).
+        """
         # F(φ) = w_min + (1 − Σ w)·G(x) + Σ w_a over φ_a ≤ φ, with φ = φ_min + width·x, and
         # E[Φ; Φ > φ] = (1 − Σ w)·∫ₓ¹ (φ_min + width·t) dG(t) + Σ w_a φ_a over φ_a > φ + w_max φ_max.
         confidence = jnp.asarray(confidence)
