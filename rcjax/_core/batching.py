@@ -239,7 +239,7 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], n: i
     Args:
         function: the function.
         items: its arguments.
-        n: entries of an item. From `MANY` entries, items are computed one after the other.
+        n: entries of an item; from `MANY` entries on, items are computed one after the other.
         alike: whether all items need the same programs: the first then runs alone, so that they are compiled once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
@@ -263,7 +263,7 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], n: i
 def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
     """Map a function over batched rows in chunks, and join the results on the host.
 
-    All chunks have one size, so that they share a program: the last one repeats its last row.
+    All chunks have one size, so that they share a program: the last chunk repeats its last row.
 
     Args:
         function: function of the rows of a chunk.

@@ -273,7 +273,7 @@ def fingerprint() -> str | None:
 
 
 def _features() -> str:
-    """Return the processor's model and features, if the system tells: code for one may fail on another."""
+    """Return the processor's model and features, if the system tells: code for one processor may fail on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -282,7 +282,7 @@ def _features() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(fields)))
 
 
-#: LLVM's optimization levels on the CPU: for programs that run for milliseconds, once or a few times, and for those
+#: LLVM's optimization levels on the CPU: for programs that run for milliseconds, once or a few times, and for programs
 #: that run for a second. Measured over all programs: level 0 compiles in a third of the time, and runs three times as
 #: long; level 1 compiles in three quarters, and runs as long as at XLA's default, level 3.
 LEVELS = {"once": 0, "long": 1}
@@ -450,8 +450,8 @@ def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if backend != "cpu":
         return None
     options: dict[str, Any] = {} if level is None else {"xla_backend_optimization_level": level}
-    # XLA's newer emitter of fused kernels compiles `fit` and `solve_frontier` 1.7 times as long as the older one, for
-    # the same run time (benchmarks/speed.py). From jaxlib 0.11 on only the newer one exists.
+    # XLA's newer emitter of fused kernels compiles `fit` and `solve_frontier` 1.7 times as long as the older, for
+    # the same run time (benchmarks/speed.py). From jaxlib 0.11 on only the newer emitter exists.
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
         # One part per core: XLA's default of 32 takes a tenth longer on two cores.

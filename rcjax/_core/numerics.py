@@ -29,7 +29,7 @@ def log1mexp(x: ArrayLike) -> jax.Array:
 
 
 def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
-    """Return log u from rounded u and 1 − u, with the relative precision of the smaller one.
+    """Return log u from rounded u and 1 − u, with the relative precision of the smaller number.
 
     One logarithm serves both ends: XLA's `log1p` takes twice as long as `log`, with errors of up to 100 roundings.
 
@@ -139,7 +139,7 @@ class Unit(NamedTuple):
 def unit(u: ArrayLike) -> Unit:
     """Clip u to [0, 1], and return it with its complement, both at least √tiny; tiny is the smallest normal number.
 
-    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
+    Quotients and products of two results, and logarithms times any parameter, then stay finite.
 
     >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
     (True, True)
@@ -209,7 +209,7 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
     """Return a solver for `implicit_root`: it finds the root of an increasing function in [low, high], to rounding.
 
-    Without a root there, it returns the end nearer to one.
+    Without a root in the bracket, it returns the end nearer to a root.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
@@ -231,8 +231,9 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
 
-    A bracket shrinks around the root. Where a step leaves it, is longer than half the last one, or is short though the
-    function is far from 0, the bracket is halved. Without a root there, the result is the end nearer to one.
+    A bracket shrinks around the root. A step that leaves the bracket, is longer than half the last step, or is short
+    although the function is far from 0, is replaced by halving the bracket. Without a root in the bracket, the result
+    is the end nearer to a root.
 
     Args:
         increasing: scalar function with a derivative.
@@ -294,8 +295,8 @@ def ndtri(p: jax.Array) -> jax.Array:
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴
-#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for one another take most of the time
-#: of a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
+#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for each other take most of the time of
+#: a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
 
 
@@ -314,7 +315,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     ratio = sums / jnp.minimum(p, q) * ((sums + 10) / jnp.maximum(p, q))
     p, q = a + 10, b + 10
 
-    # Stacked, they are one loop: a small formula takes longest to compile.
+    # Stacked arguments make one loop: a small formula takes longest to compile.
     y = 1 / jnp.stack([p, q, p + q])
     square = y * y
     inner = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188 - square * 691 / 360360))
@@ -504,7 +505,7 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
 
 
 def _pairs_in_runs(same: jax.Array) -> jax.Array:
-    """Count the pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
+    """Count the pairs within runs of equal neighbours: each entry pairs with the earlier entries of its run."""
     index = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
     start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, index))
     return _total(index - start)
@@ -515,7 +516,7 @@ def _inversions(order: jax.Array) -> jax.Array:
 
     After padding to a power of two, entries with equal higher bits form a block of known position and size, half of it
     ones (a wavelet tree: Grossi, Gupta & Vitter 2003). A stable partition of each block by the next bit moves a 0 past
-    the ones before it, which are counted.
+    the 1s before it; these are counted.
     """
     n = order.shape[0]
     bits = max(n - 1, 1).bit_length()

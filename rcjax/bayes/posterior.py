@@ -391,7 +391,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     """Select at most `draws` evenly spaced draws of a batch of models.
 
-    Names are dropped: they are static in a pytree, and posteriors of one size can share a program without them.
+    Names are dropped: they are static in a pytree, and without names posteriors of one size share a program.
     """
     count = model.cost.shape[0]
     if draws is not None and draws < 1:

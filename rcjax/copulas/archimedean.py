@@ -1,4 +1,4 @@
-"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe and Frank, and rotated ones."""
+"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe, Frank, and rotations."""
 
 import math
 from collections.abc import Callable
@@ -181,7 +181,7 @@ class Gumbel(ClosedForm):
         return from_log(-x * jnp.exp(log_ratio / theta))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """Return (the smaller of x and y, the larger one, |log(y/x)|, log(w/the larger one))."""
+        """Return (min(x, y), max(x, y), |log(y/x)|, log(w/max(x, y)))."""
         x, y = -u.log, -v.log
         log_x, log_y = jnp.log(x), jnp.log(y)
         # One comparison orders all three: x and y may differ by a rounding that their logarithms do not show, and
@@ -289,8 +289,8 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
         return log1mexp(-drop) - shape * softplus(log_k - drop) - log_p
 
     def newton(function: Callable[..., Any], _) -> jax.Array:
-        # From a lower bound Newton's method climbs a concave function without overshoot. Either term alone gives one,
-        # and so do both where drop ≤ 1: they are at most log(drop) and shape (drop − log_k).
+        # From a lower bound Newton's method climbs a concave function without overshoot. Either term alone gives
+        # a lower bound, and so do both where drop ≤ 1: they are at most log(drop) and shape (drop − log_k).
         ratio = divide(-log_p, shape, jnp.inf)
         second = jnp.where(ratio < jnp.inf, log_k - ratio - log1mexp(-jnp.minimum(ratio, 1e6)), -jnp.inf)
         both = jnp.exp(jnp.minimum(log_p + shape * (log_k - 1), 0.0))
@@ -306,7 +306,7 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
 
 
 class NegativeClayton(Rotation, of=Clayton, degrees=90):
-    """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high ones of the first.
+    """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high values of 1 − U.
 
     >>> float(NegativeClayton(2.0).tau())
     -0.5

@@ -62,7 +62,7 @@ class Copula:
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
-    #: Supports of the parameters; names of the free ones; and the grids over which a fit profiles others.
+    #: Supports of the parameters; names of the free parameters; grids over which a fit profiles other parameters.
     supports: ClassVar[dict[str, tuple[float, float]]] = {}
     free: ClassVar[tuple[str, ...]] = ()
     grids: ClassVar[dict[str, tuple[float, ...]]] = {}
@@ -147,8 +147,8 @@ class Copula:
     def tail_dependence(self) -> "TailDependence":
         """Return the limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
 
-        A family without closed forms takes the lower share at q = 10⁻⁸ and the upper one at 10⁻⁵, where 1 − q keeps
-        digits. They exceed the limits if convergence is slow.
+        A family without closed forms takes the lower share at q = 10⁻⁸ and the upper share at 10⁻⁵, where 1 − q
+        keeps digits. These exceed the limits if convergence is slow.
 
         >>> from rcjax.copulas import Gumbel
         >>> [round(float(share), 4) for share in Gumbel(2.0).tail_dependence()]
@@ -163,8 +163,8 @@ class Copula:
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Find the member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
 
-        Bisection solves for the first free parameter. The others keep their defaults, unless the family sets them from
-        τ. Gradients are implicit.
+        Bisection solves for the first free parameter. Other parameters keep their defaults, unless the family sets them
+        from τ. Gradients are implicit.
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
@@ -258,7 +258,7 @@ def _register(cls, names: tuple[str, ...]) -> None:
 
 
 class TailDependence(NamedTuple):
-    """Tail dependence coefficients: limiting probabilities that both margins are extreme, given that one is."""
+    """Tail dependence coefficients: limiting probabilities that both margins are extreme, given that a margin is."""
 
     lower: jax.Array
     """λ_L, the lower tail."""
@@ -423,7 +423,7 @@ class ClosedForm(Copula):
 
     A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define a faster
     `two_sided_inverse`, and must define `two_sided_conditional_on_v` if it is not exchangeable.
-    Calling all five at one point is cheap: compilation removes results that nobody uses.
+    Calling all five at a point is cheap: compilation removes unused results.
     """
 
     exchangeable: ClassVar[bool] = True

@@ -188,7 +188,7 @@ def _angle_integral(
 
     def add(node: jax.Array, total: jax.Array) -> jax.Array:
         far, near, weight_here = (jnp.asarray(values)[node] for values in (s, crowded, weight))
-        # These depend on the correlation alone, so that all points share them.
+        # The coefficients depend on the correlation alone, so that all points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
         close = coefficients(angle * near, angle * jnp.asarray(slope)[node])
         steep, rest, width = (jnp.where(from_zero, first, second) for first, second in zip(ahead, close, strict=True))
@@ -320,7 +320,7 @@ def _student_cdf_jvp(
             jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
         )
     if not is_zero(df_tangent):
-        # The quantiles depend on df, so that the cached ones cannot be used.
+        # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
@@ -351,8 +351,7 @@ def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
     """Return P(T > x) / (½ cos^ν) as a function of the sine of the `_angle` of x.
 
-    A few points take the integral each. Many points share a Chebyshev series, since they share a few degrees of
-    freedom.
+    Few points take an integral each. Many points share a Chebyshev series, since they share a few degrees of freedom.
     """
     if points < _TERMS * df.size:
         return partial(_ratio_by_integral, df)

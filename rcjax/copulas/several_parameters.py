@@ -78,7 +78,7 @@ class BB1(ClosedForm):
         theta, swap = floats(self.theta), x > y
         less, more, log_more = jnp.where(swap, y, x), jnp.where(swap, x, y), jnp.where(swap, log_x, log_y)
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
-        growth = softplus(-self.delta * apart) / self.delta  # log(W/the larger one)
+        growth = softplus(-self.delta * apart) / self.delta  # log(W/max(X, Y))
         return less - _fall(theta, more, log_more, growth), log_more + growth, apart + 2 * growth
 
 
@@ -301,7 +301,7 @@ class Tawn(ClosedForm):
         swap = log_s > log_t
         less, more = jnp.where(swap, t, s), jnp.where(swap, s, t)
         apart = jnp.where(swap, log_s - log_t, log_t - log_s)
-        growth = softplus(-self.theta * apart) / self.theta  # log(w/the larger one)
+        growth = softplus(-self.theta * apart) / self.theta  # log(w/max(s, t))
         by_s, by_t = growth + jnp.where(swap, 0.0, apart), growth + jnp.where(swap, apart, 0.0)
         return less - more * jnp.expm1(growth), jnp.where(swap, log_s, log_t) + growth, by_s, by_t
 

@@ -187,9 +187,10 @@ class CascadeModel(Fitted):
         """Return the log density of calibrated confidences under the chain through all models, in their order: (…).
 
         The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
-        its model (φ_min, φ_max, a stated value) counts with its probability, and one in the smooth part with its
-        density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their mean is
-        no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not k.
+        its model (φ_min, φ_max, a stated value) counts with its probability, and a confidence in the smooth part with
+        its density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their
+        mean is no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not
+        k.
 
         Args:
             confidence: (…, k) calibrated confidence; NaN gives NaN.

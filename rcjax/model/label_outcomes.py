@@ -186,7 +186,7 @@ def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
 
 
-#: Folds of a log, for cross-validation and cross-fitting: what concerns a fold comes from the other folds.
+#: Folds of a log, for cross-validation and cross-fitting: the other folds supply the estimates of a fold.
 FOLDS = 5
 
 

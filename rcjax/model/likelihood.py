@@ -48,7 +48,7 @@ SMOOTH = -1
 class Ranks:
     """Ranks of observations of one margin, with its point masses; a leading axis batches it over margins.
 
-    Masses are in the order of their values: the first starts at rank 0, the last one ends at 1.
+    Masses are in the order of their values: the first starts at rank 0, and the last ends at 1.
     """
 
     u: jax.Array  # (n,) rank F(φ); any number in a point mass
@@ -389,7 +389,7 @@ def _draw_ranks(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.A
         return rank, rank
 
     steps = chain.copulas, start[:-1], end[:-1], draws, renewing
-    # Added zeros: under `jax.shard_map` the first rank varies over the same devices as the later ones.
+    # Added zeros: under `jax.shard_map` the first rank varies over the same devices as the later ranks.
     first = rank + jnp.zeros_like(sum(leaf.sum() for leaf in jax.tree.leaves(steps)), rank.dtype)
     return jax.lax.scan(advance, first, steps)[1]
 

@@ -1,4 +1,4 @@
-"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outer ones.
+"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outer masses.
 
 Section 4.1 of Zellinger & Thomson (2025):
 
@@ -185,7 +185,7 @@ class Marginal:
     def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
         """Return (start, end) of the point masses on the scale of ranks u, by rising confidence: (2 + A,) each.
 
-        The first mass starts at 0, the last one ends at 1. Start and end of padding are equal.
+        The first mass starts at 0, and the last ends at 1. Start and end of padding are equal.
         """
         bottom, top = jnp.asarray(self.mass_lowest)[None], 1 - jnp.asarray(self.mass_highest)[None]
         starts, ends = [jnp.zeros_like(bottom), top], [bottom, jnp.ones_like(top)]
@@ -225,7 +225,7 @@ class Marginal:
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth_mass, 0.5), 0.0, 1.0)
         inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
-        # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper one.
+        # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper atom.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth_mass == 0))
         at_atom = above & first_true(above)
         return jnp.where(
@@ -275,8 +275,8 @@ MAX_CONCENTRATION = 1e4
 
 _QUANTILE_STEPS = 60  # most steps of the inversion; every fourth one halves the bracket
 
-#: Probes evenly spaced in log-odds from end to end; then those around each component, and the standard deviations of
-#: its log-odds that they span on either side.
+#: Probes evenly spaced in log-odds from end to end; probes around each component, and the standard deviations of its
+#: log-odds that these span on either side.
 _EVEN_PROBES, _LOCAL_PROBES, _SPAN = 65, 43, 7.0
 
 

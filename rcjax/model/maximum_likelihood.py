@@ -128,7 +128,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
-    """Replace a member's free parameters by those that unconstrained numbers z (p,) stand for."""
+    """Replace a member's free parameters by the parameters of unconstrained numbers z (p,)."""
     free = {name: constrain(part, member.supports[name]) for name, part in zip(member.free, z, strict=True)}
     return dataclasses.replace(member, **free)
 
@@ -213,7 +213,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ones."""
+    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ends."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
 
@@ -230,7 +230,7 @@ class CopulaFit:
 
 
 def count_parameters(family: type[Copula]) -> int:
-    """Count the fitted parameters, those profiled over a grid included, for information criteria."""
+    """Count the fitted parameters, including parameters profiled over a grid, for information criteria."""
     return len(family.free) + len(family.grids)
 
 
@@ -413,7 +413,7 @@ def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
     """Continue expectation–maximisation until the gain is less than 1e-9.
 
     Args:
-        columns: values as `columns_of` stacks them.
+        columns: values stacked by `columns_of`.
         mixture: initial mixture.
         steps: greatest number of steps.
     """

@@ -27,7 +27,7 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import divide
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
-#: Array sizes for the values of a model; the last one is the greatest number of values.
+#: Array sizes for the values of a model; the last size is the greatest number of values.
 SIZES = (4, 8, 16, 32)
 
 #: Answers that the curve counts for at each value; 5 and 20 do about as well on held-out answers.
@@ -68,7 +68,7 @@ class StatedValues:
         return nearest & (distance <= NEAR)
 
     def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
-        """Replace the curve by the estimates at stated values, and clip it between neighbouring ones; elementwise.
+        """Replace the curve by the estimates at stated values, and clip it between neighbouring estimates; elementwise.
 
         Args:
             logprob: raw log-probability.
@@ -145,7 +145,7 @@ def stated_of_pairs(
     Args:
         rows: pairs of each model.
         dtype: type of the arrays.
-        no_confidence: each model's calibrated confidence of answers without a raw one; None: the model has none.
+        no_confidence: each model's calibrated confidence of answers without a raw confidence; None: there are none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
@@ -224,7 +224,7 @@ def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weigh
     """Estimate the accuracy of answers without a confidence, pooled with answers of lower calibrated confidence.
 
     Args:
-        no_confidence: number of answers without a confidence, and number of right ones among them.
+        no_confidence: number of answers without a confidence, and number of right answers among these.
         others: (n,) calibrated confidence of the other answers.
         weight: (n,) weight of the other answers.
 
@@ -253,7 +253,7 @@ def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
     """
     size = values.shape[0]
     upto = np.tri(size, dtype=values.dtype)
-    # Sums over the run from a to b: those up to b less those before a.
+    # Sums over the run from a to b: sums up to b, less sums before a.
     sums, counts = (upto @ x - (upto @ x - x)[:, None] for x in (values * weights, weights))
     means = jnp.where(upto.T > 0, sums / jnp.where(upto.T > 0, counts, 1.0), jnp.inf)
     least = jnp.min(jnp.where(np.tri(size).T[None] > 0, means[:, None], jnp.inf), axis=-1)  # over b ≥ i

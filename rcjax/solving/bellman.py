@@ -368,10 +368,10 @@ def _backward(
 
 
 def _trip_count(plan: CascadePlan) -> Any:
-    """Return the number of steps to take: on the CPU those that the paths need, elsewhere all, padded ones included.
+    """Return the number of steps to take: on the CPU the steps of the paths, elsewhere all, with padding.
 
-    Accelerators get a static trip count, since a dynamic one asks the host at every turn. Padded steps write to an
-    unused row.
+    Accelerators get a static trip count, since a dynamic trip count asks the host at every turn. Padded steps write to
+    an unused row.
     """
     return plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
 
@@ -379,7 +379,7 @@ def _trip_count(plan: CascadePlan) -> Any:
 def _most_arrivals(tables: Tables) -> jax.Array:
     """Bound the density of the queries that reach each model from above: (k, G).
 
-    The first model's density is 1, and a later one's is a mean of its kernels' rows.
+    The first model's density is 1, and a later model's is a mean of its kernels' rows.
     """
     reached = jnp.ones_like(tables.grid.u)
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached

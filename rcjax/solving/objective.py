@@ -210,7 +210,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
     """Place the edges of the panels in z = G(x), from 0 to 1, evenly on a mean of several scales: (panels + 1,).
 
     The scales are the confidence, the cdfs of the components, and the log-odds of z and of these cdfs. A function that
-    varies fast in u varies slowly on one of them, even in a component's tails in the middle of the range.
+    varies fast in u varies slowly on one of these scales, even in a component's tails in the middle of the range.
     """
 
     def log_odds(z: jax.Array, closest: float) -> jax.Array:

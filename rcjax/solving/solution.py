@@ -209,7 +209,7 @@ def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: 
 
     expected = jax.vmap(single)(ranks, above, path)
     refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
-    # Drop models after one that always answers, if the shorter cascade is in the plan.
+    # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
@@ -339,7 +339,7 @@ def evaluate_intervals(
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:
-    """Drop the members of cascades that come after one that always answers; NumPy or JAX arrays (…, k).
+    """Drop the members of cascades that follow a model that always answers; NumPy or JAX arrays (…, k).
 
     >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]

@@ -65,7 +65,7 @@ def replicate(
         step: function of (state, batch) that returns (next state, statistic of the log (), statistics of the batch
             (size,)); NaN if the batch holds no replicate.
         state: initial state.
-        batches: keys, or a pytree of arrays as `in_batches` gives them; (batches, size, …).
+        batches: (batches, size, …) keys or other arrays, from `in_batches`.
         replicates: greatest number of replicates.
 
     Returns:
@@ -198,7 +198,7 @@ def _test(
 
 
 def _filled(values: np.ndarray) -> Sample:
-    """Pad values (…, n) to the size of a bootstrap, with a mask of those present."""
+    """Pad values (…, n) to the size of a bootstrap, and return them with a mask of the values present."""
     n = values.shape[-1]
     (filled,), (present,) = (fill_up(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool)))
     return filled, present

@@ -74,8 +74,8 @@ class Frontier:
 
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
-    Error and cost are expected figures per query, cost in the log's money. The model predicts them; for
-    `search="labels"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
+    Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
+    `search="labels"` the log's labels and bills do. Where models may refuse to answer (`abstain_price`), policies
     minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
@@ -109,7 +109,7 @@ class Frontier:
 
     @property
     def is_by_labels(self) -> bool:
-        """Whether the labels were searched (`select_frontier`): costs are bills; otherwise the model predicts them."""
+        """Whether the search was by labels (`select_frontier`): costs are then bills, else the model's predictions."""
         return self.spec.is_by_labels
 
     @property
@@ -342,8 +342,8 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm
     Args:
         model: the fitted model.
         points: L points, in numpy arrays.
-        spec: options of the tuning; the frontier keeps those of the search.
-        compare: comparison of answers, for policies that compare them.
+        spec: options of the tuning; the frontier keeps the options of the search.
+        compare: form of comparison, for policies that compare answers.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():

@@ -54,7 +54,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
 
 
 def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
-    """Thin the corners of a hull; return the indices of those that stay, the ends among them.
+    """Thin the corners of a hull, and return the indices of the corners that stay, both ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
     enough corners are left.

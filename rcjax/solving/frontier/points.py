@@ -58,7 +58,7 @@ class Agreements:
 
     @property
     def compares(self) -> Any:
-        """(…, k) bool: the models that compare their answer with an earlier one."""
+        """(…, k) bool: the models that compare their answer with an earlier answer."""
         return self.earlier != NO_MODEL
 
 
@@ -172,7 +172,8 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
-    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, empty ones dropped."""
+    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, and empty intervals
+    dropped."""
     table: list[Rule] = []
     start = 0.0
     for end, action in zip(np.asarray(bounds, float).tolist(), np.asarray(actions).tolist(), strict=True):
