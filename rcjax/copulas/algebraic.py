@@ -69,7 +69,7 @@ class Plackett(Exchangeable):
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return C(u, v) = P(U ≤ u, V ≤ v), the smaller root of a quadratic equation."""
         u, v = clip_unit(u), clip_unit(v)
-        a, root = jnp.asarray(self.theta) - 1, jnp.sqrt(self._square(u, v))
+        a, root = jnp.asarray(self.theta) - 1, jnp.sqrt(self._discriminant(u, v))
         total = 1 + a * (u + v)
         positive = total > 0
         quotient = 2 * u * v * (a + 1) / jnp.where(positive, total + root, 1.0)
@@ -81,13 +81,13 @@ class Plackett(Exchangeable):
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         # The same as 1 + (θ − 1)(…), with both terms positive.
         mixed = (u * v + (1 - u) * (1 - v)) + theta * (u * (1 - v) + v * (1 - u))
-        inside = jnp.log(theta) + jnp.log(mixed) - 1.5 * jnp.log(self._square(u, v))
+        inside = jnp.log(theta) + jnp.log(mixed) - 1.5 * jnp.log(self._discriminant(u, v))
         return jnp.where(beyond, -jnp.inf, inside)
 
     tail_dependence = no_tails
 
-    def _square(self, u: jax.Array, v: jax.Array) -> jax.Array:
-        """Return (1 + (θ − 1)(u + v))² − 4 θ (θ − 1) u v, as (1 + (θ − 1)(u − v))² + 4 (θ − 1) v (1 − u)."""
+    def _discriminant(self, u: jax.Array, v: jax.Array) -> jax.Array:
+        """Return the discriminant of the quadratic equation, (1 + (θ − 1)(u − v))² + 4 (θ − 1) v (1 − u)."""
         a = jnp.asarray(self.theta) - 1
         rounding = jnp.finfo(jnp.result_type(float)).tiny
         return jnp.maximum((1 + a * (u - v)) ** 2 + 4 * a * v * (1 - u), rounding)
