@@ -22,12 +22,12 @@ from rcjax._core.batching import in_pieces, take_entries
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
+from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, thresholds_of_cuts
-from rcjax.solving.tradeoff import SearchTables, search_tables, select, solve_on_grid
+from rcjax.solving.tradeoff import search_tables, select, solve_on_grid
 
 _STEPS = 6
 

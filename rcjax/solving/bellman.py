@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -186,6 +186,14 @@ class Cut:
         return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
 
 
+class SearchTables(NamedTuple):
+    """The quadrature and the candidates of a search, which all λ share."""
+
+    tables: Tables
+    plan: CascadePlan = None  # type: ignore[assignment]  # candidate cascades; None: adaptive policies
+    refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _SearchState:
@@ -193,15 +201,13 @@ class _SearchState:
 
     rounds: jax.Array  # (L,) rounds taken
     value: jax.Array  # (L,) value of the best path so far
-    path: jax.Array  # (L,) number of that path
-    cut: Cut  # (L, k) cuts of that path
+    path: jax.Array  # (L,) number of the best path
+    cut: Cut  # (L, k) cuts of the best path
     gain: jax.Array  # (L,) gain of the last round; 0 if the path is proven best
     done: jax.Array  # (L,) bool
 
 
-def best_cascades(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: jax.Array | None = None
-) -> tuple[jax.Array, Cut, jax.Array]:
+def best_cascades(search: SearchTables, lam: jax.Array) -> tuple[jax.Array, Cut, jax.Array]:
     """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
 
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
@@ -213,30 +219,28 @@ def best_cascades(
     all queries reach every model, or only queries of little confidence in the models before.
 
     Args:
-        tables: quadrature of the model.
+        search: tables of the search.
         lam: (L,) errors per unit of money.
-        plan: candidate paths.
-        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
     """
 
-    def improve(search: _SearchState, batch: int) -> _SearchState:
+    def improve(state: _SearchState, batch: int) -> _SearchState:
         if batch == lam.shape[0]:
-            return _improve(tables, lam, plan, search, refusal_worth)
+            return _improve(search, lam, state)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
-        rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:batch]
-        better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal_worth)
-        return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
+        rows = jnp.argsort(state.rounds + _ROUNDS * state.done)[:batch]
+        better = _improve(search, lam[rows], take_entries(state, rows))
+        return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), state, better)
 
     # The start derives from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
     unknown, zeros = jnp.full_like(lam, -jnp.inf), jnp.zeros_like(lam, int)
-    cuts = Cut.at(jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0])))
-    start = _SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
+    cuts = Cut.at(jnp.zeros_like(lam, shape=(*lam.shape, search.tables.cost.shape[0])))
+    state = _SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
     batch = batch_size(lam.shape[0], _BATCH)
-    if plan.steps.shape[0] > MANY_STEPS:
-        start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, batch=batch), start)
+    if search.plan.steps.shape[0] > MANY_STEPS:
+        state = lax.while_loop(lambda state: (state.rounds == 0).any(), partial(improve, batch=batch), state)
         batch = batch_size(lam.shape[0], _LATER_BATCH)
-    search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, batch=batch), start)
-    return search.path, search.cut, search.gain
+    state = lax.while_loop(lambda state: ~state.done.all(), partial(improve, batch=batch), state)
+    return state.path, state.cut, state.gain
 
 
 def batch_size(count: int, most: int) -> int:
@@ -244,10 +248,9 @@ def batch_size(count: int, most: int) -> int:
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, search: _SearchState, refusal_worth: jax.Array | None
-) -> _SearchState:
-    """Take one more round for every λ of a search (L,)."""
+def _improve(search: SearchTables, lam: jax.Array, state: _SearchState) -> _SearchState:
+    """Take another round for every λ (L,)."""
+    tables, plan, _ = search
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
@@ -256,20 +259,21 @@ def _improve(
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
 
-    starting = search.rounds < len(_FIRST_CUTS)
-    path = jnp.where(starting, plan.suffixes.shape[0], search.path)
-    first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
-    u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
-    value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal_worth)
-    gain = value - search.value
+    starting = state.rounds < len(_FIRST_CUTS)
+    path = jnp.where(starting, plan.suffixes.shape[0], state.path)
+    first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
+    u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
+    value, path, cut, proven = _best_paths(search, lam, jax.vmap(reached)(path, Cut.at(u)))
+    gain = value - state.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
-    best = search.value, search.path, search.cut
     value, path, cut = jax.tree.map(
-        lambda old, new: jnp.where(_expand_like(good, new), new, old), best, (value, path, cut)
+        lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+        (value, path, cut),
+        (state.value, state.path, state.cut),
     )
     gain = jnp.where(proven, 0.0, gain)
-    rounds = search.rounds + 1
+    rounds = state.rounds + 1
     # At least one round uses the densities of the best path.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
     return _SearchState(rounds, value, path, cut, gain, proven | settled | (rounds >= _ROUNDS))
@@ -278,11 +282,6 @@ def _improve(
 def gain_tolerance(dtype: DTypeLike) -> float:
     """Return the least gain after which another round follows: the next round would gain about its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
-
-
-def _expand_like(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
-    """Append axes to an array (L,), so that it broadcasts against `other` (L, …)."""
-    return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
 def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
@@ -297,7 +296,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
         plan: N paths.
     """
     uniform = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(tables, lam, plan, uniform, None)
+    _, stop, cuts, _ = _backward(SearchTables(tables, plan), lam, uniform)
     step = plan.cuts[plan.suffixes]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
@@ -307,13 +306,14 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
 
 
 def _best_paths(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal_worth: jax.Array | None
+    search: SearchTables, lam: jax.Array, density: jax.Array
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """Find the best path under given densities, by one backward pass.
 
     Returns (value (L,), number (L,), cuts (L, k), whether the path is proven best (L,)).
     """
-    integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal_worth)
+    tables, plan, _ = search
+    integrands, stop, cuts, to_gain = _backward(search, lam, density)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
     values = integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
@@ -326,14 +326,13 @@ def _best_paths(
     return values.max(0), best, cut, proven
 
 
-def _backward(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal_worth: jax.Array | None
-) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
+def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
     """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G).
 
     Returns (integrands (E, L, G), cuts of last models (k,), cuts of the steps (S, L) or None without steps, possible
     gain of each step (S, L)). The integrand of a suffix is the weighted value at each node of its first model.
     """
+    tables, plan, refusal_worth = search
     most = _most_arrivals(tables)
 
     def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:

@@ -1,6 +1,6 @@
 """The best cascade at given λ as a pure function of a fitted model, for `jit`, `vmap` and `grad`.
 
-Callers jit them, and vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space
+Callers vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space
 becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps the
 answer or asks any later model, depending on the confidence. Bellman's equation is then
 
@@ -34,7 +34,15 @@ from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import CascadePlan, Cut, best_cascades, crossing, gain_tolerance, plan_cascades
+from rcjax.solving.bellman import (
+    CascadePlan,
+    Cut,
+    SearchTables,
+    best_cascades,
+    crossing,
+    gain_tolerance,
+    plan_cascades,
+)
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     ALWAYS_ANSWER,
@@ -168,18 +176,12 @@ class SolvedPoints(Points):
     path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: jax.Array | None = None) -> OptimalCuts:
-    """Find the best path and its cuts for each λ.
-
-    Args:
-        tables: quadrature of the model.
-        lam: (L,) errors per unit of money.
-        plan: candidate paths.
-        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
-    """
-    path, cut, gain = best_cascades(tables, lam, plan, refusal_worth)
-    low, high = tables.grid.smooth_range
-    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+@partial(compiled, runs="long")
+def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
+    """Find the best path and its cuts for each λ (L,)."""
+    path, cut, gain = best_cascades(search, lam)
+    low, high = search.tables.grid.smooth_range
+    at_bound = (search.plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
     finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
     status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, finished)
@@ -187,15 +189,10 @@ def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal_worth: j
     return OptimalCuts(lam, path, cut, status.astype(int))
 
 
-def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: bool = False) -> SolvedPoints:
-    """Turn optima into thresholds, and evaluate their outcomes exactly.
-
-    Args:
-        tables: quadrature of the model.
-        optima: L optima (`optimise`).
-        plan: candidate paths.
-        refusing: whether the last model of a cascade may refuse.
-    """
+@compiled
+def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
+    """Turn the cuts of L optima (`optimise`) into thresholds, and evaluate their outcomes exactly."""
+    tables, plan, refusing = search.tables, search.plan, search.refusal_worth is not None
     lam, path, cut, status = optima
     members, stops = plan.members[path], plan.stops[path]
     # The last model of a path answers all queries that it does not refuse; models off the path answer none.
@@ -222,14 +219,10 @@ def thresholds_of_cuts(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, 
     return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> SolvedPoints:
-    """Find the best adaptive policies for all λ, and evaluate their outcomes exactly.
-
-    Args:
-        tables: quadrature of the model.
-        lam: (L,) errors per unit of money.
-        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
-    """
+@compiled
+def adaptive_points(search: SearchTables, lam: jax.Array) -> SolvedPoints:
+    """Find the best adaptive policies for all λ (L,), and evaluate their outcomes exactly."""
+    tables, _, refusal_worth = search
     k = tables.cost.shape[0]
     first, upper, action = adaptive_policies(tables, lam, refusal_worth)
     evaluated = partial(evaluate_intervals, tables, refusing=refusal_worth is not None)
@@ -454,9 +447,9 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     is_valid = (given >= 0) & jnp.isfinite(given)
     lam = jnp.where(is_valid, given, 1.0)  # invalid λ are solved as 1, and get their status
     tables = pair_tables(marginals, copulas, cost, plan.pairs)
-    fixed_tables = lax.stop_gradient(tables)
-    optima = optimise(fixed_tables, lax.stop_gradient(lam), plan)
-    policies = points_at(fixed_tables, optima, plan).policies
+    search = SearchTables(lax.stop_gradient(tables), plan)
+    optima = optimise(search, lax.stop_gradient(lam))
+    policies = points_at(search, optima).policies
     members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
     start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))

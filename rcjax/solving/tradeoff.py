@@ -19,7 +19,7 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
+from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
@@ -228,14 +228,6 @@ _BATCH_BYTES = 2**29  # most memory of a batch of λ
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
-class SearchTables(NamedTuple):
-    """The tables and candidates of a search, which all λ share."""
-
-    tables: Tables
-    plan: CascadePlan | None  # None: adaptive policies
-    refusal_worth: jax.Array | None  # () worth of a refusal, in right answers; None: no refusals
-
-
 def search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> SearchTables:
@@ -251,37 +243,25 @@ def search_tables(
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return SearchTables(tables, plan, refusal_worth)
+    return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
 
 
 _build_tables = compiled(pair_tables, "panels")
-
 _build_many_tables = compiled(pair_tables, "panels", runs="long")
-
-_optimise = compiled(optimise, runs="long")
-
-_evaluate = compiled(points_at, "refusing")
-
-_solve_adaptive = compiled(adaptive_points)
 
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
-    tables, plan, refusal_worth = search
 
-    def solve(lam: np.ndarray) -> SolvedPoints:
-        if plan is None:
-            return _solve_adaptive(tables, lam, refusal_worth)
-        optima = _optimise(tables, lam, plan, refusal_worth)
-        return _evaluate(tables, optima, plan, refusal_worth is not None)
+    def solve(lam: Any) -> SolvedPoints:
+        return adaptive_points(search, lam) if search.plan is None else points_at(search, optimise(search, lam))
 
-    return _in_batches(search, solve, np.asarray(lam, tables.cost.dtype))
+    return _in_batches(search, solve, np.asarray(lam, search.tables.cost.dtype))
 
 
 def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
-    tables, plan, refusal_worth = search
-    return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal_worth is not None), optima)
+    return _in_batches(search, lambda batch: points_at(search, batch), optima)
 
 
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
