@@ -205,7 +205,7 @@ def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, 
 
 
 Item = TypeVar("Item")
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def cores() -> int:

@@ -45,7 +45,7 @@ from rcjax.model.fitting import fit
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 
 _NEWTON_STEPS = 60  # most steps to the mode
 
@@ -417,7 +417,7 @@ def _evaluate(
             thresholds, links, first, refusal_thresholds = policy
             cdf = jax.vmap(Marginal.cdf)
             cuts = None if refusal_thresholds is None else cdf(draw.marginals, refusal_thresholds)
-            return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts)
+            return outcome_of_cuts(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts).terms
 
         return lax.map(single, policies, batch_size=min(len(thresholds), _BATCH))
 

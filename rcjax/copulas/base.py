@@ -142,7 +142,8 @@ class Copula:
         >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
         (0.4826, 0.6822)
         """
-        return self._pointwise(_rho_by_quadrature)
+        node, weight = nodes()
+        return self._pointwise(lambda copula: 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3)
 
     def tail_dependence(self) -> "TailDependence":
         """Return the limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
@@ -319,11 +320,6 @@ def nodes() -> tuple[jax.Array, jax.Array]:
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
     return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
-
-
-def _rho_by_quadrature(copula: Copula) -> jax.Array:
-    node, weight = nodes()
-    return 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3
 
 
 def tau_by_quadrature(copula: Copula) -> jax.Array:

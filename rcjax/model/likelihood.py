@@ -112,11 +112,19 @@ def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> C
 
 def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
     """Return the log-likelihood of each observation (n,) as a function of the member."""
-    density = _density_of(copula, first, second)
-    if not _have_masses(first, second):
+    if (first.mass is None) != (second.mass is None):
+        raise ValueError("one margin has point masses and the other none: give both of them masses")
+    # Ranks in both margins; ½ for observations in a mass, whose density is not used.
+    smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
+    u, v = (copula.prepared(unit(rank)) for rank in smooth)
+
+    def density(member: Any) -> jax.Array:
+        return member.two_sided_log_density(u, v)
+
+    if first.mass is None:
         return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
-    in_strip = _strips_of(copula, first, second)
+    in_strip = _strips_of(copula, (first, second), (u, v))
     in_cell = cell_table(copula, first.masses, second.masses)
 
     def of_member(member: Any) -> jax.Array:
@@ -127,34 +135,20 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
     return of_member
 
 
-def _have_masses(first: Ranks, second: Ranks) -> bool:
-    if (first.mass is None) != (second.mass is None):
-        raise ValueError("one margin has point masses and the other none: give both of them masses")
-    return first.mass is not None
-
-
-def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
-    """Prepare the ranks (n,) in both margins; ½ for observations in a mass."""
-    smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(rank)) for rank in smooth)
-    return u, v
-
-
-def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """Return log c (n,) as a function of the member; meaningless for observations in a mass."""
-    u, v = _smooth_ranks(copula, first, second)
-    return lambda member: member.two_sided_log_density(u, v)
-
-
-def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
     """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member.
 
     A mass at an end takes the conditional at its inner edge; an atom takes the difference of two probabilities.
+
+    Args:
+        copula: member that prepares the edges for all members.
+        margins: ranks of the n observations under their two margins.
+        smooth: prepared ranks in both margins.
     """
-    smooth_u = first.mass == SMOOTH
-    u, v = _smooth_ranks(copula, first, second)
-    masses = first.masses, second.masses
-    numbers = [jnp.maximum(jnp.asarray(margin.mass), 0) for margin in (first, second)]
+    u, v = smooth
+    smooth_u = margins[0].mass == SMOOTH
+    masses = [margin.masses for margin in margins]
+    numbers = [jnp.maximum(jnp.asarray(margin.mass), 0) for margin in margins]
     tops = [number == len(start) - 1 for number, (start, _) in zip(numbers, masses, strict=True)]
     number, top = jnp.where(smooth_u, numbers[1], numbers[0]), jnp.where(smooth_u, tops[1], tops[0])
 
@@ -162,10 +156,10 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
-    margins = list(zip(masses, numbers, tops, strict=True))
-    inside = at_edges(jnp.where(is_last, start[mass], end[mass]) for (start, end), mass, is_last in margins)
+    rows = list(zip(masses, numbers, tops, strict=True))
+    inside = at_edges(jnp.where(is_last, start[mass], end[mass]) for (start, end), mass, is_last in rows)
     have_atoms = any(len(start) > 2 for start, _ in masses)
-    starting = at_edges(start[mass] for (start, _), mass, _ in margins) if have_atoms else None
+    starting = at_edges(start[mass] for (start, _), mass, _ in rows) if have_atoms else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)

@@ -141,7 +141,8 @@ def place_of(member: Any) -> jax.Array:
 def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:
     """Return (value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
     if z.shape == (1,):  # one direction without `vmap`, which would double the time of tracing
-        (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
+        unit = (jnp.ones_like(z),)
+        (value, slope), (_, curvature) = jax.jvp(lambda z: jax.jvp(function, (z,), unit), (z,), unit)
         return value, slope[None], curvature[None, None]
 
     def value_twice(z: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -154,10 +155,6 @@ def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array,
 
     hessian, (gradient, value) = jax.jacfwd(gradient_and_value, has_aux=True)(z)
     return value, gradient, hessian
-
-
-def _along(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.jvp(function, (z,), (jnp.ones_like(z),))
 
 
 def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:

@@ -396,6 +396,11 @@ class Outcome:
         return self.refused_by.sum(-1)
 
     @property
+    def terms(self) -> LossTerms:
+        """() expected terms of the loss: error, cost and refusal."""
+        return LossTerms(self.error, self.cost, self.refused)
+
+    @property
     def taken(self) -> jax.Array:
         """(k,) probability of each path, that is, that a query ends with the path's last model."""
         return self.answered + self.refused_by
@@ -456,16 +461,6 @@ def outcome_of_cuts(
         answer_cost=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
-
-
-def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> LossTerms:
-    """Compute the error, cost and refusals of one cascade by `outcome_of_cuts`.
-
-    Args:
-        tables, u, links, first, options: as in `outcome_of_cuts`.
-    """
-    expected = outcome_of_cuts(tables, u, links, first, **options)
-    return LossTerms(expected.error, expected.cost, expected.refused)
 
 
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:

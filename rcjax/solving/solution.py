@@ -54,7 +54,7 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
+from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -202,7 +202,8 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
 
     def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
         refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refusal_cuts=refusal_cuts)
+        links, first = plan.links[path], plan.first[path]
+        return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
 
     expected = jax.vmap(single)(ranks, above, path)
     refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
@@ -422,7 +423,7 @@ class _CascadeLoss(NamedTuple):
     def expected(self, thresholds: jax.Array) -> LossTerms:
         """Compute the expected outcome of a query."""
         u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
-        return evaluate(self.tables, u, self.links, self.first, above=above)
+        return outcome_of_cuts(self.tables, u, self.links, self.first, above=above).terms
 
     def slope(self, thresholds: jax.Array) -> jax.Array:
         """Compute the gradient of the loss in the thresholds: (k,)."""

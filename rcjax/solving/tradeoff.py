@@ -33,7 +33,7 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_worth_at,
 )
-from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
+from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
@@ -115,8 +115,8 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
     def single(thresholds: jax.Array) -> ErrorAndCost:
         u, _, above = jax.vmap(Marginal.profile)(marginals, jnp.append(thresholds, ALWAYS_ANSWER))
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        expected = evaluate(tables, u, links, first, above=above)
-        return ErrorAndCost(expected.wrong, expected.cost)
+        expected = outcome_of_cuts(tables, u, links, first, above=above)
+        return ErrorAndCost(expected.error, expected.cost)
 
     return jax.vmap(single)(rows)
 

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import rcjax
 from rcjax import solve_frontier
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 from rcjax.tuning.replaying.replay import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -42,7 +42,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver():
     @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})  # it runs some ten thousand times
     @jax.value_and_grad
     def objective(u, tables, price):
-        return evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)
+        return outcome_of_cuts(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).terms.loss(price)
 
     rng = np.random.default_rng(0)
     for i in range(2):
