@@ -40,9 +40,8 @@ class Ranks:
         tables = jax.jit(build_tables)(model.marginals, chain, model.cost, left, right)
         low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth_range)
         self.low, self.high, self.k = low, high, k
-        self.value = lambda u, price: outcome_of_cuts(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).terms.loss(
-            price
-        )
+        links = np.ones(k - 1, bool)
+        self.value = lambda u, price: outcome_of_cuts(tables, jnp.append(u, 0.0), links, 0).terms.loss(price)
 
     @property
     def middle(self) -> np.ndarray:

@@ -107,7 +107,7 @@ def open_unit(u: ArrayLike) -> jax.Array:
 
 
 class Unit(NamedTuple):
-    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
+    """A number u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
 
     `score` caches the quantile of u under a distribution symmetric about 0.
 

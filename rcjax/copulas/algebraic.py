@@ -11,7 +11,7 @@ from rcjax.copulas.base import ClosedForm, Exchangeable, clip_unit, floats, no_t
 
 
 class Independence(ClosedForm):
-    """C(u, v) = u v, without a free parameter; the shape of `scale` is that of the batch of pairs.
+    """The copula C(u, v) = u v, without a free parameter; the shape of `scale` is that of the batch of pairs.
 
     >>> float(Independence().cdf(0.5, 0.5))
     0.25
@@ -58,7 +58,9 @@ class Independence(ClosedForm):
 
 
 class Plackett(Exchangeable):
-    """θ = C (1 − u − v + C) / ((u − C)(v − C)) everywhere, θ > 0; θ = 1 is independence. Plackett (1965).
+    """The Plackett copula: θ = C (1 − u − v + C) / ((u − C)(v − C)) everywhere, θ > 0; θ = 1 is independence.
+
+    Plackett (1965), "A class of bivariate distributions".
 
     >>> round(float(Plackett(4.0).spearman()), 4)
     0.4344
@@ -94,7 +96,9 @@ class Plackett(Exchangeable):
 
 
 class FGM(Exchangeable):
-    """C(u, v) = u v (1 + θ (1 − u)(1 − v)), −1 ≤ θ ≤ 1; θ = 0 is independence. Nelsen (2006), example 3.12.
+    """The Farlie–Gumbel–Morgenstern copula C(u, v) = u v (1 + θ (1 − u)(1 − v)), −1 ≤ θ ≤ 1; θ = 0 is independence.
+
+    Nelsen (2006), example 3.12.
 
     >>> round(float(FGM(0.9).tau()), 4)
     0.2

@@ -30,7 +30,7 @@ _TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in
 
 
 class Clayton(ClosedForm):
-    """C(u, v) = (u^{−θ} + v^{−θ} − 1)^{−1/θ}, θ ≥ 0; θ = 0 is independence.
+    """The Clayton copula C(u, v) = (u^{−θ} + v^{−θ} − 1)^{−1/θ}, θ ≥ 0; θ = 0 is independence.
 
     Formulas are in log-space, with x = −log u and y = −log v. Nelsen (2006), family 4.2.1.
 
@@ -127,7 +127,7 @@ def _upper_tail(self: Any) -> TailDependence:
 
 
 class Gumbel(ClosedForm):
-    """C(u, v) = exp(−((−log u)^θ + (−log v)^θ)^{1/θ}), θ ≥ 1; θ = 1 is independence.
+    """The Gumbel copula C(u, v) = exp(−((−log u)^θ + (−log v)^θ)^{1/θ}), θ ≥ 1; θ = 1 is independence.
 
     Formulas are in log-space, with x = −log u, y = −log v and w = (x^θ + y^θ)^{1/θ}: θ = 50 near (1, 1) neither
     overflows nor loses digits. Nelsen (2006), An Introduction to Copulas, family 4.2.4.
@@ -215,10 +215,10 @@ def _gumbel_growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.
 
 
 class Joe(ClosedForm):
-    """C(u, v) = 1 − (ū^θ + v̄^θ − ū^θ v̄^θ)^{1/θ} with ū = 1 − u, v̄ = 1 − v, θ ≥ 1; θ = 1 is independence.
+    """The Joe copula C(u, v) = 1 − (ū^θ + v̄^θ − ū^θ v̄^θ)^{1/θ}, θ ≥ 1; θ = 1 is independence.
 
-    Formulas are in log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ. Nelsen (2006), family
-    4.2.6.
+    Here ū = 1 − u and v̄ = 1 − v. Formulas are in log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ.
+    Nelsen (2006), family 4.2.6.
 
     >>> round(float(Joe(2.0).tau()), 4)
     0.3551
@@ -314,7 +314,7 @@ class NegativeClayton(Rotation, of=Clayton, degrees=90):
 
 
 class Frank(RadialForm):
-    """C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
+    """The Frank copula C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
     For |θ| < ½ the formulas use e(x) = (1 − e^{−x})/x and never divide by θ, so they are smooth at θ = 0. The copula
     is its own survival copula. Nelsen (2006), family 4.2.5.

@@ -13,17 +13,18 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
 from rcjax.copulas.base import RadialForm, TailDependence, floats, param
 
-#: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
+#: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
-#: Of Student's t: nodes of the integral, taken so many at a time; steps of Halley's method; terms of a series.
+#: For Student's t: nodes of the integral, and how many a turn of the loop takes; Halley steps; terms of a series.
 _STUDENT_NODES, _UNROLLED, _QUANTILE_STEPS, _TERMS = 36, 4, 3, 24
 _FINEST = 1e-12  # least scale of the integrand, as a share of the range of integration
-#: Standard deviations beyond which the tail of a normal variate underflows to 0.
-_FARTHEST_SCORE = 40.0
+_FARTHEST_SCORE = 40.0  # standard deviations beyond which the tail of a normal variate underflows to 0
 
 
 class Gaussian(RadialForm):
-    """C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence. It has no tail dependence for ρ < 1.
+    """The normal copula C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence.
+
+    It has no tail dependence for ρ < 1.
 
     >>> round(float(Gaussian(0.5).cdf(0.5, 0.5)), 4)  # ¼ + asin(ρ)/(2π)
     0.3333
@@ -198,7 +199,7 @@ def _angle_integral(
 
 
 class StudentT(RadialForm):
-    """C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ), for Student's t with df ≥ 1 degrees of freedom; tail dependence at both ends.
+    """The t copula C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ) with df ≥ 1 degrees of freedom; it has tail dependence at both ends.
 
     A likelihood fit profiles the degrees of freedom over a grid. Demarta & McNeil (2005), "The t copula and related
     copulas".

@@ -16,7 +16,7 @@ _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in flo
 
 
 class BB1(ClosedForm):
-    """C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
+    """The BB1 copula C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
 
     δ = 1 is Clayton's, θ = 0 is Gumbel's. Formulas are in log-space, with x = −log u and y = −log v. Let
     X = (e^{θx} − 1)/θ, Y = (e^{θy} − 1)/θ and W = (X^δ + Y^δ)^{1/δ}; then −log C = log(1 + θ W)/θ. Joe (2014),
@@ -90,10 +90,10 @@ def _fall(theta: jax.Array, x: jax.Array, log_x: jax.Array, growth: jax.Array) -
 
 
 class BB7(ClosedForm):
-    """C(u, v) = 1 − (1 − C′(1 − ū^θ, 1 − v̄^θ))^{1/θ} with ū = 1 − u, v̄ = 1 − v and C′ Clayton's of δ; θ ≥ 1, δ ≥ 0.
+    """The BB7 copula C(u, v) = 1 − (1 − C′(1 − ū^θ, 1 − v̄^θ))^{1/θ}, θ ≥ 1, δ ≥ 0, with C′ Clayton's of δ.
 
-    θ = 1 is Clayton's, δ = 0 is Joe's. Formulas are in log-space, with a = θ log ū and b = θ log v̄. Joe (2014),
-    Dependence Modeling with Copulas, section 4.21.
+    Here ū = 1 − u and v̄ = 1 − v. θ = 1 is Clayton's, δ = 0 is Joe's. Formulas are in log-space, with a = θ log ū and
+    b = θ log v̄. Joe (2014), Dependence Modeling with Copulas, section 4.21.
 
     >>> round(float(BB7(1.0, 2.0).tau()), 4), round(float(BB7(2.0, 0.0).tau()), 4)
     (0.5, 0.3551)
@@ -215,11 +215,11 @@ def _log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) ->
 
 
 class Tawn(ClosedForm):
-    """C(u, v) = u^{1−α} v^{1−β} exp(−((−α log u)^θ + (−β log v)^θ)^{1/θ}), θ ≥ 1, 0 ≤ α, β ≤ 1: not exchangeable.
+    """The Tawn copula C(u, v) = u^{1−α} v^{1−β} exp(−((−α log u)^θ + (−β log v)^θ)^{1/θ}), θ ≥ 1, 0 ≤ α, β ≤ 1.
 
-    α = β = 1 is Gumbel's; α = 0, β = 0 or θ = 1 is independence. Strong dependence is a ridge beside the diagonal,
-    along v^β = u^α. Formulas are in log-space, with s = −α log u, t = −β log v, w = (s^θ + t^θ)^{1/θ}. Tawn (1988),
-    Bivariate extreme value theory: models and estimation.
+    It is not exchangeable. α = β = 1 is Gumbel's; α = 0, β = 0 or θ = 1 is independence. Strong dependence is a ridge
+    beside the diagonal, along v^β = u^α. Formulas are in log-space, with s = −α log u, t = −β log v, w = (s^θ +
+    t^θ)^{1/θ}. Tawn (1988), Bivariate extreme value theory: models and estimation.
 
     >>> round(float(Tawn(3.0, 0.5, 0.9).tau()), 4), float(Tawn(2.0, 1.0, 1.0).tau())
     (0.3674, 0.5)

@@ -90,7 +90,7 @@ FORMAT = "rcjax-model"
 
 @dataclasses.dataclass(frozen=True)
 class Details:
-    """Provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
+    """The provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
 
     >>> details = Details(fit={"copula": "Gumbel"})
     >>> details.to_json(), details == Details.from_json(details.to_json())

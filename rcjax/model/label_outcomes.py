@@ -74,7 +74,7 @@ class Scale(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LabelRegression:
-    """W regressions of the labels by hand, each fitted to some of the queries, with the scale of their features."""
+    """W regressions of the labels by hand, each fitted to a part of the queries, with the scale of their features."""
 
     scale: Scale
     coefficients: np.ndarray  # (W, F·(k + 1))

@@ -58,7 +58,7 @@ class Ranks:
 
     @property
     def masses(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the masses of a margin that has some: (S,) each."""
+        """(S,) rank at which each mass starts, and (S,) rank at which each ends, for a margin with masses."""
         assert self.start is not None
         assert self.end is not None
         return self.start, self.end

@@ -128,7 +128,7 @@ class Marginal:
 
     @property
     def smooth_mass(self) -> jax.Array:
-        """1 − Σ w, the probability of the continuous part."""
+        """() probability of the continuous part, 1 − Σ w."""
         smooth = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
             smooth = smooth - self.atoms.mass.sum(-1)

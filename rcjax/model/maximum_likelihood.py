@@ -64,7 +64,7 @@ class _Iterate(NamedTuple):
 
     @property
     def can_rise(self) -> jax.Array:
-        """Whether Newton's step still promises a gain above the tolerance: () bool."""
+        """() bool: Newton's step still promises a gain above the tolerance."""
         promised_gain = self.gradient @ _direction(self.gradient, self.hessian) / 2
         return ~(jnp.isfinite(self.mean) & (promised_gain <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 

@@ -287,7 +287,7 @@ _NODES, _WEIGHTS, _CELLS, _INTERPOLATION, _RECONSTRUCTION = _reference_panel()
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """A fitted model on quadrature nodes, as the objective and the solvers need it."""
+    """A fitted model on quadrature nodes, for the objective and the solvers."""
 
     marginals: Marginal  # leading axis k
     grid: Grid  # leading axis k

@@ -182,7 +182,7 @@ class Change(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """The mean of a sample with its moments, as promised by the log tuned on or as seen in a fresh log."""
+    """The mean of a sample, with its moments."""
 
     mean: float
     variance: float

@@ -109,7 +109,7 @@ class Frontier:
 
     @property
     def is_by_labels(self) -> bool:
-        """Whether the search was by labels (`select_frontier`): costs are then bills, else the model's predictions."""
+        """True for a search by labels (`select_frontier`), whose costs are bills and not predictions of the model."""
         return self.spec.is_by_labels
 
     @property

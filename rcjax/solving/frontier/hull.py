@@ -186,7 +186,7 @@ def best_buys(
 
 
 class InfeasibleError(ValueError):
-    """No point of the frontier meets the target; the message names the best reachable figure."""
+    """The error that no point of the frontier meets the target; the message names the best reachable figure."""
 
     #: Result of `rcjax.tune` without a policy, a `Tuned`; None if nothing was tuned.
     tuned: Any = None
