@@ -117,11 +117,15 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
-        return in_pieces(lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
+        return in_pieces(
+            lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, same_programs=False
+        )
 
     def solve(search: SearchTables, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, search.tables.cost.dtype)
-        optima = in_pieces(lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
+        optima = in_pieces(
+            lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, same_programs=False
+        )
         return points(search, optima)
 
     solved = solve_on_grid(search, solve, points) if lam is None else select(solve(search, check_lam(lam)), None)

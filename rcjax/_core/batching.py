@@ -226,21 +226,23 @@ def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `side_by_side`, and `repeating` if its item is one of many alike.
+#: Flags of a thread: `busy` in a worker of `side_by_side`, and `repeating` if its item is one of many that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.
 _REPEATS = 50
 
 
-def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], n: int, alike: bool = True) -> list[Result]:
+def side_by_side(
+    function: Callable[[Item], Result], items: Iterable[Item], n: int, same_programs: bool = True
+) -> list[Result]:
     """Map a function over items, in order, with one thread per core; inside such a thread, without more threads.
 
     Args:
         function: the function.
         items: its arguments.
         n: entries of an item; from `MANY` entries on, items are computed one after the other.
-        alike: whether all items need the same programs: the first then runs alone, so that they are compiled once.
+        same_programs: whether all items need the same programs: the first then runs alone, so that they are compiled once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
@@ -248,8 +250,8 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], n: i
     items = list(items)
     if len(items) < 2 or getattr(_WORKER, "busy", False):
         return [function(item) for item in items]
-    ahead = items[:1] if alike else []
-    repeating = alike and len(items) >= _REPEATS
+    ahead = items[:1] if same_programs else []
+    repeating = same_programs and len(items) >= _REPEATS
     before, _WORKER.repeating = is_repeating(), repeating
     threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
@@ -260,7 +262,7 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], n: i
         threads.shutdown(cancel_futures=True)
 
 
-def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
+def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
     """Map a function over batched rows in chunks, and join the results on the host.
 
     All chunks have one size, so that they share a program: the last chunk repeats its last row.
@@ -269,7 +271,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
         function: function of the rows of a chunk.
         rows: pytree of (n, …) numpy arrays.
         size: number of rows of a chunk.
-        alike: whether all chunks need the same programs, as in `side_by_side`.
+        same_programs: whether all chunks need the same programs, as in `side_by_side`.
 
     >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
@@ -279,7 +281,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool 
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     chunks = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
     solved = side_by_side(
-        lambda chunk: jax.device_get(function(take_entries(rows, chunk))), chunks, n=count, alike=alike
+        lambda chunk: jax.device_get(function(take_entries(rows, chunk))), chunks, n=count, same_programs=same_programs
     )
     return take_entries(join(solved), slice(count))
 

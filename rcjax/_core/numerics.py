@@ -504,10 +504,10 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     return divide(concordant - discordant, jnp.sqrt(total - tied_x) * jnp.sqrt(total - tied_y))
 
 
-def _pairs_in_runs(same: jax.Array) -> jax.Array:
+def _pairs_in_runs(is_equal: jax.Array) -> jax.Array:
     """Count the pairs within runs of equal neighbours: each entry pairs with the earlier entries of its run."""
-    index = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
-    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, index))
+    index = jnp.arange(is_equal.shape[0] + 1, dtype=jnp.int32)
+    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), is_equal]), 0, index))
     return _total(index - start)
 
 

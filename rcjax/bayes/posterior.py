@@ -348,8 +348,8 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
     reference, model = posterior.reference, frontier.model
-    same = reference.models == model.models and reference.calibrators.transform == model.calibrators.transform
-    if not same or not np.array_equal(reference.calibrators.coefficients, model.calibrators.coefficients):
+    is_same = reference.models == model.models and reference.calibrators.transform == model.calibrators.transform
+    if not is_same or not np.array_equal(reference.calibrators.coefficients, model.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
     policies = frontier.policies.on_host()
     left, right = np.triu_indices(len(reference.models), 1)

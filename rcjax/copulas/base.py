@@ -229,9 +229,9 @@ class Copula:
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """Map function(copula, *scalars) over the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
-        given = map(jnp.asarray, arguments)
+        arrays = map(jnp.asarray, arguments)
         # Integers and booleans become floats for derivatives; times 1.0, the precision stays that of the others.
-        arguments = tuple(x if jnp.issubdtype(x.dtype, jnp.inexact) else x * 1.0 for x in given)
+        arguments = tuple(x if jnp.issubdtype(x.dtype, jnp.inexact) else x * 1.0 for x in arrays)
 
         def single(*values: jax.Array) -> jax.Array:
             copula = jax.tree.unflatten(structure, values[len(arguments) :])
@@ -282,8 +282,8 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
 
 def no_tails(self: Copula) -> TailDependence:
     """Return λ_L = λ_U = 0."""
-    nothing = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
-    return TailDependence(nothing, nothing)
+    zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
+    return TailDependence(zero, zero)
 
 
 def floats(values: ArrayLike) -> jax.Array:
@@ -568,7 +568,7 @@ class Rotation(ClosedForm):
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
 
 
-def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
-    """Return whole − part = other_whole − other_part, at least 0; the smaller whole rounds least."""
-    difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
+def _difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
+    """Return total − part = other_total − other_part, at least 0; the smaller total rounds least."""
+    difference = jnp.where(total <= other_total, total - part, other_total - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -192,8 +192,8 @@ def _angle_integral(
         # The coefficients depend on the correlation alone, so that all points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
         close = coefficients(angle * near, angle * jnp.asarray(slope)[node])
-        steep, rest, width = (jnp.where(from_zero, first, second) for first, second in zip(ahead, close, strict=True))
-        return total + weight_here * width * jnp.exp(-apart * apart * steep - product * rest)
+        steep, mild, width = (jnp.where(from_zero, first, second) for first, second in zip(ahead, close, strict=True))
+        return total + weight_here * width * jnp.exp(-apart * apart * steep - product * mild)
 
     return lax.fori_loop(0, nodes, add, jnp.zeros_like(apart * rho))
 

@@ -107,12 +107,12 @@ class Details:
     """Money per million input and output tokens, by model."""
 
     @classmethod
-    def of_log(cls, log: Log, **more: Any) -> "Details":
-        """Record a log's provenance, a sample of its queries, and its prices; `more` holds other fields."""
+    def of_log(cls, log: Log, **fields: Any) -> "Details":
+        """Record a log's provenance, a sample of its queries, and its prices; `fields` holds other fields."""
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **more)
+        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":

@@ -433,12 +433,12 @@ def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
     else:
-        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(_expected, columns[0], mixture))
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(_expected, columns[0], mixture))
 
         def add(sums: tuple[jax.Array, ...], block: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
             return jax.tree.map(jnp.add, sums, _expected(block, mixture)), None
 
-        sums = lax.scan(add, nothing, columns)[0]
+        sums = lax.scan(add, zeros, columns)[0]
     (mass, *logs), likelihood, count = sums
     mean_log_x, mean_log_1x = (divide(total_log, mass, jnp.log(0.5)) for total_log in logs)
 

@@ -237,8 +237,8 @@ def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weigh
 
     def pool(_: int, level: jax.Array) -> jax.Array:
         below = jnp.where(others < level, weight, 0.0)
-        more, more_right = (below.sum(), (below * others).sum())
-        return divide(right + more_right, count + more, 0.0)
+        pooled, pooled_right = (below.sum(), (below * others).sum())
+        return divide(right + pooled_right, count + pooled, 0.0)
 
     return lax.fori_loop(0, _POOLINGS, pool, divide(right, count, 0.0))
 

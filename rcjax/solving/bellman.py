@@ -301,7 +301,7 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
         return stopping
-    chosen = jax.tree.map(lambda all_: jnp.moveaxis(all_[step], 1, -1), cuts)
+    chosen = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[step], 1, -1), cuts)
     return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, stopping)
 
 
@@ -347,7 +347,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         written = cut, misplaced @ (grid.weight * most[j])
         cuts, to_gain = jax.tree.map(
-            lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, number, 0), (cuts, to_gain), written
+            lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0), (cuts, to_gain), written
         )
         return lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), cuts, to_gain
 
@@ -358,10 +358,10 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple
         answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
-    to_gain = untaken = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
+    to_gain = zero_gains = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
     cuts = None
     if plan.steps.shape[0]:
-        cuts = Cut(untaken, untaken, untaken)
+        cuts = Cut(zero_gains, zero_gains, zero_gains)
         integrands, cuts, to_gain = lax.fori_loop(0, _trip_count(plan), defer, (integrands, cuts, to_gain))
     return integrands, stop, cuts, to_gain
 

@@ -442,7 +442,7 @@ def outcome_of_cuts(
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.
         refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
-    grid, nothing = tables.grid, jnp.zeros_like(u)
+    grid, zeros = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
     below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
     density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
@@ -453,7 +453,7 @@ def outcome_of_cuts(
         at_cut = jax.vmap(lambda grid, cut, values: grid.interpolation_weights(cut) @ values)
         wrong -= missing * at_cut(grid, u, density)
     return Outcome(
-        members=nothing.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
+        members=zeros.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
         asked=(grid.weight * density).sum(-1),
         answered=(answered * density).sum(-1),
         wrong=wrong,

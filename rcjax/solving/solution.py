@@ -274,8 +274,8 @@ def adaptive_policies(
         action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
-    nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), link_index), reverse=True)
+    zeros = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
+    _, policy = lax.scan(ask_or_answer, zeros, (np.arange(k), link_index), reverse=True)
     upper, action, values = policy
     return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 
@@ -444,9 +444,9 @@ class _CascadeLoss(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
-    (marginals, copulas, cost), given = varying_together((arrays, lam))
-    is_valid = (given >= 0) & jnp.isfinite(given)
-    lam = jnp.where(is_valid, given, 1.0)  # invalid λ are solved as 1, and get their status
+    (marginals, copulas, cost), requested = varying_together((arrays, lam))
+    is_valid = (requested >= 0) & jnp.isfinite(requested)
+    lam = jnp.where(is_valid, requested, 1.0)  # invalid λ are solved as 1, and get their status
     tables = pair_tables(marginals, copulas, cost, plan.pairs)
     search = SearchTables(lax.stop_gradient(tables), plan)
     optima = optimise(search, lax.stop_gradient(lam))
@@ -464,7 +464,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
         (thresholds, expected.wrong, expected.cost, least),
     )
     status = jnp.where(is_valid, optima.status, PointStatus.NO_LAMBDA)
-    return Solution(given, thresholds, members & is_valid[:, None], wrong, spent, status, least)
+    return Solution(requested, thresholds, members & is_valid[:, None], wrong, spent, status, least)
 
 
 #: `compiled` leaves traced calls uncompiled; the `jit` inside compiles under other transformations too.

@@ -267,7 +267,7 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
-    return in_pieces(solve, batches, size, alike=False)
+    return in_pieces(solve, batches, size, same_programs=False)
 
 
 def _batch_size(count: int) -> int:
@@ -305,8 +305,8 @@ def solve_on_grid(
     cost = np.asarray(search.tables.cost, float)
     lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
     solved = solve(search, lam)
-    more = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, more), search.refusal_worth)
+    infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = select(_merge(solved, infill), search.refusal_worth)
     return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 

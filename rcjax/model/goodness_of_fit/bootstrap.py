@@ -91,8 +91,8 @@ def replicate(
         return number + 1, state, observed, drawn.at[number].set(batch)
 
     _, like, _ = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
-    nothing, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
-    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, nothing, drawn))
+    undrawn, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
+    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, undrawn, drawn))
     exceeds = drawn.reshape(-1) >= observed
     return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
 

@@ -180,10 +180,10 @@ def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tup
         if end <= start:
             continue
         asked = None if action in (j, ABSTAIN) else names[action]
-        here = Rule(end, "abstain" if action == ABSTAIN else "ask" if asked else "answer", asked)
-        if table and (table[-1].action, table[-1].model) == (here.action, here.model):
+        rule = Rule(end, "abstain" if action == ABSTAIN else "ask" if asked else "answer", asked)
+        if table and (table[-1].action, table[-1].model) == (rule.action, rule.model):
             table.pop()
-        table.append(here)
+        table.append(rule)
         start = end
     return tuple(table)
 
