@@ -226,7 +226,7 @@ def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `side_by_side`, and `repeating` if its item is one of many that share programs.
+#: Flags of a thread: `busy` in a worker of `side_by_side`, `repeating` if its item is one of many that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.
@@ -242,7 +242,7 @@ def side_by_side(
         function: the function.
         items: its arguments.
         n: entries of an item; from `MANY` entries on, items are computed one after the other.
-        same_programs: whether all items need the same programs: the first then runs alone, so that they are compiled once.
+        same_programs: whether all items need the same programs; the first item then runs alone, to compile them once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]

@@ -101,14 +101,14 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
     assert without.abstention is None
     assert without.refusal_thresholds is None
     for price in (1.0, 50, np.inf):
-        found = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
+        result = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
         for name in ("error", "cost", "members", "status"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(without, name), err_msg=name)
+            np.testing.assert_array_equal(getattr(result, name), getattr(without, name), err_msg=name)
         for name in ("bounds", "actions"):
-            np.testing.assert_array_equal(getattr(found.policies, name), getattr(without.policies, name), err_msg=name)
-        assert found.abstain_price == (None if price == np.inf else price)
-        assert price == np.inf or not np.any(found.abstention)
-        assert found.point(3).rules == without.point(3).rules
+            np.testing.assert_array_equal(getattr(result.policies, name), getattr(without.policies, name), err_msg=name)
+        assert result.abstain_price == (None if price == np.inf else price)
+        assert price == np.inf or not np.any(result.abstention)
+        assert result.point(3).rules == without.point(3).rules
     nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
     np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
 
