@@ -33,7 +33,7 @@ from benchmarks.sweeps import synthetic
 from benchmarks.timing import alone, timed
 from rcjax._core import numerics
 from rcjax.solving import bellman, solution
-from rcjax.solving.bellman import plan_cascades
+from rcjax.solving.bellman import SearchTables, plan_cascades
 from rcjax.tuning.sweeps import engines
 
 PATIENCE = 1.0  # seconds in which a median is taken
@@ -191,11 +191,12 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     numerics.unrolled_terms = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
     tables = solution.pair_tables(*fitted, plan.pairs)
-    optima = solution.optimise(tables, jnp.asarray(lam), plan)
+    search = SearchTables(tables, plan)
+    optima = solution.optimise(search, jnp.asarray(lam))
     return {
         "tables": loops(lambda fitted: solution.pair_tables(*fitted, plan.pairs), fitted),
-        "search": loops(lambda tables, lam: solution.optimise(tables, lam, plan), tables, lam),
-        "thresholds": loops(lambda tables, optima: solution.points_at(tables, optima, plan), tables, optima),
+        "search": loops(solution.optimise, search, lam),
+        "thresholds": loops(solution.points_at, search, optima),
     }
 
 

@@ -24,7 +24,7 @@ from benchmarks import record
 from benchmarks.paper.inputs import CHOICE
 from rcjax.solving import objective
 from rcjax.solving.frontier.points import lam_range
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 
 _MANY = 34  # panels
 _PAIRS = 1500
@@ -66,7 +66,7 @@ def errors_of(pairs: Any, panels: int) -> np.ndarray:
     def one(pair):
         marginals, copulas, cut = pair
         tables = build_tables(marginals, copulas, jnp.ones(2), np.array([0]), np.array([1]))
-        return evaluate(tables, cut, jnp.ones(1, bool), jnp.zeros((), int)).wrong
+        return outcome_of_cuts(tables, cut, jnp.ones(1, bool), jnp.zeros((), int)).error
 
     with mock.patch.object(objective, "PANELS", panels):
         return np.asarray(jax.jit(lambda pairs: jax.lax.map(one, pairs))(pairs))

@@ -22,12 +22,12 @@ from rcjax._core.batching import in_pieces, take_entries
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, gain_tolerance, plan_cascades
+from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance, plan_cascades
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, thresholds_of_cuts
-from rcjax.solving.tradeoff import SearchTables, search_tables, select, solve_on_grid
+from rcjax.solving.tradeoff import search_tables, select, solve_on_grid
 
 _STEPS = 6
 
@@ -117,11 +117,15 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
-        return in_pieces(lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, alike=False)
+        return in_pieces(
+            lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, same_programs=False
+        )
 
     def solve(search: SearchTables, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, search.tables.cost.dtype)
-        optima = in_pieces(lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, alike=False)
+        optima = in_pieces(
+            lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, same_programs=False
+        )
         return points(search, optima)
 
     solved = solve_on_grid(search, solve, points) if lam is None else select(solve(search, check_lam(lam)), None)

@@ -17,7 +17,7 @@ from benchmarks.race.contenders import Objective, make_log
 from benchmarks.timing import timed
 from rcjax._core.batching import take_entries
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 
 PATIENCE = 5.0
 SOME = 20  # λ that are solved for on their own
@@ -40,7 +40,8 @@ class Ranks:
         tables = jax.jit(build_tables)(model.marginals, chain, model.cost, left, right)
         low, high = (np.asarray(end)[:-1] for end in tables.grid.smooth_range)
         self.low, self.high, self.k = low, high, k
-        self.value = lambda u, price: evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)
+        links = np.ones(k - 1, bool)
+        self.value = lambda u, price: outcome_of_cuts(tables, jnp.append(u, 0.0), links, 0).terms.loss(price)
 
     @property
     def middle(self) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Arrays and batches of them: result codes, batched pytrees, padding to size classes, threads, shards over a mesh.
 
-A compiled program serves one number of queries, which differs from log to log: so a log is padded to a size class with
-queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation takes
-longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
+A compiled program serves one number of queries, and logs differ in theirs. A log is therefore padded to a size class,
+with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation
+takes longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
 
-With explicit axes every operation must state the sharding of its result, which the loops and gathers of a search do
-not. So a function runs with automatic axes, and its result gets the sharding of an argument.
+With explicit axes every operation must state the sharding of its result; the loops and gathers of a search do not. A
+function therefore runs with automatic axes, and its result gets the sharding of an argument.
 """
 
 import math
@@ -45,7 +45,7 @@ def plain(value: Any) -> Any:
 class Status(IntEnum):
     """A result code with its meaning: subclasses list their members as `NAME = code, "meaning"`.
 
-    A member is an integer, so that arrays and jitted functions can hold it.
+    A member is an integer, which arrays and jitted functions can hold.
 
     >>> class Weather(Status):
     ...     FAIR = 0, "not a cloud"
@@ -76,18 +76,19 @@ def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, t
     >>> float(automatic(jax.numpy.sum, jax.numpy.arange(3.0)))
     3.0
     """
-    meshes = [jax.sharding.get_abstract_mesh(), *(_mesh(leaf) for leaf in jax.tree.leaves(arguments))]
-    mesh = next((one for one in meshes if not one.empty and AxisType.Explicit in one.axis_types), None)
+    # The mesh of a number is empty.
+    meshes = [
+        jax.sharding.get_abstract_mesh(),
+        *(jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(arguments)),
+    ]
+    mesh = next(
+        (candidate for candidate in meshes if not candidate.empty and AxisType.Explicit in candidate.axis_types), None
+    )
     if mesh is None:
         return function(*arguments)
     spec = () if like is None else tuple(jax.typeof(like).sharding.spec)[: np.ndim(like) - trailing]
-    held = NamedSharding(mesh, PartitionSpec(*spec))
-    return jax.sharding.auto_axes(function, out_sharding=held)(*arguments)
-
-
-def _mesh(array: Any) -> Any:
-    """Return the mesh over which an array is sharded; an empty mesh for numbers."""
-    return jax.typeof(array).sharding.mesh
+    sharding = NamedSharding(mesh, PartitionSpec(*spec))
+    return jax.sharding.auto_axes(function, out_sharding=sharding)(*arguments)
 
 
 def take_entries(tree: Any, index: Any) -> Any:
@@ -113,7 +114,7 @@ def stack(trees: Sequence[Any]) -> Any:
 def unstack(batch: Any) -> list[Any]:
     """Split a batched pytree into its entries, as numpy arrays: indexing a JAX array would compile a program.
 
-    >>> [one["mean"].item() for one in unstack({"mean": jnp.array([1.0, 2.0])})]
+    >>> [entry["mean"].item() for entry in unstack({"mean": jnp.array([1.0, 2.0])})]
     [1.0, 2.0]
     """
     fetched = jax.device_get(batch)
@@ -143,7 +144,7 @@ def varying_together(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf + zero.astype(jnp.result_type(leaf)) if is_float(leaf) else leaf, tree)
 
 
-#: Number of queries from which items are computed one after the other: one alone then fills the memory and the cores.
+#: Number of queries from which items are computed one after the other: a single item then fills memory and cores.
 MANY = 2**16
 
 
@@ -166,6 +167,7 @@ def map_entries(function: Callable[..., Any], n: int, in_axes: Sequence[int]) ->
     return one_by_one
 
 
+#: Least size class; size up to which classes double; growth of larger classes.
 _LEAST, _DOUBLING_TO, _GROWTH = 96, 1536, 1.125
 
 #: Larger logs are not padded: their programs run longer than they compile.
@@ -203,7 +205,7 @@ def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, 
 
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def cores() -> int:
@@ -211,34 +213,36 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def as_here(function: Callable[..., Found]) -> Callable[..., Found]:
+def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
     """Bind a function to this thread's float type and device, which other threads do not inherit."""
     wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Found:
+    def call(*args: Any, **kwargs: Any) -> Result:
         with jax.enable_x64(wide), jax.default_device(device):
             return function(*args, **kwargs)
 
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `side_by_side`, and `repeating` if its item is one of many alike.
+#: Flags of a thread: `busy` in a worker of `side_by_side`, `repeating` if its item is one of many that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.
 _REPEATS = 50
 
 
-def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: int, alike: bool = True) -> list[Found]:
+def side_by_side(
+    function: Callable[[Item], Result], items: Iterable[Item], n: int, same_programs: bool = True
+) -> list[Result]:
     """Map a function over items, in order, with one thread per core; inside such a thread, without more threads.
 
     Args:
         function: the function.
         items: its arguments.
-        n: entries of an item. From `MANY` entries, items are computed one after the other.
-        alike: whether all items need the same programs: the first then runs alone, so that they are compiled once.
+        n: entries of an item; from `MANY` entries on, items are computed one after the other.
+        same_programs: whether all items need the same programs; the first item then runs alone, to compile them once.
 
     >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
@@ -246,8 +250,8 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
     items = list(items)
     if len(items) < 2 or getattr(_WORKER, "busy", False):
         return [function(item) for item in items]
-    ahead = items[:1] if alike else []
-    repeating = alike and len(items) >= _REPEATS
+    ahead = items[:1] if same_programs else []
+    repeating = same_programs and len(items) >= _REPEATS
     before, _WORKER.repeating = is_repeating(), repeating
     threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
@@ -258,26 +262,26 @@ def side_by_side(function: Callable[[Item], Found], items: Iterable[Item], n: in
         threads.shutdown(cancel_futures=True)
 
 
-def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, alike: bool = True) -> Any:
+def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
     """Map a function over batched rows in chunks, and join the results on the host.
 
-    All chunks have one size, so that they share a program: the last one repeats its last row.
+    All chunks have one size, so that they share a program: the last chunk repeats its last row.
 
     Args:
         function: function of the rows of a chunk.
         rows: pytree of (n, …) numpy arrays.
         size: number of rows of a chunk.
-        alike: whether all chunks need the same programs, as in `side_by_side`.
+        same_programs: whether all chunks need the same programs, as in `side_by_side`.
 
     >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
     """
     count = len(jax.tree.leaves(rows)[0])
-    if not count:  # without rows, make one up to get the shapes
+    if not count:  # a row of zeros gives the shapes
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
-    numbers = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
+    chunks = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
     solved = side_by_side(
-        lambda some: jax.device_get(function(take_entries(rows, some))), numbers, n=count, alike=alike
+        lambda chunk: jax.device_get(function(take_entries(rows, chunk))), chunks, n=count, same_programs=same_programs
     )
     return take_entries(join(solved), slice(count))
 

@@ -44,7 +44,7 @@ _LEFT = 0.75
 
 _SUFFIX = ".program"
 
-_OF_JAX = "jax"  # the folder of JAX's own cache
+_JAX_FOLDER = "jax"  # the folder of JAX's own cache
 
 #: Names of files that may be deleted: stored programs, and JAX's files. The folder may also hold files of the user.
 _OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
@@ -88,12 +88,12 @@ class ProgramFiles:
         Args:
             key: key of the program, from `rcjax._core.compilation.signature_key`.
             program: the compiled program.
-            leaves: number of its arguments, all arrays.
-            example: structure of its result, with numbered leaves.
+            leaves: number of the program's arguments, all arrays.
+            example: structure of the program's result, with numbered leaves.
         """
         with suppress(Exception):
             executable, _, _ = serialize_executable.serialize(program)
-            record = executable, leaves, example, b"lapack_" in executable  # it contains the names of its callees
+            record = executable, leaves, example, b"lapack_" in executable  # an executable names the functions it calls
             content = zlib.compress(pickle.dumps(record), level=1)
             write_atomically(self._path(key), hashlib.sha256(content).digest() + content)
             self._make_room()
@@ -104,7 +104,7 @@ class ProgramFiles:
     def _make_room(self) -> None:
         """Delete the least recently used files of this folder and of JAX's beside it, if they exceed the limit."""
         entries = []
-        for folder in (self.folder, self.folder.with_name(_OF_JAX)):
+        for folder in (self.folder, self.folder.with_name(_JAX_FOLDER)):
             for path in folder.iterdir() if folder.is_dir() else ():
                 with suppress(OSError):  # another process may have deleted it
                     if _OURS.fullmatch(path.name):
@@ -113,10 +113,10 @@ class ProgramFiles:
         size = sum(entry[1] for entry in entries)
         if size <= MOST_BYTES:
             return
-        for _, bytes_, path in sorted(entries):
+        for _, file_size, path in sorted(entries):
             with suppress(OSError):
                 path.unlink()
-            size -= bytes_
+            size -= file_size
             if size <= _LEFT * MOST_BYTES:
                 return
 
@@ -129,7 +129,7 @@ def open_program_files(cache: Path) -> ProgramFiles | None:
 
 def jax_folder(cache: Path) -> Path | None:
     """Return JAX's subfolder in a cache folder; None if others could write to it."""
-    return _private_folder(cache / _OF_JAX)
+    return _private_folder(cache / _JAX_FOLDER)
 
 
 def _private_folder(folder: Path) -> Path | None:
@@ -186,7 +186,7 @@ def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], opti
     """Return a key for the program of a call that is valid in other processes too, or None.
 
     There is no key if the function, a type of the arguments or a static argument is neither rcjax's nor Python's: the
-    code of the user's copula family may change from run to run.
+    code of a user's copula family may change from run to run.
     """
     tree, shapes, static, settings = signature
     code = fingerprint()
@@ -204,13 +204,9 @@ def is_traced(leaves: list[Any]) -> bool:
 
 def is_elsewhere(leaves: list[Any]) -> bool:
     """Return whether some arrays of a call are not on the default device."""
-    home = {_home()}
+    default = jax.config.jax_default_device  # type: ignore[attr-defined]
+    home = {default if isinstance(default, jax.Device) else jax.devices()[0]}
     return any(isinstance(leaf, jax.Array) and leaf.devices() != home for leaf in leaves)
-
-
-def _home() -> Any:
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return device if isinstance(device, jax.Device) else jax.devices()[0]
 
 
 def _shape(leaf: Any) -> tuple[Any, ...]:
@@ -225,9 +221,9 @@ def _nested(tree: Any) -> Iterator[str | None]:
     kind = tree.node_data()
     if kind is None:  # a leaf
         return
-    node, held = kind
+    node, static = kind
     yield _named(node)
-    yield _named(held)
+    yield _named(static)
     for child in tree.children():
         yield from _nested(child)
 
@@ -277,7 +273,7 @@ def fingerprint() -> str | None:
 
 
 def _features() -> str:
-    """Return the processor's model and features, if the system tells: code for one may fail on another."""
+    """Return the processor's model and features, if the system tells: code for one processor may fail on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -286,7 +282,7 @@ def _features() -> str:
     return "\n".join(dict.fromkeys(line for line in lines if line.startswith(fields)))
 
 
-#: LLVM's optimization levels on the CPU: for programs that run for milliseconds, once or a few times, and for those
+#: LLVM's optimization levels on the CPU: for programs that run for milliseconds, once or a few times, and for programs
 #: that run for a second. Measured over all programs: level 0 compiles in a third of the time, and runs three times as
 #: long; level 1 compiles in three quarters, and runs as long as at XLA's default, level 3.
 LEVELS = {"once": 0, "long": 1}
@@ -307,15 +303,15 @@ _CALLBACKS: list[Callable[[], None]] = []
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
-def keep_programs(cache_folder: Path | None, tell: Callable[[], None] | None = None) -> bool:
+def keep_programs(cache_folder: Path | None, on_compile: Callable[[], None] | None = None) -> bool:
     """Store compiled programs below a folder from now on, or nowhere (None); return whether they are stored.
 
-    Programs are stored on the CPU only (JAX's own cache serves accelerators), and in a private folder only. `tell` is
-    called before the first compilation.
+    Programs are stored on the CPU only (JAX's own cache serves accelerators), and in a private folder only.
+    `on_compile` is called before the first compilation.
     """
     files = open_program_files(cache_folder) if cache_folder is not None and jax.default_backend() == "cpu" else None
     _FILES[:] = [] if files is None else [files]
-    _CALLBACKS[:] = [] if tell is None else [tell]
+    _CALLBACKS[:] = [] if on_compile is None else [on_compile]
     return bool(_FILES)
 
 
@@ -372,8 +368,8 @@ def compiled(
         if is_traced(leaves):  # part of a larger program
             return function(*args, **kwargs)
         backend = jax.default_backend()
-        most = max(map(np.size, leaves), default=0)
-        level = _level(runs, most)
+        largest = max(map(np.size, leaves), default=0)
+        level = _level(runs, largest)
         # A program that JAX has loaded from its own cache cannot be saved.
         if _FILES and not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
             return programs(program(backend, level), _options(backend, level), *args, **kwargs)
@@ -399,34 +395,30 @@ class _Programs:
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
         if is_elsewhere(leaves):
             return plain(*args, **kwargs)
-        look = signature(leaves, tree, static)
-        slot = look, repr(options), *_FILES
+        call = signature(leaves, tree, static)
+        slot = call, repr(options), *_FILES
         with self.locks.setdefault(slot, Lock()):  # another thread may be compiling it
             if slot not in self.runners:
-                self.runners[slot] = self._runner(look, options, static, leaves)
+                self.runners[slot] = self._runner(call, options, static, leaves)
             runner = self.runners[slot]
         return plain(*args, **kwargs) if runner is None else runner(*leaves)
 
     def _runner(
-        self,
-        look: tuple[Any, ...],
-        options: dict[str, Any] | None,
-        static: dict[str, Any],
-        leaves: list[Any],
+        self, call: tuple[Any, ...], options: dict[str, Any] | None, static: dict[str, Any], leaves: list[Any]
     ) -> Callable[..., Any] | None:
         """Load the program, or compile and store it; None if it has no key."""
-        key = signature_key(self.function, look, options)
+        key = signature_key(self.function, call, options)
         if key is None:
             return None
         (files,) = _FILES
-        held = files.load(key)
-        if held is None:
-            for tell in [*_CALLBACKS]:  # a second call by another thread does no harm
-                tell()
+        stored = files.load(key)
+        if stored is None:
+            for on_compile in [*_CALLBACKS]:  # a second call by another thread does no harm
+                on_compile()
             _CALLBACKS.clear()
-            held = self._compile(look[0], options, static, leaves)
-            files.save(key, held[0], len(leaves), held[1])
-        program, example = held
+            stored = self._compile(call[0], options, static, leaves)
+            files.save(key, stored[0], len(leaves), stored[1])
+        program, example = stored
         shape = jax.tree.structure(example)
         return lambda *leaves: jax.tree.unflatten(shape, program(*leaves))
 
@@ -446,20 +438,20 @@ class _Programs:
         return program, jax.tree.unflatten(shapes[0], range(shapes[0].num_leaves))
 
 
-def _level(runs: str, most: int) -> int | None:
-    """Return LLVM's optimization level for a kind of run, and `most` entries of the largest argument; None: default."""
+def _level(runs: str, largest: int) -> int | None:
+    """Return LLVM's optimization level for a kind of run and a `largest` argument of so many entries; None: default."""
     if runs != "often":
         return LEVELS[runs]
     quick = jax.config.read("jax_disable_most_optimizations")
-    return LEVELS["long" if is_repeating() or most >= _LONG else "once"] if quick else None
+    return LEVELS["long" if is_repeating() or largest >= _LONG else "once"] if quick else None
 
 
 def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if backend != "cpu":
         return None
     options: dict[str, Any] = {} if level is None else {"xla_backend_optimization_level": level}
-    # XLA's newer emitter of fused kernels compiles `fit` and `solve_frontier` 1.7 times as long as the older one, for
-    # the same run time (benchmarks/speed.py). From jaxlib 0.11 on only the newer one exists.
+    # XLA's newer emitter of fused kernels compiles `fit` and `solve_frontier` 1.7 times as long as the older, for
+    # the same run time (benchmarks/speed.py). From jaxlib 0.11 on only the newer emitter exists.
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
         # One part per core: XLA's default of 32 takes a tenth longer on two cores.

@@ -17,7 +17,7 @@ _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
 
 def log1mexp(x: ArrayLike) -> jax.Array:
-    """log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
+    """Return log(1 − eˣ) for x ≤ 0, exact for x near 0 and for very negative x.
 
     The formula combines the two of Mächler (2012), "Accurately computing log(1 − exp(−|a|))".
 
@@ -29,7 +29,7 @@ def log1mexp(x: ArrayLike) -> jax.Array:
 
 
 def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
-    """Return log u from rounded u and 1 − u, with the relative precision of the smaller one.
+    """Return log u from rounded u and 1 − u, with the relative precision of the smaller number.
 
     One logarithm serves both ends: XLA's `log1p` takes twice as long as `log`, with errors of up to 100 roundings.
 
@@ -42,7 +42,7 @@ def log_of_pair(value: jax.Array, complement: jax.Array) -> jax.Array:
 
 
 def log1p_ratio(y: jax.Array) -> jax.Array:
-    """log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
+    """Return log(1 + y)/y for −½ ≤ y ≤ 1, smooth at 0 where it is 1.
 
     It sums the series of 2 artanh s = log((1 + s)/(1 − s)) with s = y/(2 + y): s² is at most 1/9.
 
@@ -68,7 +68,7 @@ def polynomial(coefficients: Iterable[float], x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + eˣ) for any x; with derivatives it takes a fraction of the time of `jax.nn.softplus`.
+    """Return log(1 + eˣ) for any x; with derivatives it takes a fraction of the time of `jax.nn.softplus`.
 
     >>> round(float(softplus(jnp.asarray(0.0))), 4), float(softplus(jnp.asarray(-jnp.inf)))
     (0.6931, 0.0)
@@ -84,7 +84,7 @@ def _softplus_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tupl
 
 @jax.custom_jvp
 def _sigmoid(x: jax.Array) -> jax.Array:
-    """1/(1 + e⁻ˣ), with the exponential that `softplus` computes too."""
+    """Return 1/(1 + e⁻ˣ), with the exponential that `softplus` computes too."""
     small = jnp.exp(-jnp.abs(x))
     return jnp.where(x >= 0, 1.0, small) / (1 + small)
 
@@ -107,7 +107,7 @@ def open_unit(u: ArrayLike) -> jax.Array:
 
 
 class Unit(NamedTuple):
-    """u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
+    """A number u in (0, 1) and 1 − u, each to full relative precision, and so are both logarithms.
 
     `score` caches the quantile of u under a distribution symmetric about 0.
 
@@ -137,9 +137,9 @@ class Unit(NamedTuple):
 
 
 def unit(u: ArrayLike) -> Unit:
-    """u clipped to [0, 1] with its complement, both at least √tiny, tiny being the smallest normal number.
+    """Clip u to [0, 1], and return it with its complement, both at least √tiny; tiny is the smallest normal number.
 
-    Quotients and products of two such numbers, and their logarithms times any parameter, then stay finite.
+    Quotients and products of two results, and logarithms times any parameter, then stay finite.
 
     >>> bool(unit(1.0).complement > 0), bool(unit(0.0).value > 0)
     (True, True)
@@ -150,7 +150,7 @@ def unit(u: ArrayLike) -> Unit:
 
 
 def turned(condition: jax.Array, u: Unit) -> Unit:
-    """1 − u where the condition holds, else u."""
+    """Return 1 − u where the condition holds, else u."""
     return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 
 
@@ -168,12 +168,12 @@ def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
 
 
 def from_log(log: jax.Array) -> Unit:
-    """The probability with the given logarithm ≤ 0."""
+    """Return the probability with the given logarithm ≤ 0."""
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
 def is_zero(tangent: Any) -> bool:
-    """Whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
+    """Return whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
@@ -209,7 +209,7 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
     """Return a solver for `implicit_root`: it finds the root of an increasing function in [low, high], to rounding.
 
-    Without a root there, it returns the end nearer to one.
+    Without a root in the bracket, it returns the end nearer to a root.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
@@ -231,8 +231,9 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
 
-    A bracket shrinks around the root. Where a step leaves it, is longer than half the last one, or is short though the
-    function is far from 0, the bracket is halved. Without a root there, the result is the end nearer to one.
+    A bracket shrinks around the root. A step that leaves the bracket, is longer than half the last step, or is short
+    although the function is far from 0, is replaced by halving the bracket. Without a root in the bracket, the result
+    is the end nearer to a root.
 
     Args:
         increasing: scalar function with a derivative.
@@ -294,13 +295,13 @@ def ndtri(p: jax.Array) -> jax.Array:
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴
-#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for one another take most of the time
-#: of a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
+#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for each other take most of the time of
+#: a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
-    """log B(a, b) for a, b > 0: ten steps of the recurrence on each side, then Stirling's series.
+    """Return log B(a, b) for a, b > 0, by ten steps of the recurrence on each side and Stirling's series.
 
     jax.scipy.special.betaln is off by up to 4e-7 where max(a, b) > 8, in float64 too.
 
@@ -310,11 +311,11 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
     a, b = jnp.broadcast_arrays(*(jnp.asarray(value, dtype=jnp.result_type(a, b, float)) for value in (a, b)))
     step = jnp.arange(10, dtype=a.dtype)
     p, q = a[..., None] + step, b[..., None] + step
-    both = (a + b)[..., None] + step
-    ratio = both / jnp.minimum(p, q) * ((both + 10) / jnp.maximum(p, q))
+    sums = (a + b)[..., None] + step
+    ratio = sums / jnp.minimum(p, q) * ((sums + 10) / jnp.maximum(p, q))
     p, q = a + 10, b + 10
 
-    # Stacked, they are one loop: a small formula takes longest to compile.
+    # Stacked arguments make one loop: a small formula takes longest to compile.
     y = 1 / jnp.stack([p, q, p + q])
     square = y * y
     inner = 1 / 1260 - square * (1 / 1680 - square * (1 / 1188 - square * 691 / 360360))
@@ -325,7 +326,7 @@ def betaln(a: ArrayLike, b: ArrayLike) -> jax.Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> jax.Array:
-    """The regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
+    """Return the regularised incomplete beta function I_x(a, b), differentiable in all three arguments.
 
     jax and tensorflow-probability lack the gradients in a and b, or get them wrong at integers. Here the continued
     fraction is differentiated term by term (Boik & Robison-Cox 1998, "Derivatives of the incomplete beta function",
@@ -362,20 +363,17 @@ def _betainc_and_power_jvp(
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    def varies(tangent: Any) -> bool:
-        return not isinstance(tangent, jax.custom_derivatives.SymbolicZero)
-
-    if varies(tangents[2]):
+    if not is_zero(tangents[2]):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if varies(tangents[0]) or varies(tangents[1]):
+    if not (is_zero(tangents[0]) and is_zero(tangents[1])):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = _shape_gradients(a, b, x, power, (digamma_a, digamma_b, digamma_both))
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if varies(tangent):
+            if not is_zero(tangent):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)
@@ -387,9 +385,9 @@ def _shape_gradients(
     """Return (∂I_x(a, b)/∂a, ∂I_x(a, b)/∂b), elementwise; 0 at x = 0 and x = 1.
 
     Args:
-        a, b, x: of I_x(a, b).
-        power: xᵃ(1 − x)ᵇ / B(a, b), which is 0 at either end.
-        digammas: of a, b and a + b.
+        a, b, x: arguments of I_x(a, b).
+        power: xᵃ(1 − x)ᵇ / B(a, b), 0 at either end.
+        digammas: ψ(a), ψ(b) and ψ(a + b).
     """
     digamma_a, digamma_b, digamma_both = digammas
     a, b, x = jnp.broadcast_arrays(a, b, x)
@@ -397,10 +395,10 @@ def _shape_gradients(
     x = jnp.where(inside, x, 0.5)
     swap, p, q, y = _reflect(a, b, x)
     log_y, log_1y = jnp.where(swap, jnp.log1p(-x), jnp.log(x)), jnp.where(swap, jnp.log(x), jnp.log1p(-x))
-    # Both slopes by one loop, which is most of what there is to compile.
+    # One loop computes both slopes; its compilation takes most of the time.
     directions = jnp.eye(2, dtype=p.dtype).reshape(2, 2, *[1] * p.ndim) * jnp.ones_like(p)
     fraction, (by_p, by_q) = jax.vmap(
-        lambda one: jax.jvp(lambda p, q: _fraction(p, q, y), (p, q), tuple(one)), out_axes=(None, 0)
+        lambda direction: jax.jvp(lambda p, q: _fraction(p, q, y), (p, q), tuple(direction)), out_axes=(None, 0)
     )(directions)
     front = power / p * fraction
     digamma_p, digamma_q = jnp.where(swap, digamma_b, digamma_a), jnp.where(swap, digamma_a, digamma_b)
@@ -425,7 +423,7 @@ def _betainc_and_power(a: jax.Array, b: jax.Array, x: jax.Array, log_beta: jax.A
 
 
 def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
-    """The continued fraction of I_y(p, q), DLMF 8.17.22, evaluated backwards.
+    """Evaluate the continued fraction of I_y(p, q), DLMF 8.17.22, backwards.
 
     Backward evaluation carries one number and needs one division for two terms. The omitted tail repeats its first
     terms (Gill 1975, "Infinite compositions of Möbius transformations"). Errors are below 1e-12 for shapes up to 10⁴
@@ -443,8 +441,8 @@ def _fraction(p: jax.Array, q: jax.Array, y: jax.Array) -> jax.Array:
 
     def back(step: jax.Array, tail: jax.Array) -> jax.Array:
         n, even, odd = numerators(jnp.asarray(_FRACTION_TERMS - step, y.dtype))
-        rest = 1 + tail
-        return even * rest * (n + 1) / ((n - 1) * (rest * n * (n + 1) + odd))
+        above = 1 + tail
+        return even * above * (n + 1) / ((n - 1) * (above * n * (n + 1) + odd))
 
     tail = lax.fori_loop(0, _FRACTION_TERMS, back, tail, unroll=unrolled_terms())
     return 1 / (1 - (p + q) * y / ((p + 1) * (1 + tail)))
@@ -477,10 +475,13 @@ def polygammas(x: ArrayLike) -> tuple[jax.Array, jax.Array]:
 def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     """Return Kendall's tau-b of the entries that are present, in [−1, 1]; 0 if it is undefined (x or y constant).
 
-    x, y (n,) numbers, present (n,) bool. Kendall (1945), "The treatment of ties in ranking problems". Exact apart from
-    the rounding of the counts to floats: within 1e-6 in float32, for any n below 2²⁹. O(n log n): the discordant pairs
-    are the inversions of y once sorted by (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with
-    ungrouped data"). Jits, and batches under `vmap`.
+    Kendall (1945), "The treatment of ties in ranking problems". It takes O(n log n) time: the discordant pairs are the
+    inversions of y once sorted by (x, y) (Knight 1966, "A computer method for calculating Kendall's tau with ungrouped
+    data"). The counts are rounded to floats: within 1e-6 in float32, for any n below 2²⁹.
+
+    Args:
+        x, y: (n,) numbers.
+        present: (n,) bool, whether an entry counts.
 
     >>> present = jnp.ones(4, bool)
     >>> round(float(kendall_tau(jnp.array([1., 2., 3., 4.]), jnp.array([1., 3., 2., 4.]), present)), 4)
@@ -503,10 +504,10 @@ def kendall_tau(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     return divide(concordant - discordant, jnp.sqrt(total - tied_x) * jnp.sqrt(total - tied_y))
 
 
-def _pairs_in_runs(same: jax.Array) -> jax.Array:
-    """Count the pairs within runs of equal neighbours: each entry pairs with the earlier ones of its run."""
-    index = jnp.arange(same.shape[0] + 1, dtype=jnp.int32)
-    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), same]), 0, index))
+def _pairs_in_runs(is_equal: jax.Array) -> jax.Array:
+    """Count the pairs within runs of equal neighbours: each entry pairs with the earlier entries of its run."""
+    index = jnp.arange(is_equal.shape[0] + 1, dtype=jnp.int32)
+    start = lax.cummax(jnp.where(jnp.concatenate([jnp.zeros(1, bool), is_equal]), 0, index))
     return _total(index - start)
 
 
@@ -515,7 +516,7 @@ def _inversions(order: jax.Array) -> jax.Array:
 
     After padding to a power of two, entries with equal higher bits form a block of known position and size, half of it
     ones (a wavelet tree: Grossi, Gupta & Vitter 2003). A stable partition of each block by the next bit moves a 0 past
-    the ones before it, which are counted.
+    the 1s before it; these are counted.
     """
     n = order.shape[0]
     bits = max(n - 1, 1).bit_length()
@@ -526,11 +527,11 @@ def _inversions(order: jax.Array) -> jax.Array:
         count, order = state
         bit = bits - 1 - step
         start = (index >> (bit + 1)) << (bit + 1)
-        one = (order >> bit) & 1
-        ones_before = jnp.cumsum(one) - one - start // 2
-        target = jnp.where(one == 1, start + (1 << bit) + ones_before, index - ones_before)
+        bit_value = (order >> bit) & 1
+        ones_before = jnp.cumsum(bit_value) - bit_value - start // 2
+        target = jnp.where(bit_value == 1, start + (1 << bit) + ones_before, index - ones_before)
         parted = jnp.zeros_like(order).at[target].set(order, unique_indices=True, mode="promise_in_bounds")
-        return count + _total(jnp.where(one == 1, 0, ones_before)), parted
+        return count + _total(jnp.where(bit_value == 1, 0, ones_before)), parted
 
     return lax.fori_loop(0, bits, part, (jnp.zeros((), jnp.result_type(float)), order))[0]
 

@@ -24,7 +24,7 @@ of an estimated scale would be the one part of the posterior that is far from Ga
 Three choices make the posterior a product of small blocks: calibration, each model's marginal, dependence.
 
 - The likelihood of the copulas is composite (Varin, Reid & Firth 2011, "An overview of composite likelihood methods").
-  Each pair has its own copula, which uses the data of that pair exactly once. Only the pooled dependence t treats the
+  Each pair has its own copula, which uses the data of the pair exactly once. Only the pooled dependence t treats the
   pairs as more independent than they are.
 - The copulas depend on the margins through ranks, without feedback to the margins: a cut (Plummer 2015, "Cuts in
   Bayesian graphical models"). With feedback, a marginal would count each answer once more for each of its pairs, and be
@@ -87,12 +87,10 @@ class Priors:
 #: The default priors.
 PRIORS = Priors()
 
-
 _LEAST_SHAPE = 1e-2  # least a and b of a beta
 
 #: Values of t at which the likelihood of a pair is tabulated, up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
-
 
 #: Matrix from values at the knots to slopes of the natural cubic spline there, per distance of knots; (T, T).
 _SPLINE = CubicSpline(np.arange(len(KNOTS)), np.eye(len(KNOTS)), bc_type="natural")(np.arange(len(KNOTS)), 1)
@@ -133,9 +131,7 @@ def build_observations(
         labelled: (n, k) whether the answer has a label.
         priors: constants of the priors.
     """
-    calibrators = fitted.calibrators
-    marginals = fitted.marginals
-    family = type(fitted.copulas)
+    calibrators, marginals, family = fitted.calibrators, fitted.marginals, type(fitted.copulas)
     answered = answered.T
     finite = jnp.where(answered, logprob.T, -1.0)
     features = jax.vmap(Calibrator.features)(calibrators, finite)
@@ -143,8 +139,8 @@ def build_observations(
     center = jnp.where(answered, features, 0.0).sum(1) / total
     spread = jnp.sqrt(jnp.where(answered, (features - center[:, None]) ** 2, 0.0).sum(1) / total)
     # A model that is always right, or never, has a single calibrated confidence.
-    both = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
-    steepness = jnp.where((calibrators.feature_slope == 0) | ~both, 0.0, divide(1.0, spread))
+    varies = (correct.T & labelled.T).any(1) & (~correct.T.astype(bool) & labelled.T).any(1)
+    steepness = jnp.where((calibrators.feature_slope == 0) | ~varies, 0.0, divide(1.0, spread))
     x, placed = _located(marginals, jax.vmap(Calibrator.__call__)(calibrators, finite), answered)
     left, right = np.triu_indices(len(answered), 1)
     return Observations(
@@ -166,8 +162,8 @@ def build_observations(
 
 
 def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[jax.Array, Ranks]:
-    """(confidences scaled to (0, 1) between each model's extremes (k, n), their ranks) of confidences (k, n)."""
-    # The extremes are recomputed: those of another program may differ by a rounding error.
+    """Scale confidences (k, n) to (0, 1) between each model's extremes, and return (scaled confidences, ranks)."""
+    # The extremes are recomputed: another program's may differ by a rounding error.
     lowest, highest = extremes(confidence, answered)
     placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
     scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
@@ -178,8 +174,8 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
 def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Array) -> jax.Array:
     """Tabulate the log-likelihood of P pairs of margins at the dependences `KNOTS`: (P, T).
 
-    Ranks are fixed, so that the likelihood of a pair is a function of one number. From the table, a sampler's step
-    takes four numbers per pair for every family.
+    Ranks are fixed, so that the likelihood of a pair is a function of one number. A sampler's step then reads four
+    numbers of the table per pair, for every family.
     """
     copulas = jax.vmap(family.from_tau)(as_tau(jnp.asarray(KNOTS, first.u.dtype), _tau_range(family)))
 
@@ -208,7 +204,7 @@ def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
 
 
 def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, jax.Array]:
-    """Values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
+    """Return values of all sites near the maximum-likelihood fit, clipped to a range that the priors make plausible."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     intercept, slope = calibrators.coefficients[:, 0], calibrators.feature_slope
     steep = evidence.steepness > 0
@@ -234,7 +230,7 @@ def starting_point(fitted: CascadeModel, evidence: Observations) -> dict[str, ja
 
 
 def hierarchical_model(evidence: Observations) -> None:
-    """The model of this module as a NumPyro program, without the masses, which are conjugate.
+    """Define the model of this module as a NumPyro program, without the masses, which are conjugate.
 
     Sites by model are `intercept` α, `slope` β, `share` of the upper component, `lower` m, `gap` d, and `concentration`
     a + b of both components. The site by pair is `dependence` t, and the pools are `slope_pool` and `dependence_pool`.
@@ -267,7 +263,7 @@ def hierarchical_model(evidence: Observations) -> None:
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Log-likelihood of the confidences in the smooth parts: (k, n).
+    """Return the log-likelihood of the confidences in the smooth parts: (k, n).
 
     Args:
         evidence: observations of the log.
@@ -281,7 +277,10 @@ def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax
 
 
 def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Parameters (a, b) of two betas with means σ(lower) and σ(lower + gap) and the given a + b (…, 2): (…, 2) each."""
+    """Return the parameters (a, b) of two betas, (…, 2) each, with means σ(lower) and σ(lower + gap).
+
+    `concentration` (…, 2) is a + b.
+    """
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
@@ -289,7 +288,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
-    """Least τ of a family, and width of its range of τ: (2,); (0, 0.98) for Gumbel's."""
+    """Return the least τ of a family, and the width of its range of τ: (2,); (0, 0.98) for Gumbel's."""
     ends = jnp.asarray([-family.MAX_TAU, family.MAX_TAU], jnp.result_type(float))
     low, high = jax.vmap(lambda tau: family.from_tau(tau).tau())(ends)
     return jnp.stack([low, high - low])
@@ -301,7 +300,7 @@ def as_tau(dependence: jax.Array, tau_range: jax.Array) -> jax.Array:
 
 
 def _as_dependence(tau: jax.Array | float, tau_range: jax.Array) -> jax.Array:
-    """The inverse of `as_tau`, elementwise, with τ clipped well inside its range; 0 if the family has a single τ."""
+    """Invert `as_tau`, elementwise, with τ clipped well inside its range; 0 if the family has a single τ."""
     return special.logit(jnp.clip(divide(tau - tau_range[0], tau_range[1], 0.5), 0.05, 0.95))
 
 
@@ -312,16 +311,15 @@ def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array
     """
     atoms = 0 if evidence.atoms is None else evidence.atoms.shape[-1]
     places = np.array([0, SMOOTH, atoms + 1, *range(1, atoms + 1)])
-    here = (evidence.mass[..., None] == places) & evidence.answered[..., None]
-    counts = here.astype(evidence.z.dtype).sum(1)
+    is_there = (evidence.mass[..., None] == places) & evidence.answered[..., None]
+    counts = is_there.astype(evidence.z.dtype).sum(1)
     masses = jax.random.dirichlet(key, counts + evidence.priors.mass_count, (draws, counts.shape[0]))
-    if evidence.atoms is not None:  # padding gets probability 0, and the rest stays Dirichlet
+    if evidence.atoms is not None:  # padding gets probability 0; the other masses stay Dirichlet
         masses = masses.at[..., 3:].multiply(evidence.atoms)
         masses = masses / masses.sum(-1, keepdims=True)
-    alone = np.zeros(counts.shape[1])
-    alone[2] = 1.0
-    rest = counts[:, :2].sum(1) + counts[:, 3:].sum(1)
-    return jnp.where((rest == 0)[:, None], jnp.asarray(alone, masses.dtype), masses)
+    at_highest = np.eye(counts.shape[1])[2]
+    others = counts[:, :2].sum(1) + counts[:, 3:].sum(1)
+    return jnp.where((others == 0)[:, None], jnp.asarray(at_highest, masses.dtype), masses)
 
 
 def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
@@ -352,12 +350,8 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
     atoms = marginals.atoms
     if atoms is not None:
         atoms = dataclasses.replace(atoms, mass=draw["masses"][:, 3:])
-    drawn = dataclasses.replace(
-        calibrators,
-        coefficients=coefficients,
-        slope_p=jnp.ones_like(slope),
-        stated=stated,
-    )
+    slope_p = jnp.ones_like(slope)
+    calibrators = dataclasses.replace(calibrators, coefficients=coefficients, slope_p=slope_p, stated=stated)
     marginals = dataclasses.replace(
         marginals,
         mass_lowest=draw["masses"][:, 0],
@@ -368,4 +362,4 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
         b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),
     )
     copulas = jax.vmap(type(fitted.copulas).from_tau)(draw["tau"])
-    return dataclasses.replace(fitted, calibrators=drawn, marginals=marginals, copulas=copulas)
+    return dataclasses.replace(fitted, calibrators=calibrators, marginals=marginals, copulas=copulas)

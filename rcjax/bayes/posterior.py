@@ -1,8 +1,8 @@
 """Draws from the posterior of the model's parameters, by NUTS or Laplace's method; and credible bands of a frontier.
 
 A threshold is a cut of the reference model's calibrated confidence φ̂, which a service computes. Under a draw, an answer
-of confidence φ̂ is right with the draw's probability g(φ̂). So the objective has g_j(Q_j(u)) in place of Q_j(u), where
-Q_j is the quantile function of φ̂ under the draw's marginal, evaluated at the nodes of a thin grid.
+of confidence φ̂ is right with the draw's probability g(φ̂). The objective therefore has g_j(Q_j(u)) in place of Q_j(u),
+where Q_j is the quantile function of φ̂ under the draw's marginal, at the nodes of the grid.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from rcjax.model.fitting import fit
 from rcjax.model.marginals import Marginal
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Bands, LossTerms, check_level
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 
 _NEWTON_STEPS = 60  # most steps to the mode
 
@@ -53,9 +53,8 @@ _NEWTON_STEPS = 60  # most steps to the mode
 _LENGTHS = (1.0, 0.5, 0.2, 0.05, 0.01)
 _LEAST_PRECISION = 0.05
 
-#: Steps of warm-up of NUTS, and the acceptance probability that it aims at, which is NumPyro's default.
+#: Steps of warm-up of NUTS, and its target acceptance probability, NumPyro's default.
 _WARMUP, _ACCEPTANCE = 400, 0.8
-
 
 #: Axes of the arrays of `Posterior.sites`, after chain and draw.
 _DIMS = {
@@ -66,11 +65,7 @@ _DIMS = {
 }
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("model", "reference", "sites", "r_hat", "effective_samples", "divergences"),
-    meta_fields=(),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Posterior:
     """A pytree of draws of a `CascadeModel`'s parameters given a log: D draws from C chains, k models, P pairs.
@@ -88,7 +83,7 @@ class Posterior:
     reference: CascadeModel  # maximum-likelihood fit, whose calibrated confidence is φ̂
     sites: dict[str, jax.Array]  # (C, D / C, …) parameters by name: see `to_arviz`
     r_hat: dict[str, jax.Array] | None  # split R̂ of each parameter that NUTS sampled; None after Laplace
-    effective_samples: dict[str, jax.Array] | None  # of these parameters; None after Laplace
+    effective_samples: dict[str, jax.Array] | None  # effective sample size of these parameters; None after Laplace
     divergences: jax.Array | None  # () number of divergent transitions; None after Laplace
 
     @property
@@ -174,7 +169,7 @@ def sample_posterior(
     required("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
-    fitted = dataclasses.replace(reference, models=())  # names are static: each set would compile everything anew
+    fitted = dataclasses.replace(reference, models=())  # names are static: other names would compile everything anew
     evidence, start = _prepare(fitted, log.logprob, log.correct, log.answered, jnp.asarray(log.labelled), priors)
     for_chains, for_gaussian, for_masses = jax.random.split(jax.random.key(seed), 3)
     mode, scale = _approximate(evidence, start)
@@ -233,7 +228,7 @@ def _potential(
 
 @compiled
 def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Find the mode by Newton's method; (mode (d,), S (d, d)), with S Sᵀ the inverse of the energy's Hessian there."""
+    """Find the mode by Newton's method, and return (mode (d,), S (d, d)); S Sᵀ inverts the energy's Hessian there."""
     energy, flat, _ = _potential(evidence, start)
     lengths = jnp.asarray((*_LENGTHS, 0.0), flat.dtype)
     tolerance = jnp.sqrt(jnp.finfo(flat.dtype).eps)
@@ -271,7 +266,10 @@ def _run_nuts(
     shape: tuple[int, int],
     progress: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """Run NUTS in coordinates that standardise the approximation: (draws (chains, draws, d), divergences ())."""
+    """Run NUTS in coordinates that standardise the approximation.
+
+    Returns (draws (chains, draws, d), number of divergences ()).
+    """
     from numpyro.infer import MCMC, NUTS
 
     energy, _, _ = _potential(evidence, start)
@@ -297,14 +295,14 @@ def _describe(
     """Convert draws (C, N, d) to (sites (C, N, …), models with leading axis D = C N)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
-    every = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
-    every["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
-    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(every)
-    return {name: value.reshape(*shape, *value.shape[1:]) for name, value in every.items()}, drawn
+    parameters = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
+    parameters["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
+    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(parameters)
+    return {name: value.reshape(*shape, *value.shape[1:]) for name, value in parameters.items()}, drawn
 
 
 def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-    """(split R̂, effective sample size) of every sampled site that varies; masses are independent draws."""
+    """Return (split R̂, effective sample size) of every sampled site that varies; masses are independent draws."""
     from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 
     sampled = {name: np.asarray(value, float) for name, value in sites.items() if name != "masses"}
@@ -320,7 +318,7 @@ _BATCH = 256  # policies evaluated at a time
 
 
 def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
-    """g(φ̂): probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
+    """Return g(φ̂), the probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
 
     It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
@@ -350,14 +348,14 @@ def posterior_figures(posterior: Posterior, frontier: Frontier, *, draws: int | 
     if frontier.thresholds is None:
         raise ValueError("adaptive policies have no thresholds to evaluate: solve for cascades='all'")
     reference, model = posterior.reference, frontier.model
-    same = reference.models == model.models and reference.calibrators.transform == model.calibrators.transform
-    if not same or not np.array_equal(reference.calibrators.coefficients, model.calibrators.coefficients):
+    is_same = reference.models == model.models and reference.calibrators.transform == model.calibrators.transform
+    if not is_same or not np.array_equal(reference.calibrators.coefficients, model.calibrators.coefficients):
         raise ValueError("the frontier's thresholds are on another scale: solve it from posterior.reference")
     policies = frontier.policies.on_host()
     left, right = np.triu_indices(len(reference.models), 1)
     following = policies.actions[..., -2]  # a model's action below its threshold
     links = policies.members[:, left] & (following[:, left] == right)
-    rows = frontier.thresholds, links, policies.first, frontier.refusals
+    rows = frontier.thresholds, links, policies.first, frontier.refusal_thresholds
     figures = jax.device_get(_evaluate(_thin(posterior.model, draws), reference.calibrators, rows))
     if not all(np.isfinite(figure).all() for figure in figures):
         raise FloatingPointError("some draws of the posterior predict no finite error or cost")
@@ -393,7 +391,7 @@ def credible_bands(posterior: Posterior, frontier: Frontier, *, level: float = 0
 def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     """Select at most `draws` evenly spaced draws of a batch of models.
 
-    Names are dropped: they are static in a pytree, and posteriors of one size can share a program without them.
+    Names are dropped: they are static in a pytree, and without names posteriors of one size share a program.
     """
     count = model.cost.shape[0]
     if draws is not None and draws < 1:
@@ -406,7 +404,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
 def _evaluate(
     drawn: CascadeModel, reference: Calibrator, policies: tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]
 ) -> LossTerms:
-    """Evaluate L policies (thresholds, links, first models, refusals or None) under D draws: (D, L)."""
+    """Evaluate L policies (thresholds, links, first models, refusal thresholds or None) under D draws: (D, L)."""
     thresholds = policies[0]
     left, right = np.triu_indices(thresholds.shape[-1], 1)
 
@@ -416,10 +414,10 @@ def _evaluate(
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
         def single(policy: tuple[jax.Array, ...]) -> LossTerms:
-            thresholds, links, first, refusals = policy
+            thresholds, links, first, refusal_thresholds = policy
             cdf = jax.vmap(Marginal.cdf)
-            refused = None if refusals is None else cdf(draw.marginals, refusals)
-            return evaluate(tables, cdf(draw.marginals, thresholds), links, first, refused=refused)
+            cuts = None if refusal_thresholds is None else cdf(draw.marginals, refusal_thresholds)
+            return outcome_of_cuts(tables, cdf(draw.marginals, thresholds), links, first, refusal_cuts=cuts).terms
 
         return lax.map(single, policies, batch_size=min(len(thresholds), _BATCH))
 

@@ -11,11 +11,6 @@ from rcjax.copulas.archimedean import (
     SurvivalGumbel as SurvivalGumbel,
     SurvivalJoe as SurvivalJoe,
 )
-from rcjax.copulas.base import (
-    Copula as Copula,
-    Rotation as Rotation,
-    TailDependence as TailDependence,
-    param as param,
-)
+from rcjax.copulas.base import Copula as Copula, Rotation as Rotation, TailDependence as TailDependence, param as param
 from rcjax.copulas.elliptical import Gaussian as Gaussian, StudentT as StudentT
 from rcjax.copulas.several_parameters import BB1 as BB1, BB7 as BB7, Tawn as Tawn

@@ -1,4 +1,4 @@
-"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe and Frank, and rotated ones."""
+"""Archimedean copulas of one parameter: Clayton, Gumbel, Joe, Frank, and rotations."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from rcjax._core.numerics import (
     softplus,
     turned,
 )
-from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, param
+from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, floats, no_tails, param
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
@@ -30,7 +30,7 @@ _TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in
 
 
 class Clayton(ClosedForm):
-    """C(u, v) = (u^{−θ} + v^{−θ} − 1)^{−1/θ}, θ ≥ 0; θ = 0 is independence.
+    """The Clayton copula C(u, v) = (u^{−θ} + v^{−θ} − 1)^{−1/θ}, θ ≥ 0; θ = 0 is independence.
 
     Formulas are in log-space, with x = −log u and y = −log v. Nelsen (2006), family 4.2.1.
 
@@ -41,41 +41,41 @@ class Clayton(ClosedForm):
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
+        """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
         x, y = -u.log, -v.log
-        gain = _gain(_array(self.theta), x, y)
+        gain = _gain(floats(self.theta), x, y)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain - x - y), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
-        theta = _array(self.theta)
+        """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
+        theta = floats(self.theta)
         return from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
-        theta, x, y = _array(self.theta), -u.log, -v.log
+        """Return log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
+        theta, x, y = floats(self.theta), -u.log, -v.log
         return jnp.log1p(theta) + (2 * theta + 1) * _gain(theta, x, y) - theta * (x + y)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
-        theta = _array(self.theta)
+        """Return v with θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
+        theta = floats(self.theta)
         return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
+        """Return λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
         theta = jnp.asarray(self.theta)
         lower = jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
         return TailDependence(lower, jnp.zeros_like(lower))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = θ / (θ + 2)."""
+        """Return Kendall's τ = θ / (θ + 2)."""
         theta = jnp.asarray(self.theta)
         return theta / (theta + 2)
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
+        """Return the member with θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
         tau = jnp.maximum(cls._within_reach(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
@@ -86,12 +86,8 @@ class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
 
 
-def _array(theta: jax.Array | float) -> jax.Array:
-    return jnp.asarray(theta, jnp.result_type(float))
-
-
 def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """log(1 + (e^{θy} − 1) e^{−θx})/θ, which is y at θ = 0."""
+    """Return log(1 + (e^{θy} − 1) e^{−θx})/θ, which is y at θ = 0."""
     # In log-space the slope in θ is a difference of two numbers of order 1/θ. For small θ the formula is therefore y
     # less the gain; for large θ that difference would cancel.
     size = theta * jnp.maximum(jnp.abs(x), y)
@@ -104,7 +100,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ, which is 0 at θ = 0."""
+    """Return g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ, which is 0 at θ = 0."""
     tiny = theta * jnp.maximum(x, y) < _TINY
     divisor = jnp.where(tiny, 1.0, theta)
     by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
@@ -120,12 +116,18 @@ def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _first_terms(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """The gain to the third power of θ; the remainder is θ⁴ times a polynomial of degree 5."""
+    """Return the gain to the third power of θ; the remainder is θ⁴ times a polynomial of degree 5."""
     return theta * x * y * (1 - theta * ((x + y) / 2 - theta * ((x * x + y * y) / 6 + 0.75 * x * y)))
 
 
+def _upper_tail(self: Any) -> TailDependence:
+    """Return λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
+    upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
+    return TailDependence(jnp.zeros_like(upper), upper)
+
+
 class Gumbel(ClosedForm):
-    """C(u, v) = exp(−((−log u)^θ + (−log v)^θ)^{1/θ}), θ ≥ 1; θ = 1 is independence.
+    """The Gumbel copula C(u, v) = exp(−((−log u)^θ + (−log v)^θ)^{1/θ}), θ ≥ 1; θ = 1 is independence.
 
     Formulas are in log-space, with x = −log u, y = −log v and w = (x^θ + y^θ)^{1/θ}: θ = 50 near (1, 1) neither
     overflows nor loses digits. Nelsen (2006), An Introduction to Copulas, family 4.2.4.
@@ -137,20 +139,20 @@ class Gumbel(ClosedForm):
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = e^{−w}, and S = (1 − u)(1 − v) + u v (e^{x + y − w} − 1)."""
+        """Return C = e^{−w}, and S = (1 − u)(1 − v) + u v (e^{x + y − w} − 1)."""
         less, more, _, d = self._by_size(u, v)
         growth = jnp.expm1(d)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(less - more * growth)
         return jnp.exp(-more * (1 + growth)), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = −x expm1(d) − (θ − 1) d with d = log(1 + (y/x)^θ)/θ."""
+        """Return h with log h = −x expm1(d) − (θ − 1) d with d = log(1 + (y/x)^θ)/θ."""
         x, y = -u.log, -v.log
         d = _gumbel_growth(self.theta, x, y)
         return from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x).
+        """Return log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x).
 
         The smaller of d and d′ is log(w/max(x, y)), and the other is larger by |log(y/x)|.
         """
@@ -179,7 +181,7 @@ class Gumbel(ClosedForm):
         return from_log(-x * jnp.exp(log_ratio / theta))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(the smaller of x and y, the larger one, |log(y/x)|, log(w/the larger one))."""
+        """Return (min(x, y), max(x, y), |log(y/x)|, log(w/max(x, y)))."""
         x, y = -u.log, -v.log
         log_x, log_y = jnp.log(x), jnp.log(y)
         # One comparison orders all three: x and y may differ by a rounding that their logarithms do not show, and
@@ -189,18 +191,15 @@ class Gumbel(ClosedForm):
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
         return less, more, apart, softplus(-self.theta * apart) / self.theta
 
-    def tail_dependence(self) -> TailDependence:
-        """λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
-        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(jnp.zeros_like(upper), upper)
+    tail_dependence = _upper_tail
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 1/θ."""
+        """Return Kendall's τ = 1 − 1/θ."""
         return 1 - 1 / jnp.asarray(self.theta)
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """θ = 1/(1 − τ), held between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
+        """Return the member with θ = 1/(1 − τ), between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
         return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
 
@@ -211,15 +210,15 @@ class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
 
 
 def _gumbel_growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
-    """log(1 + (y/x)^θ)/θ = log(w/x)."""
+    """Return log(1 + (y/x)^θ)/θ = log(w/x)."""
     return softplus(theta * (jnp.log(y) - jnp.log(x))) / theta
 
 
 class Joe(ClosedForm):
-    """C(u, v) = 1 − (ū^θ + v̄^θ − ū^θ v̄^θ)^{1/θ} with ū = 1 − u, v̄ = 1 − v, θ ≥ 1; θ = 1 is independence.
+    """The Joe copula C(u, v) = 1 − (ū^θ + v̄^θ − ū^θ v̄^θ)^{1/θ}, θ ≥ 1; θ = 1 is independence.
 
-    Formulas are in log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ. Nelsen (2006), family
-    4.2.6.
+    Here ū = 1 − u and v̄ = 1 − v. Formulas are in log-space, with a = θ log ū, b = θ log v̄ and s = ū^θ + v̄^θ − ū^θ v̄^θ.
+    Nelsen (2006), family 4.2.6.
 
     >>> round(float(Joe(2.0).tau()), 4)
     0.3551
@@ -228,7 +227,7 @@ class Joe(ClosedForm):
     theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}."""
+        """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}."""
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
         # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
         swap = u.complement < v.complement
@@ -237,12 +236,12 @@ class Joe(ClosedForm):
         return -jnp.expm1(_joe_log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = log(1 − v̄^θ) − (1 − 1/θ) log(s / ū^θ)."""
+        """Return h with log h = log(1 − v̄^θ) − (1 − 1/θ) log(s / ū^θ)."""
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
         return from_log(log1mexp(b) - (1 - 1 / jnp.asarray(self.theta)) * _joe_growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = (1/θ − 2) log s + (1 − 1/θ)(a + b) + log(θ − 1 + s)."""
+        """Return log c = (1/θ − 2) log s + (1 − 1/θ)(a + b) + log(θ − 1 + s)."""
         theta = jnp.asarray(self.theta)
         a, b = theta * u.log_complement, theta * v.log_complement
         log_s = _joe_log_s(a, b)
@@ -250,19 +249,16 @@ class Joe(ClosedForm):
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve log h = log p for −b, in which log h is concave and increasing, by Newton's method."""
-        theta = jnp.asarray(self.theta, jnp.result_type(float))
+        theta = floats(self.theta)
         solve = jnp.vectorize(_solve_joe)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
         return from_log(b / theta).flipped
 
-    def tail_dependence(self) -> TailDependence:
-        """λ_L = 0 and λ_U = 2 − 2^(1/θ)."""
-        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(jnp.zeros_like(upper), upper)
+    tail_dependence = _upper_tail
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""
-        theta = jnp.asarray(self.theta, jnp.result_type(float))
+        """Return Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""
+        theta = floats(self.theta)
         nodes, weights = np.polynomial.legendre.leggauss(16)
         between = 2 + (2 / theta[..., None] - 1) * jnp.asarray((nodes + 1) / 2)
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
@@ -275,7 +271,7 @@ class SurvivalJoe(Rotation, of=Joe, degrees=180):
 
 
 def _joe_growth(a: jax.Array, b: jax.Array) -> jax.Array:
-    """log(s / ū^θ) = log(1 + (v̄/ū)^θ (1 − ū^θ)), for a = θ log ū and b = θ log v̄."""
+    """Return log(s / ū^θ) = log(1 + (v̄/ū)^θ (1 − ū^θ)), for a = θ log ū and b = θ log v̄."""
     return softplus(b - a + log1mexp(a))
 
 
@@ -293,8 +289,8 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
         return log1mexp(-drop) - shape * softplus(log_k - drop) - log_p
 
     def newton(function: Callable[..., Any], _) -> jax.Array:
-        # From a lower bound Newton's method climbs a concave function without overshoot. Either term alone gives one,
-        # and so do both where drop ≤ 1: they are at most log(drop) and shape (drop − log_k).
+        # From a lower bound Newton's method climbs a concave function without overshoot. Either term alone gives
+        # a lower bound, and so do both where drop ≤ 1: they are at most log(drop) and shape (drop − log_k).
         ratio = divide(-log_p, shape, jnp.inf)
         second = jnp.where(ratio < jnp.inf, log_k - ratio - log1mexp(-jnp.minimum(ratio, 1e6)), -jnp.inf)
         both = jnp.exp(jnp.minimum(log_p + shape * (log_k - 1), 0.0))
@@ -310,7 +306,7 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
 
 
 class NegativeClayton(Rotation, of=Clayton, degrees=90):
-    """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high ones of the first.
+    """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high values of 1 − U.
 
     >>> float(NegativeClayton(2.0).tau())
     -0.5
@@ -318,7 +314,7 @@ class NegativeClayton(Rotation, of=Clayton, degrees=90):
 
 
 class Frank(RadialForm):
-    """C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
+    """The Frank copula C(u, v) = −log(1 + (e^{−θu} − 1)(e^{−θv} − 1)/(e^{−θ} − 1))/θ, any θ; θ = 0 is independence.
 
     For |θ| < ½ the formulas use e(x) = (1 − e^{−x})/x and never divide by θ, so they are smooth at θ = 0. The copula
     is its own survival copula. Nelsen (2006), family 4.2.5.
@@ -330,7 +326,7 @@ class Frank(RadialForm):
     theta: jax.Array | float = param(5.0, support=(-float("inf"), float("inf")))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C = base ± log(1 + y)/|θ|; base and y are chosen against cancellation (`_strong_cdf`)."""
+        """Return C = base ± log(1 + y)/|θ|; base and y are chosen against cancellation (`_strong_cdf`)."""
         theta, weak, strength, slight = _strength(self.theta)
         positive, (base, y) = theta > 0, _strong_cdf(strength, theta > 0, u, v)
         q = u.value * v.value * _e(slight * u.value) * _e(slight * v.value) / _e(slight)
@@ -338,17 +334,17 @@ class Frank(RadialForm):
         return jnp.where(weak, 0.0, base) + jnp.where(weak, q, jnp.where(positive, -y, y) / strength) * log1p_ratio(y)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h = the first of `_two_terms` over their sum."""
+        """Return h, the first of `_two_terms` over their sum."""
         first, second, _ = _two_terms(self.theta, u, v)
         return Unit(first / (first + second), second / (first + second))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = log e(θ) − θ (u + v) − 2 log(the sum of `_two_terms`)."""
+        """Return log c = log e(θ) − θ (u + v) − 2 log(the sum of `_two_terms`)."""
         first, second, log_numerator = _two_terms(self.theta, u, v)
         return log_numerator - 2 * jnp.log(first + second)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """θ v = log(1 + e^q) − log(1 + e^{q − θ}) with q = logit p + θ u."""
+        """Return v with θ v = log(1 + e^q) − log(1 + e^{q − θ}) with q = logit p + θ u."""
         theta, weak, _, slight = _strength(self.theta)
         logit = p.log - p.log_complement
 
@@ -359,17 +355,14 @@ class Frank(RadialForm):
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
-    def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 0."""
-        nothing = jnp.zeros_like(jnp.asarray(self.theta))
-        return TailDependence(nothing, nothing)
+    tail_dependence = no_tails
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""
+        """Return Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""
         nodes, weights = np.polynomial.legendre.leggauss(64)
         # (1 − D₁)/θ = ∫₀¹ s φ(θs) ds with φ(z) = (1 − z/(e^z − 1))/z, which is ½ − z/12 + … near 0.
         s = (nodes + 1) / 2
-        z = _array(self.theta)[..., None] * jnp.asarray(s)
+        z = floats(self.theta)[..., None] * jnp.asarray(s)
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
@@ -378,19 +371,19 @@ class Frank(RadialForm):
 
 
 def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
-    """(θ, whether |θ| < ½, |θ| where strong, θ where weak); the last two are harmless numbers elsewhere."""
-    theta = _array(theta)
+    """Return (θ, whether |θ| < ½, |θ| where strong, θ where weak); elsewhere the last two are harmless numbers."""
+    theta = floats(theta)
     weak = jnp.abs(theta) < 0.5
     return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
 
 
 def _e(x: jax.Array) -> jax.Array:
-    """(1 − e^{−x})/x for |x| ≤ ½."""
+    """Return (1 − e^{−x})/x for |x| ≤ ½."""
     return polynomial(_SERIES, x)
 
 
 def _strong_cdf(strength: jax.Array, positive: jax.Array, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-    """(base, y) with C = base ∓ log(1 + y)/|θ|, − for θ > 0, where −½ ≤ y ≤ 1.
+    """Return (base, y) with C = base ∓ log(1 + y)/|θ|, − for θ > 0, where −½ ≤ y ≤ 1.
 
     For θ > 0 C is −log(1 − r)/θ or, for r near 1, counted from min(u, v); for θ < 0 from max(u + v − 1, 0).
     """
@@ -409,7 +402,7 @@ def _strong_cdf(strength: jax.Array, positive: jax.Array, u: Unit, v: Unit) -> t
 
 
 def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(e^{−θu} v e(θv), e^{−θv} (1 − v) e(θ(1 − v)), log(c times the square of their sum)).
+    """Return (e^{−θu} v e(θv), e^{−θv} (1 − v) e(θ(1 − v)), log(c times the square of their sum)).
 
     Strong θ scales both terms by θ e^{θ min(u, v)}, so that the larger exponential is 1; θ < 0 takes 1 − v for v.
     """

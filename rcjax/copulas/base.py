@@ -62,7 +62,7 @@ class Copula:
     ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
     """
 
-    #: Supports of the parameters; names of the free ones; and the grids over which a fit profiles others.
+    #: Supports of the parameters; names of the free parameters; grids over which a fit profiles other parameters.
     supports: ClassVar[dict[str, tuple[float, float]]] = {}
     free: ClassVar[tuple[str, ...]] = ()
     grids: ClassVar[dict[str, tuple[float, ...]]] = {}
@@ -95,29 +95,29 @@ class Copula:
                 raise ValueError(f"{type(self).__name__}: {name} is {worst:g}; it must lie in {interval}")
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v)."""
+        """Return C(u, v) = P(U ≤ u, V ≤ v)."""
         raise TypeError(f"{type(self).__name__} defines no cdf(self, u, v)")
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
+        """Return h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
         return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf)(u, v), u, v)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v = P(U ≤ u | V = v)."""
+        """Return ∂C/∂v = P(U ≤ u | V = v)."""
         return self._pointwise(lambda copula, u, v: jax.grad(copula.cdf, argnums=1)(u, v), u, v)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         density = self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v)
         beyond = outside(u, v)
         return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
     def pdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """The density c(u, v) = ∂²C/∂u∂v; 0 outside the unit square."""
+        """Return the density c(u, v) = ∂²C/∂u∂v; 0 outside the unit square."""
         return jnp.exp(self.log_density(u, v))
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """The v with h(v given u) = p, by Newton's method on the scale of log(v / (1 − v)); gradients are implicit."""
+        """Solve h(v given u) = p for v, by Newton's method on the scale of log(v / (1 − v)); gradients are implicit."""
         return self._inverse(unit(u), unit(p)).value
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> tuple[jax.Array, jax.Array]:
@@ -132,23 +132,24 @@ class Copula:
         return u, self.inverse_conditional(u, p)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
+        """Compute Kendall's τ = 4 E[C(U, V)] − 1, by Gauss–Legendre quadrature over u and p = h(V given u)."""
         return self._pointwise(tau_by_quadrature)
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ = 12 ∫∫ C(u, v) du dv − 3, by Gauss–Legendre quadrature.
+        """Compute Spearman's ρ = 12 ∫∫ C(u, v) du dv − 3, by Gauss–Legendre quadrature.
 
         >>> from rcjax.copulas import Clayton, Gaussian
         >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
         (0.4826, 0.6822)
         """
-        return self._pointwise(_rho_by_quadrature)
+        node, weight = nodes()
+        return self._pointwise(lambda copula: 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3)
 
     def tail_dependence(self) -> "TailDependence":
-        """The limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
+        """Return the limits of P(V ≤ q | U ≤ q) and of P(V > 1 − q | U > 1 − q), as q falls to 0.
 
-        A family without closed forms takes the lower share at q = 10⁻⁸ and the upper one at 10⁻⁵, where 1 − q keeps
-        digits. They exceed the limits if convergence is slow.
+        A family without closed forms takes the lower share at q = 10⁻⁸ and the upper share at 10⁻⁵, where 1 − q
+        keeps digits. These exceed the limits if convergence is slow.
 
         >>> from rcjax.copulas import Gumbel
         >>> [round(float(share), 4) for share in Gumbel(2.0).tail_dependence()]
@@ -161,10 +162,10 @@ class Copula:
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
+        """Find the member of the family whose Kendall's τ is nearest to `tau`, clipped to ±0.98.
 
-        Bisection solves for the first free parameter. The others keep their defaults, unless the family sets them from
-        τ. Gradients are implicit.
+        Bisection solves for the first free parameter. Other parameters keep their defaults, unless the family sets them
+        from τ. Gradients are implicit.
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
@@ -173,54 +174,54 @@ class Copula:
         others = {field: goals * 0 + value for field, value in others.items()}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
-            held = dict(zip(others, values, strict=True))
-            return _match_tau(lambda value: cls(**{name: value}, **held).tau(), cls, goal)
+            fixed = dict(zip(others, values, strict=True))
+            return _match_tau(lambda value: cls(**{name: value}, **fixed).tau(), cls, goal)
 
         return cls(**{name: jnp.vectorize(solve)(goals, *others.values())}, **others)
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """The parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
+        """Return the parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
         return {}
 
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
-        """τ as an array, clipped to ±0.98."""
-        return jnp.clip(jnp.asarray(tau, jnp.result_type(float)), -cls.MAX_TAU, cls.MAX_TAU)
+        """Clip τ to ±0.98, as an array of JAX's default float type."""
+        return jnp.clip(floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
 
-    # The same methods of u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed
-    # forms keep the digits that 1 − u loses (`ClosedForm`); a family that is only a cdf loses them.
+    # Methods that take u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed forms
+    # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its score, if the family's formulas need one that no free parameter changes; else u itself.
+        """Return u with its score, if the family's formulas need a score that no free parameter changes; else u itself.
 
         A likelihood prepares its data once, and then evaluates many members of the family.
         """
         return u
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
         below = self.cdf(u.value, v.value)
         return below, u.complement - v.value + below
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h(v given u) and its complement."""
+        """Return h(v given u) and its complement."""
         return unit(self.conditional(u.value, v.value))
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         return unit(self.conditional_on_v(u.value, v.value))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c(u, v)."""
+        """Return log c(u, v)."""
         return self.log_density(u.value, v.value)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement."""
+        """Solve h(v given u) = p for v and its complement."""
         return unit(self.inverse_conditional(u.value, p.value))
 
     def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
-        """The v with h(v given u) = p; `of_pairs` if h is exact where only 1 − v tells v from 1."""
+        """Solve h(v given u) = p for v and its complement; `of_pairs` if h is exact where only 1 − v tells v from 1."""
         solve = partial(_invert, of_pairs=of_pairs)
         z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
         return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
@@ -228,9 +229,9 @@ class Copula:
     def _pointwise(self, function: Callable[..., Any], *arguments: ArrayLike) -> jax.Array:
         """Map function(copula, *scalars) over the broadcast of arguments and parameters."""
         leaves, structure = jax.tree.flatten(self)
-        given = map(jnp.asarray, arguments)
+        arrays = map(jnp.asarray, arguments)
         # Integers and booleans become floats for derivatives; times 1.0, the precision stays that of the others.
-        arguments = tuple(x if jnp.issubdtype(x.dtype, jnp.inexact) else x * 1.0 for x in given)
+        arguments = tuple(x if jnp.issubdtype(x.dtype, jnp.inexact) else x * 1.0 for x in arrays)
 
         def single(*values: jax.Array) -> jax.Array:
             copula = jax.tree.unflatten(structure, values[len(arguments) :])
@@ -258,7 +259,7 @@ def _register(cls, names: tuple[str, ...]) -> None:
 
 
 class TailDependence(NamedTuple):
-    """Tail dependence coefficients: limiting probabilities that both margins are extreme, given that one is."""
+    """Tail dependence coefficients: limiting probabilities that both margins are extreme, given that a margin is."""
 
     lower: jax.Array
     """λ_L, the lower tail."""
@@ -267,7 +268,7 @@ class TailDependence(NamedTuple):
 
 
 def farthest(support: tuple[float, float]) -> tuple[float, float]:
-    """The ends of a support; an infinite end is replaced by the farthest value that a fit by likelihood reaches.
+    """Return the ends of a support; the farthest value that a fit by likelihood reaches replaces an infinite end.
 
     There dependence is as strong as rounding shows.
 
@@ -279,18 +280,33 @@ def farthest(support: tuple[float, float]) -> tuple[float, float]:
     return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
+def no_tails(self: Copula) -> TailDependence:
+    """Return λ_L = λ_U = 0."""
+    zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
+    return TailDependence(zero, zero)
+
+
+def floats(values: ArrayLike) -> jax.Array:
+    """Convert values to an array of JAX's default float type.
+
+    >>> floats(2).dtype.kind
+    'f'
+    """
+    return jnp.asarray(values, jnp.result_type(float))
+
+
 def clip_unit(u: ArrayLike) -> jax.Array:
     """Clip u to [0, 1]; the slope at the ends is 1, where that of `jnp.clip` is ½.
 
     >>> clip_unit(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
     """
-    u = jnp.asarray(u, jnp.result_type(float))
+    u = floats(u)
     return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
 
 
 def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
-    """Whether (u, v) lies outside the unit square; False for NaN.
+    """Return whether (u, v) lies outside the unit square; False for NaN.
 
     >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
     [True, False, False, True]
@@ -300,19 +316,14 @@ def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
 
 
 def nodes() -> tuple[jax.Array, jax.Array]:
-    """Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
+    """Return Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
     return jnp.asarray(t * t * (3 - 2 * t)), jnp.asarray(weights / 2 * 6 * t * (1 - t))
 
 
-def _rho_by_quadrature(copula: Copula) -> jax.Array:
-    node, weight = nodes()
-    return 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3
-
-
 def tau_by_quadrature(copula: Copula) -> jax.Array:
-    """4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
+    """Compute 4 E[C(U, V)] − 1 of one copula, by Gauss–Legendre quadrature over u and p = h(V given u).
 
     >>> from rcjax.copulas import Gumbel
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
@@ -327,7 +338,9 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax.Array, *, of_pairs: bool) -> jax.Array:
+def _invert(
+    copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, of_pairs: bool
+) -> jax.Array:
     """Solve h(v given u) = p for z = log(v / (1 − v)).
 
     Newton's method compares log(h / (1 − h)) with log(p / (1 − p)): both ends of most families are lines in z. The
@@ -339,18 +352,18 @@ def _invert(copula: Any, u: jax.Array, rest: jax.Array, p: jax.Array, above: jax
     high = end if of_pairs else -float(np.log(info.epsneg))
 
     def conditional(z: jax.Array) -> Unit:
-        return copula.two_sided_conditional(Unit(u, rest), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
+        return copula.two_sided_conditional(Unit(u, above_u), Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z)))
 
     def excess(z: jax.Array) -> jax.Array:
         h = conditional(z)
-        return jnp.where(p < 0.5, h.value - p, above - h.complement)
+        return jnp.where(p < 0.5, h.value - p, above_p - h.complement)
 
     def odds(z: jax.Array) -> jax.Array:
         h = conditional(z)
-        return jnp.log(jnp.maximum(h.value, least) * above / (jnp.maximum(h.complement, least) * p))
+        return jnp.log(jnp.maximum(h.value, least) * above_p / (jnp.maximum(h.complement, least) * p))
 
     def solve(*_: Any) -> jax.Array:
-        return bracketed_newton(odds, jnp.clip(jnp.log(p / above), -end, high), -end, high)
+        return bracketed_newton(odds, jnp.clip(jnp.log(p / above_p), -end, high), -end, high)
 
     return implicit_root(excess, solve, p.dtype)
 
@@ -393,11 +406,11 @@ class Exchangeable(Copula):
     exchangeable: ClassVar[bool] = True
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
+        """Return h(v given u) = ∂C/∂u, clipped to [0, 1] against rounding."""
         return clip_unit(super().conditional(u, v))
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v."""
+        """Return ∂C/∂v."""
         return self.conditional(v, u)
 
 
@@ -406,43 +419,43 @@ class ClosedForm(Copula):
 
     A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define a faster
     `two_sided_inverse`, and must define `two_sided_conditional_on_v` if it is not exchangeable.
-    Calling all five at one point is cheap: compilation removes results that nobody uses.
+    Calling all five at a point is cheap: compilation removes unused results.
     """
 
     exchangeable: ClassVar[bool] = True
 
     def cdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """C(u, v) = P(U ≤ u, V ≤ v)."""
+        """Return C(u, v) = P(U ≤ u, V ≤ v)."""
         below = self.lower_cdf(unit(u), unit(v))
         return jnp.where(_below_0(u) | _below_0(v), 0.0, below)
 
     def conditional(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
+        """Return h(v given u) = ∂C/∂u = P(V ≤ v | U = u)."""
         return jnp.where(_below_0(v), 0.0, self.two_sided_conditional(unit(u), unit(v)).value)
 
     def conditional_on_v(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """∂C/∂v = P(U ≤ u | V = v)."""
+        """Return ∂C/∂v = P(U ≤ u | V = v)."""
         return jnp.where(_below_0(u), 0.0, self.two_sided_conditional_on_v(unit(u), unit(v)).value)
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
-        """log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
+        """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         inside = self.two_sided_log_density(unit(u), unit(v))
         return jnp.where(outside(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
-        """The v with h(v given u) = p."""
+        """Solve h(v given u) = p for v."""
         return self.two_sided_inverse(unit(u), unit(p)).value
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) alone."""
+        """Return C(u, v) alone."""
         return self.two_sided_cdf(u, v)[0]
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         return self.two_sided_conditional(v, u)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement, by Newton's method on the scale of log(v / (1 − v))."""
+        """Solve h(v given u) = p for v and its complement, by Newton's method on the scale of log(v / (1 − v))."""
         return self._inverse(u, p, of_pairs=True)
 
 
@@ -450,11 +463,11 @@ class RadialForm(ClosedForm):
     """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) alone."""
+        """Return C(u, v) alone."""
         raise NotImplementedError
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C(u, v), and S(u, v) = C(1 − u, 1 − v)."""
+        """Return C(u, v) and S(u, v) = C(1 − u, 1 − v)."""
         below, above = self.lower_cdf(*with_flips(u, v, *jax.tree.leaves(self)))
         return below, above
 
@@ -497,11 +510,11 @@ class Rotation(ClosedForm):
         return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
 
     def prepared(self, u: Unit) -> Unit:
-        """u as the family prepares it."""
+        """Prepare u as the family does."""
         return self._base.prepared(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """(P(U ≤ u, V ≤ v), P(U > u, V > v))."""
+        """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
         below, above = self._base.two_sided_cdf(*self._turn(u, v))
         if self._degrees == 180:
             return above, below
@@ -511,42 +524,42 @@ class Rotation(ClosedForm):
         return lower, _difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h(v given u) and its complement."""
+        """Return h(v given u) and its complement."""
         h = self._base.two_sided_conditional(*self._turn(u, v))
         return h if self._degrees == 90 else h.flipped
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v and its complement."""
+        """Return ∂C/∂v and its complement."""
         h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
         return h if self._degrees == 270 else h.flipped
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c(u, v)."""
+        """Return log c(u, v)."""
         return self._base.two_sided_log_density(*self._turn(u, v))
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """The v with h(v given u) = p, and its complement."""
+        """Solve h(v given u) = p for v and its complement."""
         v = self._base.two_sided_inverse(*self._turn(u, p))
         return v if self._degrees == 90 else v.flipped
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ of the family, negated for 90 and 270 degrees."""
+        """Return Spearman's ρ of the family, negated for 90 and 270 degrees."""
         return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
 
     def tail_dependence(self) -> TailDependence:
-        """The family's coefficients, exchanged, for 180 degrees; else numerical ones at the other two corners."""
+        """Return the family's coefficients, exchanged, for 180 degrees; numerical ones for the other rotations."""
         if self._degrees != 180:
             return super().tail_dependence()
         lower, upper = self._base.tail_dependence()
         return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ of the family, negated for 90 and 270 degrees."""
+        """Return Kendall's τ of the family, negated for 90 and 270 degrees."""
         return self._base.tau() if self._degrees == 180 else -self._base.tau()
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """The rotation of the family's `from_tau`, with −τ for 90 and 270 degrees."""
+        """Rotate the family's `from_tau` of τ, or of −τ for 90 and 270 degrees."""
         tau = cls._within_reach(tau)
         turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
@@ -555,7 +568,7 @@ class Rotation(ClosedForm):
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
 
 
-def _difference(whole: jax.Array, part: jax.Array, other_whole: jax.Array, other_part: jax.Array) -> jax.Array:
-    """The difference whole − part = other_whole − other_part, at least 0, by the smaller whole, which rounds least."""
-    difference = jnp.where(whole <= other_whole, whole - part, other_whole - other_part)
+def _difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
+    """Return total − part = other_total − other_part, at least 0; the smaller total rounds least."""
+    difference = jnp.where(total <= other_total, total - part, other_total - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

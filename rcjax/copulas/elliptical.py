@@ -11,19 +11,20 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
-from rcjax.copulas.base import RadialForm, TailDependence, param
+from rcjax.copulas.base import RadialForm, TailDependence, floats, param
 
-#: Nodes of the integral; `_FEW_NODES` do if it starts from ρ = 0 and all quantiles are within ±`_NEAR`.
+#: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
-#: Of Student's t: nodes of the integral, taken so many at a time; steps of Halley's method; terms of a series.
+#: For Student's t: nodes of the integral, and how many a turn of the loop takes; Halley steps; terms of a series.
 _STUDENT_NODES, _UNROLLED, _QUANTILE_STEPS, _TERMS = 36, 4, 3, 24
 _FINEST = 1e-12  # least scale of the integrand, as a share of the range of integration
-#: Standard deviations beyond which the tail of a normal variate underflows to 0.
-_FARTHEST_SCORE = 40.0
+_FARTHEST_SCORE = 40.0  # standard deviations beyond which the tail of a normal variate underflows to 0
 
 
 class Gaussian(RadialForm):
-    """C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence. It has no tail dependence for ρ < 1.
+    """The normal copula C(u, v) = Φ₂(Φ⁻¹(u), Φ⁻¹(v); ρ), −1 ≤ ρ ≤ 1; ρ = 0 is independence.
+
+    It has no tail dependence for ρ < 1.
 
     >>> round(float(Gaussian(0.5).cdf(0.5, 0.5)), 4)  # ¼ + asin(ρ)/(2π)
     0.3333
@@ -32,107 +33,83 @@ class Gaussian(RadialForm):
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its normal quantile."""
+        """Return u with its normal quantile."""
         return u._replace(score=_normal_quantile(u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) from Plackett's integral over the correlation."""
-        return _normal_cdf(off_the_ends(self.rho), u, v)
+        """Return C(u, v) from Plackett's integral over the correlation."""
+        return _normal_cdf(_off_the_ends(self.rho), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
-        return _normal_conditional(off_the_ends(self.rho), u, v)
+        """Return h = Φ((y − ρx)/√(1 − ρ²)) with x = Φ⁻¹(u), y = Φ⁻¹(v)."""
+        return _normal_conditional(_off_the_ends(self.rho), u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
-        rho, x, y = off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v)
-        scale, apart = spread(rho), gap(rho, x, y)
+        """Return log c = −log √(1 − ρ²) − (ρ (x ∓ y))²/(2 (1 − ρ²)) + ρxy/(1 + |ρ|), − for ρ ≥ 0 and + for ρ < 0."""
+        rho, x, y = _off_the_ends(self.rho), _normal_quantile(u), _normal_quantile(v)
+        scale, apart = _spread(rho), _gap(rho, x, y)
         return rho * x * y / (1 + jnp.abs(rho)) - (apart * rho / scale) ** 2 / 2 - jnp.log(scale)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
-        rho = off_the_ends(self.rho)
-        return _normal_probability(rho * _normal_quantile(u) + spread(rho) * _normal_quantile(p))
+        """Return v = Φ(ρx + √(1 − ρ²) Φ⁻¹(p))."""
+        rho = _off_the_ends(self.rho)
+        return _normal_probability(rho * _normal_quantile(u) + _spread(rho) * _normal_quantile(p))
 
     def spearman(self) -> jax.Array:
-        """Spearman's ρ = (6/π) asin(ρ/2)."""
+        """Return Spearman's ρ = (6/π) asin(ρ/2)."""
         return 6 / np.pi * jnp.arcsin(jnp.asarray(self.rho) / 2)
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 1 at ρ = 1, else 0."""
+        """Return λ_L = λ_U = 1 at ρ = 1, else 0."""
         share = (jnp.asarray(self.rho) >= 1).astype(jnp.result_type(float))
         return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (2/π) asin ρ."""
+        """Return Kendall's τ = (2/π) asin ρ."""
         return 2 / np.pi * jnp.arcsin(jnp.asarray(self.rho))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """ρ = sin(πτ/2), for τ held within ±0.98."""
+        """Return the member with ρ = sin(πτ/2), for τ held within ±0.98."""
         return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
 
 
 # Formulas in ρ that keep their digits near ±1, shared by the Gaussian and Student's t copulas.
 
 
-def off_the_ends(rho: ArrayLike) -> jax.Array:
-    """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1.
-
-    >>> bool(off_the_ends(1.0) < 1), float(off_the_ends(0.5))
-    (True, 0.5)
-    """
-    rho = jnp.asarray(rho, jnp.result_type(float))
+def _off_the_ends(rho: ArrayLike) -> jax.Array:
+    """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1."""
+    rho = floats(rho)
     last = 1 - 2 * jnp.finfo(rho.dtype).eps
     return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
 
 
-def spread(rho: jax.Array) -> jax.Array:
-    """√(1 − ρ²), the standard deviation of y given x.
-
-    >>> round(float(spread(0.6)), 4)
-    0.8
-    """
+def _spread(rho: jax.Array) -> jax.Array:
+    """Return √(1 − ρ²), the standard deviation of y given x."""
     return jnp.sqrt((1 - rho) * (1 + rho))
 
 
-def gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation.
-
-    >>> float(gap(0.5, 3.0, 1.0)), float(gap(-0.5, 3.0, 1.0))
-    (2.0, 4.0)
-    """
+def _gap(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return x − y for ρ ≥ 0, x + y for ρ < 0: the offset of (x, y) from the line y = ±x of perfect correlation."""
     return jnp.where(rho < 0, x + y, x - y)
 
 
-def quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
+def _quadratic_form(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return (x² − 2ρxy + y²)/(1 − ρ²), computed from the gap: near ρ = ±1 the terms of the numerator cancel.
 
     It is quadratic in (x, y): callers that fear an overflow scale both down.
-
-    >>> round(float(quadratic_form(0.5, 2.0, 1.0)), 4)
-    4.0
     """
-    return (gap(rho, x, y) / spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
+    return (_gap(rho, x, y) / _spread(rho)) ** 2 + jnp.where(rho < 0, -2, 2) * x * y / (1 + jnp.abs(rho))
 
 
-def residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
-    """(y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1.
-
-    >>> round(float(residual(0.6, 1.0, 1.0)), 4)
-    0.5
-    """
-    rest = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
-    return gap(rho, y, x) / spread(rho) + jnp.where(rho < 0, -x, x) * rest
+def _residual(rho: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+    """Return (y − ρx)/√(1 − ρ²), with the gap y ∓ x as a term of its own, since it dominates near ρ = ±1."""
+    narrow = jnp.sqrt((1 - jnp.abs(rho)) / (1 + jnp.abs(rho)))
+    return _gap(rho, y, x) / _spread(rho) + jnp.where(rho < 0, -x, x) * narrow
 
 
-def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
-    """(whether u is in the lower half, the smaller of u and 1 − u).
-
-    >>> lower, tail = nearer_tail(Unit(jnp.asarray(1.0), jnp.asarray(1e-30)))
-    >>> bool(lower), f"{float(tail):.1g}"
-    (False, '1e-30')
-    """
+def _nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
+    """Return (whether u is in the lower half, the smaller of u and 1 − u)."""
     lower = u.value <= u.complement
     return lower, jnp.where(lower, u.value, u.complement)
 
@@ -140,19 +117,19 @@ def nearer_tail(u: Unit) -> tuple[jax.Array, jax.Array]:
 def _normal_quantile(u: Unit) -> jax.Array:
     if u.score is not None:
         return u.score
-    lower, tail = nearer_tail(u)
+    lower, tail = _nearer_tail(u)
     z = ndtri(tail)
     return jnp.where(lower, z, -z)
 
 
 def _normal_probability(z: jax.Array) -> Unit:
-    """Φ(z) and Φ(−z) by `erfc` alone, in a fifth of the time of `ndtr`, which evaluates `erf` too."""
+    """Compute Φ(z) and Φ(−z) by `erfc` alone, in a fifth of the time of `ndtr`, which evaluates `erf` too."""
     return Unit(lax.erfc(-z * np.sqrt(0.5)) / 2, lax.erfc(z * np.sqrt(0.5)) / 2)
 
 
 @jax.custom_jvp
 def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    """Φ₂ at the quantiles of u and v, from Plackett's (1954) ∂Φ₂/∂ρ = φ₂, integrated over the angle acos ρ.
+    """Integrate Plackett's (1954) ∂Φ₂/∂ρ = φ₂ over the angle acos ρ, for Φ₂ at the quantiles of u and v.
 
     The integral starts at ρ = 0, 1 or −1, where Φ₂ is known, chosen against cancellation and for a smooth integrand:
     near ±1 it rises at an angle of |x ∓ y|, which must lie outside. The relative accuracy is 1e-11, tails included.
@@ -163,7 +140,7 @@ def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     reflect = (rho < 0) & (v.value > u.complement)
     first, second = turned(reflect, u), turned(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
-    apart, product = gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
+    apart, product = _gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
     from_zero = (jnp.abs(apart) < jnp.arccos(jnp.abs(rho))) | (rho >= 0) & (rho < 0.9)
     smooth = jnp.all(from_zero & (jnp.maximum(jnp.abs(x), jnp.abs(y)) < _NEAR))
     few, many = partial(_angle_integral, _FEW_NODES), partial(_angle_integral, _NODES)
@@ -184,8 +161,8 @@ def _normal_cdf_jvp(
     value = _normal_cdf(rho, u, v)
     change = jnp.zeros_like(value)
     if not is_zero(rho_tangent):
-        form = quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
-        change += jnp.exp(-form / 2) / (2 * np.pi * spread(rho)) * rho_tangent
+        form = _quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
+        change += jnp.exp(-form / 2) / (2 * np.pi * _spread(rho)) * rho_tangent
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
         if not is_zero(tangent.value):
             change += _normal_conditional(rho, condition, other).value * tangent.value
@@ -193,13 +170,13 @@ def _normal_cdf_jvp(
 
 
 def _normal_conditional(rho: jax.Array, u: Unit, v: Unit) -> Unit:
-    return _normal_probability(residual(rho, _normal_quantile(u), _normal_quantile(v)))
+    return _normal_probability(_residual(rho, _normal_quantile(u), _normal_quantile(v)))
 
 
 def _angle_integral(
     nodes: int, rho: jax.Array, from_zero: jax.Array, apart: jax.Array, product: jax.Array
 ) -> jax.Array:
-    """2π times the integral of φ₂ over the angle, from ρ to 0 or to ±1, by Gauss–Legendre quadrature."""
+    """Compute 2π times the integral of φ₂ over the angle, from ρ to 0 or to ±1, by Gauss–Legendre quadrature."""
     angle = jnp.arccos(jnp.abs(rho))
     points, weights = np.polynomial.legendre.leggauss(nodes)
     s, weight = (points + 1) / 2, weights / 2
@@ -212,17 +189,17 @@ def _angle_integral(
 
     def add(node: jax.Array, total: jax.Array) -> jax.Array:
         far, near, weight_here = (jnp.asarray(values)[node] for values in (s, crowded, weight))
-        # These depend on the correlation alone, so that all points share them.
+        # The coefficients depend on the correlation alone, so that all points share them.
         ahead = coefficients(angle + (np.pi / 2 - angle) * far, np.pi / 2 - angle)
         close = coefficients(angle * near, angle * jnp.asarray(slope)[node])
-        steep, rest, width = (jnp.where(from_zero, first, second) for first, second in zip(ahead, close, strict=True))
-        return total + weight_here * width * jnp.exp(-apart * apart * steep - product * rest)
+        steep, mild, width = (jnp.where(from_zero, first, second) for first, second in zip(ahead, close, strict=True))
+        return total + weight_here * width * jnp.exp(-apart * apart * steep - product * mild)
 
     return lax.fori_loop(0, nodes, add, jnp.zeros_like(apart * rho))
 
 
 class StudentT(RadialForm):
-    """C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ), for Student's t with df ≥ 1 degrees of freedom; tail dependence at both ends.
+    """The t copula C(u, v) = T₂(T⁻¹(u), T⁻¹(v); ρ) with df ≥ 1 degrees of freedom; it has tail dependence at both ends.
 
     A likelihood fit profiles the degrees of freedom over a grid. Demarta & McNeil (2005), "The t copula and related
     copulas".
@@ -235,65 +212,65 @@ class StudentT(RadialForm):
     df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     def prepared(self, u: Unit) -> Unit:
-        """u with its t quantile, which the correlation does not change."""
+        """Return u with its t quantile, which the correlation does not change."""
         return u._replace(score=_student_quantile(self._parameters()[1], u))
 
     def lower_cdf(self, u: Unit, v: Unit) -> jax.Array:
-        """C(u, v) from Plackett's integral over the correlation."""
+        """Return C(u, v) from Plackett's integral over the correlation."""
         return _student_cdf(*self._parameters(), u, v)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """h = T_{df + 1}((y − ρx) √((df + 1)/((1 − ρ²)(df + x²)))) with x = T⁻¹(u), y = T⁻¹(v)."""
+        """Return h = T_{df + 1}((y − ρx) √((df + 1)/((1 − ρ²)(df + x²)))) with x = T⁻¹(u), y = T⁻¹(v)."""
         rho, df = self._parameters()
         return _student_conditional(rho, df, u, v)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """The log of the bivariate t density over the product of the margins'."""
+        """Return the log of the bivariate t density over the product of its margins' densities."""
         rho, df = self._parameters()
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         # Γ(ν/2) Γ(ν/2 + 1) / Γ((ν + 1)/2)² is (ν/2) B(ν/2, ½)² / π.
-        constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(spread(rho))
+        constant = jnp.log(df / 2) + 2 * betaln(df / 2, 0.5) - np.log(np.pi) - jnp.log(_spread(rho))
         # x² may overflow: log(1 + x²/ν) is computed in units of max(|x|, |y|, 1).
         unit = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), 1.0)
         p, q, inverse_square = x / unit, y / unit, 1 / unit**2
-        form = quadratic_form(rho, p, q)
+        form = _quadratic_form(rho, p, q)
         margins = jnp.log(inverse_square + p * p / df) + jnp.log(inverse_square + q * q / df)
         return (
             constant + (df + 1) / 2 * margins - (df + 2) / 2 * jnp.log(inverse_square + form / df) + df * jnp.log(unit)
         )
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
-        """v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""
+        """Return v = T(ρx + T_{df + 1}⁻¹(p) √((1 − ρ²)(df + x²)/(df + 1)))."""
         rho, df = self._parameters()
         x = _student_quantile(df, u)
-        scale = spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
+        scale = _spread(rho) * jnp.hypot(jnp.sqrt(df), x) / jnp.sqrt(df + 1)
         return _student_probability(df, rho * x + scale * _student_quantile(df + 1, p))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
-        rho, df = jnp.broadcast_arrays(*(jnp.asarray(value, jnp.result_type(float)) for value in (self.rho, self.df)))
+        """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
+        rho, df = jnp.broadcast_arrays(*(floats(value) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (2/π) asin ρ, whatever the degrees of freedom."""
+        """Return Kendall's τ = (2/π) asin ρ, whatever the degrees of freedom."""
         return 2 / np.pi * jnp.arcsin(jnp.asarray(self.rho)) + jnp.zeros_like(jnp.asarray(self.df))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
+        """Return the member with ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
         rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
-        """(ρ kept off ±1, df), in JAX's default float type."""
-        return off_the_ends(self.rho), jnp.asarray(self.df, jnp.result_type(float))
+        """Return (ρ kept off ±1, df), in JAX's default float type."""
+        return _off_the_ends(self.rho), floats(self.df)
 
 
 @jax.custom_jvp
 def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
-    """T₂ at the quantiles of u and v, integrated as in `_normal_cdf` (Genz 2004).
+    """Compute T₂ at the quantiles of u and v, integrated as in `_normal_cdf` (Genz 2004).
 
     The integral runs over the tangent t of half the angle, and its integrand rises near the branch points ±i `scale`;
     in asinh(t/scale) these stay away from the path. It starts from ρ = −1, or from ρ = 1 for ρ > 0.7 and where the
@@ -306,8 +283,8 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     x, y, rho, df = jnp.broadcast_arrays(x, y, rho, df)
     down = (rho > 0.7) | ((rho > -0.6) & (jnp.abs(x - y) > 4 * jnp.abs(x + y)))
     end = jnp.tan(jnp.arccos(jnp.where(down, rho, -rho)) / 2)
-    gap, both = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
-    scale = jnp.clip(jnp.abs(gap) / jnp.hypot(2 * jnp.sqrt(df), np.sqrt(2) * jnp.hypot(x, y)), _FINEST * end, end)
+    offset, product = jnp.where(down, x - y, x + y), jnp.where(down, x * y, -x * y)
+    scale = jnp.clip(jnp.abs(offset) / jnp.hypot(2 * jnp.sqrt(df), np.sqrt(2) * jnp.hypot(x, y)), _FINEST * end, end)
     reach = jnp.arcsinh(end / scale)
     points, weight = np.polynomial.legendre.leggauss(_STUDENT_NODES)
     s = (1 + points) / 2
@@ -318,7 +295,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
         tangent, run = scale / 2 * (growth - 1 / growth), scale / 2 * (growth + 1 / growth)
         above = 1 + tangent * tangent
         reciprocal = 1 / (above * tangent)
-        part = jnp.clip((gap * above * above * reciprocal / 2) ** 2 + both * above, 0.0, largest) * inverse
+        part = jnp.clip((offset * above * above * reciprocal / 2) ** 2 + product * above, 0.0, largest) * inverse
         share = 1 / (1 + part)
         # dω is 2 dt/(1 + t²).
         width = jnp.asarray(weight)[node] * run * tangent * reciprocal
@@ -340,9 +317,11 @@ def _student_cdf_jvp(
     change = jnp.zeros_like(value)
     if not is_zero(rho_tangent):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
-        change += jnp.exp(-df / 2 * jnp.log1p(quadratic_form(rho, x, y) / df)) / (2 * np.pi * spread(rho)) * rho_tangent
+        change += (
+            jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
+        )
     if not is_zero(df_tangent):
-        # The quantiles depend on df, so that the cached ones cannot be used.
+        # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
@@ -354,16 +333,16 @@ def _student_cdf_jvp(
 def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Unit:
     x, y = _student_quantile(df, u), _student_quantile(df, v)
     stretch = jnp.sqrt(df + 1) / jnp.hypot(jnp.sqrt(df), x)
-    return _student_probability(df + 1, residual(rho, x, y) * stretch)
+    return _student_probability(df + 1, _residual(rho, x, y) * stretch)
 
 
 def _log_power_law(df: jax.Array) -> jax.Array:
-    """log lim P(T > x) x^df, as x → ∞."""
+    """Return log lim P(T > x) x^df, as x → ∞."""
     return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
 
 
 def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(log cos, sin) of the angle with tangent x/√ν, for x ≥ 0."""
+    """Return (log cos, sin) of the angle with tangent x/√ν, for x ≥ 0."""
     root = jnp.sqrt(df)
     radius = jnp.hypot(root, x)
     cosine, sine = root / radius, x / radius
@@ -373,8 +352,7 @@ def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
     """Return P(T > x) / (½ cos^ν) as a function of the sine of the `_angle` of x.
 
-    A few points take the integral each. Many points share a Chebyshev series, since they share a few degrees of
-    freedom.
+    Few points take an integral each. Many points share a Chebyshev series, since they share a few degrees of freedom.
     """
     if points < _TERMS * df.size:
         return partial(_ratio_by_integral, df)
@@ -400,7 +378,7 @@ def _tail_ratio(df: jax.Array, points: int) -> Callable[[jax.Array], jax.Array]:
 
 
 def _ratio_by_integral(df: jax.Array, sine: jax.Array) -> jax.Array:
-    """2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, by substituting x = √ν sinh(asinh(tan) + s).
+    """Compute 2/B(ν/2, ½) ∫₀^∞ (cosh s + sin · sinh s)^{−ν} ds, by substituting x = √ν sinh(asinh(tan) + s).
 
     The trapezoidal rule in y, with s ∝ exp(y − e^{−y}) (Takahasi & Mori 1974), is accurate to 1e-14 for 1 ≤ ν ≤ 10⁶.
     """
@@ -448,7 +426,7 @@ def _student_quantile(df: jax.Array, u: Unit) -> jax.Array:
 
 @jax.custom_jvp
 def _quantile(df: jax.Array, u: Unit) -> jax.Array:
-    lower, tail = nearer_tail(u)
+    lower, tail = _nearer_tail(u)
     middle, rounding = 0.5 - tail, jnp.finfo(tail.dtype).eps
     # Near the median a straight line: the Halley iteration is in log x, and 0 has no logarithm.
     straight = middle * jnp.exp(-_log_student_density(df, jnp.zeros_like(tail)))
@@ -469,7 +447,7 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
 
 
 def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
-    """The x > 0 with P(T > x) = tail: Halley's method on log P in log x, where it is concave and falls."""
+    """Find x > 0 with P(T > x) = tail, by Halley's method on log P in log x, where log P is concave and falls."""
     # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the power law of the tail.
     z, log_tail = ndtri(tail), jnp.log(tail)
     stretched = (jnp.log(df) + jnp.log(jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0)))) / 2

@@ -62,12 +62,5 @@ FAMILIES: tuple[type[Copula], ...] = (
     Gaussian,
     StudentT,
 )
-#: The families that it compares only where they are named.
-NAMED_FAMILIES: tuple[type[Copula], ...] = (
-    BB1,
-    BB7,
-    Tawn,
-    Plackett,
-    FGM,
-    NegativeClayton,
-)
+#: The families that `compare_copulas` compares only by name.
+NAMED_FAMILIES: tuple[type[Copula], ...] = (BB1, BB7, Tawn, Plackett, FGM, NegativeClayton)

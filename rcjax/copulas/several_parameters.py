@@ -9,14 +9,14 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
 from rcjax.copulas.archimedean import Clayton
-from rcjax.copulas.base import ClosedForm, TailDependence, nodes, param
+from rcjax.copulas.base import ClosedForm, TailDependence, floats, nodes, param
 
 _FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
 
 
 class BB1(ClosedForm):
-    """C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
+    """The BB1 copula C(u, v) = (1 + ((u^{−θ} − 1)^δ + (v^{−θ} − 1)^δ)^{1/δ})^{−1/θ}, θ ≥ 0, δ ≥ 1.
 
     δ = 1 is Clayton's, θ = 0 is Gumbel's. Formulas are in log-space, with x = −log u and y = −log v. Let
     X = (e^{θx} − 1)/θ, Y = (e^{θy} − 1)/θ and W = (X^δ + Y^δ)^{1/δ}; then −log C = log(1 + θ W)/θ. Joe (2014),
@@ -30,67 +30,70 @@ class BB1(ClosedForm):
     delta: jax.Array | float = param(1.5, support=(1.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = x + y + log C."""
+        """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = x + y + log C."""
         gain, _, _ = self._by_size(u, v)
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain + u.log + v.log), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
-        theta, (x, log_x, _, log_y) = jnp.asarray(self.theta, jnp.result_type(float)), self._powers(u, v)
+        """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
+        theta, (x, log_x, _, log_y) = floats(self.theta), self._powers(u, v)
         by_x = softplus(self.delta * (log_y - log_x)) / self.delta
         return from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
+        """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
         gain, log_w, apart = self._by_size(u, v)
-        theta, delta = jnp.asarray(self.theta, jnp.result_type(float)), jnp.asarray(self.delta, jnp.result_type(float))
-        share = jnp.exp(log_w - theta * log1p_over(theta, log_w))  # W/(1 + θ W)
+        theta, delta = floats(self.theta), floats(self.delta)
+        share = jnp.exp(log_w - theta * _log1p_over(theta, log_w))  # W/(1 + θ W)
         return (1 + theta) * gain - (delta - 1) * apart - log_w + jnp.log(delta - 1 + (1 + theta) * share)
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
+        """Return λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
         product, delta = jnp.asarray(self.theta) * jnp.asarray(self.delta), jnp.asarray(self.delta)
         lower = jnp.where(product > 0, 2 ** (-1 / jnp.where(product > 0, product, 1.0)), 0.0)
         return TailDependence(lower, jnp.broadcast_to(2 - 2 ** (1 / delta), lower.shape))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 2/(δ (θ + 2))."""
+        """Return Kendall's τ = 1 − 2/(δ (θ + 2))."""
         return 1 - 2 / (jnp.asarray(self.delta) * (jnp.asarray(self.theta) + 2))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
-        """δ = 1 + θ/2 = (1 − τ)^{−1/2}, half of the dependence by each parameter; independence where τ ≤ 0."""
+        """Return the member with δ = 1 + θ/2 = (1 − τ)^{−1/2}; independence where τ ≤ 0.
+
+        Each parameter then has half of the dependence.
+        """
         delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._within_reach(tau), 0.0))
         return cls(2 * (delta - 1), delta)
 
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(x, log X, y, log Y)."""
-        x, y, theta = -u.log, -v.log, jnp.asarray(self.theta, jnp.result_type(float))
-        return x, log_expm1_over(theta, x, jnp.log(x)), y, log_expm1_over(theta, y, jnp.log(y))
+        """Return (x, log X, y, log Y)."""
+        x, y, theta = -u.log, -v.log, floats(self.theta)
+        return x, _log_expm1_over(theta, x, jnp.log(x)), y, _log_expm1_over(theta, y, jnp.log(y))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(g = x + y + log C, log W, log(W²/(X Y)))."""
+        """Return (g = x + y + log C, log W, log(W²/(X Y)))."""
         x, log_x, y, log_y = self._powers(u, v)
-        theta, swap = jnp.asarray(self.theta, jnp.result_type(float)), x > y
+        theta, swap = floats(self.theta), x > y
         less, more, log_more = jnp.where(swap, y, x), jnp.where(swap, x, y), jnp.where(swap, log_x, log_y)
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
-        growth = softplus(-self.delta * apart) / self.delta  # log(W/the larger one)
+        growth = softplus(-self.delta * apart) / self.delta  # log(W/max(X, Y))
         return less - _fall(theta, more, log_more, growth), log_more + growth, apart + 2 * growth
 
 
 def _fall(theta: jax.Array, x: jax.Array, log_x: jax.Array, growth: jax.Array) -> jax.Array:
-    """log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
+    """Return log(u/C) = log(1 + θ X/(1 + θ X) (W/X − 1))/θ, for growth = log(W/X)."""
     # A growth of 0 has no logarithm.
     growth = jnp.maximum(growth, jnp.finfo(growth.dtype).tiny)
-    return log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))
+    return _log1p_over(theta, log_x - theta * x + growth + log1mexp(-growth))
 
 
 class BB7(ClosedForm):
-    """C(u, v) = 1 − (1 − C′(1 − ū^θ, 1 − v̄^θ))^{1/θ} with ū = 1 − u, v̄ = 1 − v and C′ Clayton's of δ; θ ≥ 1, δ ≥ 0.
+    """The BB7 copula C(u, v) = 1 − (1 − C′(1 − ū^θ, 1 − v̄^θ))^{1/θ}, θ ≥ 1, δ ≥ 0, with C′ Clayton's of δ.
 
-    θ = 1 is Clayton's, δ = 0 is Joe's. Formulas are in log-space, with a = θ log ū and b = θ log v̄. Joe (2014),
-    Dependence Modeling with Copulas, section 4.21.
+    Here ū = 1 − u and v̄ = 1 − v. θ = 1 is Clayton's, δ = 0 is Joe's. Formulas are in log-space, with a = θ log ū and
+    b = θ log v̄. Joe (2014), Dependence Modeling with Copulas, section 4.21.
 
     >>> round(float(BB7(1.0, 2.0).tau()), 4), round(float(BB7(2.0, 0.0).tau()), 4)
     (0.5, 0.3551)
@@ -100,7 +103,7 @@ class BB7(ClosedForm):
     delta: jax.Array | float = param(0.5, support=(0.0, float("inf")))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}, with s = 1 − C′."""
+        """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}, with s = 1 − C′."""
         a, b = self._logs(u, v)
         # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
         swap = u.complement < v.complement
@@ -109,41 +112,44 @@ class BB7(ClosedForm):
         return -jnp.expm1(self._log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
+        """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
         a, b = self._logs(u, v)
-        fall = log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
+        fall = _log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
         return from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s), c′ of Clayton's."""
-        theta, (a, b) = jnp.asarray(self.theta, jnp.result_type(float)), self._logs(u, v)
+        """Return log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s).
+
+        c′ is Clayton's density.
+        """
+        theta, (a, b) = floats(self.theta), self._logs(u, v)
         log_s = self._log_s(a, b)
         inner = Clayton(self.delta).two_sided_log_density(_turned(a), _turned(b)) - jnp.log1p(jnp.asarray(self.delta))
         last = jnp.log(theta - 1 + (1 + theta * self.delta) * jnp.exp(log_s))
         return (1 - 1 / theta) * (a + b) + (1 / theta - 2) * log_s + inner + last
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
+        """Return λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
         theta, delta = jnp.asarray(self.theta), jnp.asarray(self.delta)
         lower = jnp.where(delta > 0, 2 ** (-1 / jnp.where(delta > 0, delta, 1.0)), 0.0)
         upper = 2 - 2 ** (1 / theta)
         return TailDependence(*jnp.broadcast_arrays(lower, upper))
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
+        """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
         node, weight = nodes()
-        theta, delta = (jnp.asarray(value, jnp.result_type(float))[..., None] for value in (self.theta, self.delta))
+        theta, delta = (floats(value)[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
-        few = power < 1e-9
-        log_rest = jnp.log1p(-jnp.where(few, 0.5, power))
+        tiny = power < 1e-9
+        log_complement = jnp.log1p(-jnp.where(tiny, 0.5, power))
         # (1 − (1 − z^θ)^δ)/δ, or its limit at δ = 0.
-        fall = -log_rest * jnp.exp(log_expm1_over(delta, -log_rest, 0.0) + delta * log_rest)
-        integrand = node * (1 - power) * jnp.where(few, 1.0, fall / jnp.where(few, 1.0, power))
+        fall = -log_complement * jnp.exp(_log_expm1_over(delta, -log_complement, 0.0) + delta * log_complement)
+        integrand = node * (1 - power) * jnp.where(tiny, 1.0, fall / jnp.where(tiny, 1.0, power))
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
+        """Return δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
         half = jnp.maximum(tau, 0.0) / 2
         return {"delta": 2 * half / (1 - half)}
 
@@ -151,16 +157,16 @@ class BB7(ClosedForm):
         return self.theta * u.log_complement, self.theta * v.log_complement
 
     def _log_odds(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """log K for −log(C′/(1 − ū^θ)) = log(1 + δ K)/δ: K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ."""
-        delta = jnp.asarray(self.delta, jnp.result_type(float))
-        return delta * log1mexp(a) + log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
+        """Return log K, with K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ: −log(C′/(1 − ū^θ)) is log(1 + δ K)/δ."""
+        delta = floats(self.delta)
+        return delta * log1mexp(a) + _log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
 
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
-        """log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
-        delta, log_k = jnp.asarray(self.delta, jnp.result_type(float)), self._log_odds(a, b)
-        few = log_k < _FAR
-        fall = log1p_over(delta, jnp.where(few, 0.0, log_k))
-        log_share = jnp.where(few, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(few, log_k, 0.0)), log1mexp(-fall))
+        """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
+        delta, log_k = floats(self.delta), self._log_odds(a, b)
+        tiny = log_k < _FAR
+        fall = _log1p_over(delta, jnp.where(tiny, 0.0, log_k))
+        log_share = jnp.where(tiny, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(tiny, log_k, 0.0)), log1mexp(-fall))
         return softplus(log1mexp(a) + log_share - a)
 
     def _log_s(self, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -171,25 +177,20 @@ class BB7(ClosedForm):
 
 
 def _turned(a: jax.Array) -> Unit:
-    """1 − ū^θ, for a = θ log ū."""
+    """Return 1 − ū^θ with its complement, for a = θ log ū."""
     return Unit(-jnp.expm1(a), jnp.exp(a))
 
 
 def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
-    """log(−log(1 − e^b)) for b < 0; it tends to b as b falls."""
+    """Return log(−log(1 − e^b)) for b < 0; it tends to b as b falls."""
     near = b < -1.0
     z = jnp.exp(jnp.where(near, b, -1.0))
     return jnp.where(near, b + jnp.log(log1p_ratio(-z)), jnp.log(-log1mexp(jnp.where(near, -0.5, b))))
 
 
-def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
-    """log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0.
-
-    >>> import math
-    >>> [round(float(value), 4) for value in log1p_over(jnp.array([0.0, 2.0]), jnp.log(3.0))]
-    [3.0, 0.973]
-    """
-    theta = jnp.asarray(theta, jnp.result_type(float))
+def _log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
+    """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0."""
+    theta = floats(theta)
     log_y = jnp.log(jnp.maximum(theta, _FEW)) + log_k
     near = log_y < -1.0
     k = jnp.exp(jnp.where(near, log_k, 0.0))
@@ -198,14 +199,9 @@ def log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     return jnp.where(near, small, large)
 
 
-def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
-    """log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0.
-
-    >>> x = jnp.array([1.0, 1.0])
-    >>> [round(float(value), 4) for value in log_expm1_over(jnp.array([0.0, 2.0]), x, jnp.log(x))]
-    [0.0, 1.1614]
-    """
-    z = jnp.asarray(theta, jnp.result_type(float)) * x
+def _log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
+    """Return log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0."""
+    z = floats(theta) * x
     near = z < 0.5
     # (1 − e^{−z})/z, as its Taylor polynomial of degree 10.
     little = jnp.where(near, z, 0.0)
@@ -219,11 +215,11 @@ def log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> 
 
 
 class Tawn(ClosedForm):
-    """C(u, v) = u^{1−α} v^{1−β} exp(−((−α log u)^θ + (−β log v)^θ)^{1/θ}), θ ≥ 1, 0 ≤ α, β ≤ 1: not exchangeable.
+    """The Tawn copula C(u, v) = u^{1−α} v^{1−β} exp(−((−α log u)^θ + (−β log v)^θ)^{1/θ}), θ ≥ 1, 0 ≤ α, β ≤ 1.
 
-    α = β = 1 is Gumbel's; α = 0, β = 0 or θ = 1 is independence. Strong dependence is a ridge beside the diagonal,
-    along v^β = u^α. Formulas are in log-space, with s = −α log u, t = −β log v, w = (s^θ + t^θ)^{1/θ}. Tawn (1988),
-    Bivariate extreme value theory: models and estimation.
+    It is not exchangeable. α = β = 1 is Gumbel's; α = 0, β = 0 or θ = 1 is independence. Strong dependence is a ridge
+    beside the diagonal, along v^β = u^α. Formulas are in log-space, with s = −α log u, t = −β log v, w = (s^θ +
+    t^θ)^{1/θ}. Tawn (1988), Bivariate extreme value theory: models and estimation.
 
     >>> round(float(Tawn(3.0, 0.5, 0.9).tau()), 4), float(Tawn(2.0, 1.0, 1.0).tau())
     (0.3674, 0.5)
@@ -236,13 +232,13 @@ class Tawn(ClosedForm):
     beta: jax.Array | float = param(0.7, support=(0.0, 1.0))
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
-        """C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = s + t − w."""
+        """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = s + t − w."""
         gain = self._by_size(u, v)[0]
         above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
         return jnp.exp(gain + u.log + v.log), above
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
-        """log h = s − w + (1 − β) log v + log(1 − α + α (s/w)^{θ−1})."""
+        """Return h with log h = s − w + (1 − β) log v + log(1 − α + α (s/w)^{θ−1})."""
         _, _, by_s, by_t = self._by_size(u, v)
         s, t, shorter = -jnp.asarray(self.alpha) * u.log, -jnp.asarray(self.beta) * v.log, by_s < by_t
         growth = jnp.where(shorter, s, t) * jnp.expm1(jnp.where(shorter, by_s, by_t))  # w less the larger one
@@ -256,11 +252,14 @@ class Tawn(ClosedForm):
         return Unit(jnp.where(h > 1, 1.0, h), jnp.where(above < 0, 0.0, jnp.where(high, above, 1 - h)))
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
-        """∂C/∂v, by exchanging α with β and u with v."""
+        """Return ∂C/∂v, by exchanging α with β and u with v."""
         return Tawn(self.theta, self.beta, self.alpha).two_sided_conditional(v, u)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
-        """log c = g + log(A B + (θ − 1) α β (s t / w²)^{θ−1} / w), with A = 1 − α + α (s/w)^{θ−1}, and B like it."""
+        """Return log c = g + log(A B + (θ − 1) α β (s t / w²)^{θ−1} / w).
+
+        A = 1 − α + α (s/w)^{θ−1}, and B = 1 − β + β (t/w)^{θ−1}.
+        """
         gain, log_w, by_s, by_t = self._by_size(u, v)
         powers = (self.theta - 1) * by_s, (self.theta - 1) * by_t
         apart = _log_mixed(self.alpha, powers[0]) + _log_mixed(self.beta, powers[1])
@@ -268,14 +267,14 @@ class Tawn(ClosedForm):
         return gain + apart + jnp.log1p((self.theta - 1) * jnp.exp(together - apart))
 
     def tail_dependence(self) -> TailDependence:
-        """λ_L = 0 and λ_U = α + β − (α^θ + β^θ)^{1/θ}."""
+        """Return λ_L = 0 and λ_U = α + β − (α^θ + β^θ)^{1/θ}."""
         theta, alpha, beta = self._arrays()
         less, more = jnp.minimum(alpha, beta), jnp.maximum(alpha, beta)
         upper = less - more * jnp.expm1(softplus(theta * (_log(less) - _log(more))) / theta)
         return TailDependence(jnp.zeros_like(upper), upper)
 
     def tau(self) -> jax.Array:
-        """Kendall's τ = (1 − 1/θ) ∫₀¹ dp / (1 + (1/α − 1)(1 − p)^{1/θ} + (1/β − 1) p^{1/θ}).
+        """Return Kendall's τ = (1 − 1/θ) ∫₀¹ dp / (1 + (1/α − 1)(1 − p)^{1/θ} + (1/β − 1) p^{1/θ}).
 
         It follows from ∫ t (1 − t) A″/A dt for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), by
         substituting p = t^θ/(s^θ + t^θ).
@@ -287,37 +286,39 @@ class Tawn(ClosedForm):
 
     @classmethod
     def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
-        """α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
+        """Return α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
         tau = jnp.maximum(tau, 0.0)
         share = 2 * (1 + tau) / (3 + tau)
         return {"alpha": share, "beta": share}
 
     def _arrays(self) -> list[jax.Array]:
-        return [jnp.asarray(value, jnp.result_type(float)) for value in (self.theta, self.alpha, self.beta)]
+        return [floats(value) for value in (self.theta, self.alpha, self.beta)]
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
-        """(g = s + t − w, log w, log(w/s), log(w/t))."""
+        """Return (g = s + t − w, log w, log(w/s), log(w/t))."""
         log_s, log_t = _log(self.alpha) + jnp.log(-u.log), _log(self.beta) + jnp.log(-v.log)
         s, t = -jnp.asarray(self.alpha) * u.log, -jnp.asarray(self.beta) * v.log
         swap = log_s > log_t
         less, more = jnp.where(swap, t, s), jnp.where(swap, s, t)
         apart = jnp.where(swap, log_s - log_t, log_t - log_s)
-        growth = softplus(-self.theta * apart) / self.theta  # log(w/the larger one)
+        growth = softplus(-self.theta * apart) / self.theta  # log(w/max(s, t))
         by_s, by_t = growth + jnp.where(swap, 0.0, apart), growth + jnp.where(swap, apart, 0.0)
         return less - more * jnp.expm1(growth), jnp.where(swap, log_s, log_t) + growth, by_s, by_t
 
 
 def _log(share: jax.Array | float) -> jax.Array:
-    """log of a share, with 0 replaced by the smallest number."""
-    share = jnp.asarray(share, jnp.result_type(float))
+    """Return the log of a share, with 0 replaced by the smallest number."""
+    share = floats(share)
     return jnp.log(jnp.maximum(share, jnp.finfo(share.dtype).tiny))
 
 
 def _log_mixed(share: jax.Array | float, k: jax.Array) -> jax.Array:
-    """log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
-    rest = 1 - jnp.asarray(share, jnp.result_type(float))
-    far = -0.9 * float(np.log(jnp.finfo(rest.dtype).tiny))
-    near = jnp.log(rest + share * jnp.exp(-jnp.minimum(k, far)))
-    most = _log(share) - jnp.maximum(k, far)
-    mixed = jnp.where(rest > 0, jnp.logaddexp(jnp.log(jnp.where(rest > 0, rest, 1.0)), most), most)
+    """Return log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
+    complement = 1 - floats(share)
+    far = -0.9 * float(np.log(jnp.finfo(complement.dtype).tiny))
+    near = jnp.log(complement + share * jnp.exp(-jnp.minimum(k, far)))
+    mixed_in = _log(share) - jnp.maximum(k, far)
+    mixed = jnp.where(
+        complement > 0, jnp.logaddexp(jnp.log(jnp.where(complement > 0, complement, 1.0)), mixed_in), mixed_in
+    )
     return jnp.where(k < far, near, mixed)

@@ -34,7 +34,7 @@ from rcjax.policy.spec import Spec
 
 
 def pairs(k: int) -> tuple[tuple[int, int], ...]:
-    """All pairs (i, j) with i < j < k, in the order of `np.triu_indices(k, 1)`, which all arrays of pairs follow.
+    """Return all pairs (i, j) with i < j < k, in the order of `np.triu_indices(k, 1)` and of all arrays of pairs.
 
     >>> pairs(3)
     ((0, 1), (0, 2), (1, 2))
@@ -45,17 +45,17 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
 def describe_fit(log: Log) -> dict[str, Any]:
     """Describe the log that a model is fitted on, the date and the versions, without the log's folder.
 
-    Always present:
+    Every description has these fields:
 
-    - `source`, the file's name without its folder, or the kind of dataframe; `digest`, SHA-256 of the log's content;
+    - `source`: the file's name without its folder, or the kind of dataframe; `digest`: SHA-256 of the log's content;
     - `task`, `queries`, `complete_queries`, and `answers` by model;
-    - `versions` of rcjax, jax and python; `date`, UTC, ISO 8601, to the second.
+    - `versions` of rcjax, jax and python; `date`: UTC, ISO 8601, to the second.
 
-    Present if the log has them:
+    It has these fields if the log does:
 
-    - `request_settings`, each model's signal and options;
-    - `same_as`, the reference model whose answers count as right (`Reference.to_json`);
-    - `scores`, the scale of scores (`Scores.to_json`).
+    - `request_settings`: each model's signal and options;
+    - `same_as`: the reference model whose answers count as right (`Reference.to_json`);
+    - `scores`: the scale of scores (`Scores.to_json`).
     """
     answers = np.asarray(log.answered).sum(axis=0).tolist()
     optional = {
@@ -90,7 +90,7 @@ FORMAT = "rcjax-model"
 
 @dataclasses.dataclass(frozen=True)
 class Details:
-    """Provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
+    """The provenance of a model and tables of its fit, as immutable JSON values; None: not recorded.
 
     >>> details = Details(fit={"copula": "Gumbel"})
     >>> details.to_json(), details == Details.from_json(details.to_json())
@@ -107,27 +107,27 @@ class Details:
     """Money per million input and output tokens, by model."""
 
     @classmethod
-    def of_log(cls, log: Log, **more: Any) -> "Details":
-        """Record a log's provenance, a sample of its queries, and its prices; `more` are other fields."""
+    def of_log(cls, log: Log, **fields: Any) -> "Details":
+        """Record a log's provenance, a sample of its queries, and its prices; `fields` holds other fields."""
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **more)
+        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":
-        """The inverse of `to_json`; ValueError for invalid fields."""
+        """Read the object of `to_json`. Raises ValueError for invalid fields."""
         known = read_fields(cls, data, "details")
         read(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
         return cls(**{name: data[name] for name in known})
 
     def to_json(self) -> dict[str, Any]:
-        """The recorded fields as a JSON object."""
+        """Return the recorded fields as a JSON object."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
-    """The calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
+    """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
     return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
@@ -141,11 +141,12 @@ class Fitted:
     details: Details
 
     def calibrate(self, logprob: jax.Array | Log) -> jax.Array:
-        """Calibrate the raw log-probabilities of a log or an array; the last axis is in the order of `models`.
+        """Convert the raw log-probabilities of a log or an array to calibrated confidence.
 
-        A log's columns are found by name, and answers that are missing give NaN; (n, k). The last axis of an array must
-        be in the order of `models`, which another log need not have; (…, k). Raises LogError, a ValueError, for a log
-        that lacks a model, and ValueError for an array with another last axis.
+        For a log of n queries the result is (n, k): columns are found by name, and missing answers give NaN. The last
+        axis of an array (…, k) must be in the order of `models`, which may differ from another log's.
+
+        Raises LogError for a log without a model of `models`; ValueError for an array with another last axis.
 
         >>> import rcjax
         >>> model, log = rcjax.demo_model(), rcjax.sample_log(300, seed=0)
@@ -176,7 +177,7 @@ class Fitted:
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of the model's file, which `fitted_from_json` reads."""
+        """Return the JSON object of the model's file, which `fitted_from_json` reads."""
         return {
             "format": FORMAT,
             "schema_version": SCHEMA_VERSION,
@@ -188,7 +189,7 @@ class Fitted:
         }
 
     def _dependence(self) -> dict[str, Any]:
-        """Fields of the file for marginals and copulas; none here."""
+        """Return the file's fields for marginals and copulas; none here."""
         return {}
 
 
@@ -209,7 +210,7 @@ class Calibrated(Fitted):
 
 
 def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Calibrated:
-    """Calibrate the models of a log by its labels.
+    """Fit the calibrators of a log's models to its labels.
 
     Args:
         log: training log.
@@ -231,7 +232,7 @@ def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Cal
 
 
 def calibrated_like(model: Fitted, log: Log) -> Calibrated:
-    """Calibrate the models of another log by its labels, with the transform and the stated values of a model."""
+    """Fit the calibrators of another log's models, with the transform and the stated values of a fitted model."""
     return _calibrated(log, model.calibrators.transform, model.calibrators.values)
 
 
@@ -242,11 +243,7 @@ def _calibrated(log: Log, transform: Transform, values: jax.Array | None) -> Cal
 
 
 def fit_calibrators(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    values: jax.Array | None = None,
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> tuple[Calibrator, jax.Array]:
     """Fit the calibrators of k models, and return (calibrators, calibrated confidence (n, k)).
 
@@ -270,7 +267,10 @@ calibrate_log = compiled(fit_calibrators, "transform", runs="long")
 
 
 def stated_in(log: Log) -> np.ndarray | None:
-    """`stated_logprobs` of a log, counting a query once even if a bootstrap draws it repeatedly."""
+    """Find the stated values of a log's models (`stated_logprobs`), counting each query once.
+
+    A bootstrap may have drawn a query repeatedly.
+    """
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
     all_distinct = len(rows) == log.n_queries
     columns = log.logprob, log.answered

@@ -1,8 +1,8 @@
 """Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
 
 Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them out
-before the regression. Functions take log-probabilities: 1 − exp(logprob) rounds to 0 long before log 1/(1 − p) stops
-distinguishing 30 from 35.
+before the regression. Functions take log-probabilities, since 1 − exp(logprob) rounds to 0 near certainty, where ξ
+still tells confidences apart.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
 
 
 def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
-    """The inverse of `transform_confidence`, elementwise.
+    """Invert `transform_confidence`, elementwise.
 
     >>> f"{float(invert_transform(transform_confidence(-1e-9, 'choice'), 'choice')):.2g}"
     '-1e-09'
@@ -90,8 +90,8 @@ def invert_transform(transformed: jax.Array, transform: Transform) -> jax.Array:
 class Calibrator:
     """Logistic calibration of one model, Φ = σ(intercept + slope · ξ); a leading axis batches it over models.
 
-    Infinite ξ are replaced by the smallest or largest finite ξ of the training log. Values that a model states
-    repeatedly have separate estimates (`rcjax.model.stated`), and confidences between two of them are clipped to these.
+    The smallest or largest finite ξ of the training log replaces an infinite ξ. Values that a model states repeatedly
+    have separate estimates (`rcjax.model.stated`), and confidences between two values are clipped to their estimates.
     """
 
     coefficients: jax.Array  # (2,) intercept, slope
@@ -103,12 +103,12 @@ class Calibrator:
     stated: StatedValues | None = None  # None: the model states no values
 
     def __call__(self, logprob: jax.Array) -> jax.Array:
-        """Calibrated confidence of raw log-probabilities, elementwise."""
+        """Return the calibrated confidence of raw log-probabilities, elementwise."""
         curve = self.curve(logprob)
         return curve if self.stated is None else self.stated.amend(logprob, curve)
 
     def curve(self, logprob: jax.Array) -> jax.Array:
-        """Calibrated confidence by the logistic regression alone, elementwise."""
+        """Return the calibrated confidence by the logistic regression alone, elementwise."""
         features = self._bounded(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
@@ -124,12 +124,12 @@ class Calibrator:
 
     @property
     def values(self) -> jax.Array | None:
-        """Raw log-probabilities of the stated values, for `fit_calibrator`: (…, V); None: no model states any."""
+        """(…, V) raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states values."""
         return None if self.stated is None else self.stated.logprob
 
     @property
     def feature_slope(self) -> jax.Array:
-        """The slope of the calibrated log-odds in `features`: (…).
+        """(…) slope of the calibrated log-odds in `features`.
 
         It is the regression's slope, or 1 if ξ is constant, for example if every confidence is 0 or 1.
         """
@@ -148,7 +148,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """Stack calibrations of policies that share a transform into numpy arrays, the inverse of `deployed`: (k,).
+        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `deployed`.
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.
         """
@@ -161,7 +161,7 @@ class Calibrator:
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
-        """A log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
+        """Find a log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
@@ -175,11 +175,7 @@ class Calibrator:
 @partial(jax.jit, static_argnames="transform")
 @in_full
 def fit_calibrator(
-    logprob: jax.Array,
-    correct: jax.Array,
-    answered: jax.Array,
-    transform: Transform,
-    values: jax.Array | None = None,
+    logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> Calibrator:
     """Fit a logistic regression of `correct` on the transformed confidence, for one model; `vmap` it over models.
 
@@ -196,7 +192,7 @@ def fit_calibrator(
         answered: (n,) whether there is an answer; other queries are ignored.
         transform: transform of the raw confidence.
         values: (V,) raw log-probabilities that the model states, padded with NaN (`stated_logprobs`); None: no stated
-            values. Missing confidences are one of them, and are left out of the regression.
+            values. Missing confidences count as a value, and are left out of the regression.
     """
     all_answered = answered
     if values is not None:
@@ -226,9 +222,10 @@ def fit_calibrator(
     )
     if values is None:
         return calibrator
-    counted = all_answered.astype(features.dtype), jnp.where(all_answered, correct, 0).astype(features.dtype)
-    curve = calibrator.curve, coefficients[1]
-    stated = estimate_stated(jnp.where(all_answered, logprob, -1.0), counted, values, curve)
+    weight = all_answered.astype(features.dtype)
+    right = jnp.where(all_answered, correct, 0).astype(features.dtype)
+    raw = jnp.where(all_answered, logprob, -1.0)
+    stated = estimate_stated(raw, weight, right, values, calibrator.curve, coefficients[1])
     return dataclasses.replace(calibrator, stated=stated)
 
 
@@ -237,7 +234,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
     # Estimated outcomes lie strictly between 0 and 1, so that no threshold separates them.
     groups = jnp.stack([jnp.isfinite(features), correct > 0, correct < 1]) & answered
     lows, highs = extremes(features, groups)
-    # If all answers are certain, no ξ is finite; any value does, since the slope is 0.
+    # If all answers are certain, no ξ is finite; any value serves, since the slope is 0.
     smallest, largest = (jnp.where(jnp.isfinite(edge), edge, 0.0) for edge in (lows[0], highs[0]))
     (right_low, wrong_low), (right_high, wrong_high) = (jnp.clip(ends[1:], smallest, largest) for ends in (lows, highs))
     return smallest, largest, (right_low >= wrong_high) | (wrong_low >= right_high)  # ties at the threshold included
@@ -246,7 +243,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
 @jax.jit
 @in_full
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
-    """Calibrated confidences of k models (…, k); a finite placeholder where `answered` (…, k) is False."""
+    """Calibrate the answers of k models: (…, k); a finite placeholder where `answered` (…, k) is False."""
     finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, finite)
 
@@ -255,7 +252,7 @@ _on_rows = compiled(calibrate_all)
 
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
-    """`calibrate_all` for the rows of a log (n, k), padded so that logs of similar size share a program."""
+    """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
     rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
     confidence = _on_rows(calibrators, *fill_up(*rows))
@@ -342,10 +339,14 @@ def _inverse(matrix: jax.Array) -> jax.Array:
 
 
 def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Expected calibration error over ten bins, whose edges are the deciles of the confidence; in [0, 1].
+    """Compute the expected calibration error over ten bins between the deciles of the confidence; in [0, 1].
 
-    It is the mean of |accuracy − mean confidence| over the bins, weighted by their share of `confidence` (n,) and
-    `correct` (n,). Bins are [edge, next edge); the last one is closed. Section 5.1 of the paper.
+    It is the mean of |accuracy − mean confidence| over the bins, weighted by their share of the answers. Bins are
+    [edge, next edge); the last bin is closed. Section 5.1 of the paper.
+
+    Args:
+        confidence: (n,) calibrated confidence.
+        correct: (n,) whether the answer is right.
 
     >>> expected_calibration_error(np.array([0.5, 0.5, 0.5, 0.5]), np.array([1, 0, 1, 0]))
     0.0
@@ -355,17 +356,17 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
 
 
 def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
-    """Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
+    """Return Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
 def tenths(confidence: np.ndarray) -> np.ndarray:
-    """Assign each confidence (n,) to one of ten bins between deciles, [edge, next edge), the last one closed: (n,).
+    """Assign each confidence (n,) to one of ten bins between the deciles: (n,).
 
-    Bins between equal deciles are empty.
+    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.
     """
     # Rounding in np.percentile can make a decile differ from the data point that it equals.
-    low, rest = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
+    low, remainder = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)
-    edges = ordered[low] + rest.astype(ordered.dtype) / 10 * (ordered[low + (rest > 0)] - ordered[low])
+    edges = ordered[low] + remainder.astype(ordered.dtype) / 10 * (ordered[low + (remainder > 0)] - ordered[low])
     return np.searchsorted(edges, confidence, side="right")

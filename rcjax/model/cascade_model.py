@@ -47,7 +47,7 @@ from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
 
-def _few(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def _bounded(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
     return value
 
@@ -61,7 +61,7 @@ class CalibratorFile(Calibration):
 
     def __post_init__(self) -> None:
         Calibration.__post_init__(self)
-        _few(self.stated or (), "stated")
+        _bounded(self.stated or (), "stated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MarginalFile(Record):
     proportion: tuple[Share, Share]
     a: tuple[Positive, Positive]
     b: tuple[Positive, Positive]
-    atoms: Annotated[tuple[tuple[Share, Share], ...], _few] | None = None
+    atoms: Annotated[tuple[tuple[Share, Share], ...], _bounded] | None = None
     """(value, mass) of each atom."""
 
 
@@ -98,10 +98,10 @@ class ModelFile(Record):
 
 
 def calibrators_from_json(data: Any) -> Calibrator:
-    """The inverse of `calibrators_to_json`."""
+    """Read the calibrators that `calibrators_to_json` wrote."""
     files: tuple[CalibratorFile, ...] = read(tuple[CalibratorFile, ...], data, "calibrators")
-    alike = {file.transform for file in files}
-    require(len(alike) == 1, "calibrators", "must have one transform", sorted(alike))
+    transforms = {file.transform for file in files}
+    require(len(transforms) == 1, "calibrators", "must have one transform", sorted(transforms))
     slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
     status = np.array([file.status for file in files])
     calibrators: Any = Calibrator.of(files, jnp.result_type(float))
@@ -109,7 +109,7 @@ def calibrators_from_json(data: Any) -> Calibrator:
 
 
 def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
-    """The marginal of each model as JSON, its atoms without padding."""
+    """Return the marginal of each model as JSON, its atoms without padding."""
     return [_marginal_to_json(marginal) for marginal in unstack(marginals)]
 
 
@@ -122,7 +122,7 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 
 
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
-    """The inverse of `marginals_to_json`; atoms are padded to the number of stated values."""
+    """Read the marginals that `marginals_to_json` wrote, with atoms padded to the number of stated values."""
     files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
     dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
     columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
@@ -163,7 +163,7 @@ class CascadeModel(Fitted):
     details: Details = dataclasses.field(default_factory=Details)  # provenance, and tables of the fit
 
     def __repr__(self) -> str:
-        """A line for each model: its mean cost, and the range of its confidence.
+        """Describe each model in a line: its mean cost, and the range of its confidence.
 
         >>> import rcjax
         >>> print(str(rcjax.demo_model()).splitlines()[1])
@@ -184,12 +184,13 @@ class CascadeModel(Fitted):
         return "\n".join([head, *rows])
 
     def log_prob(self, confidence: jax.Array, *, clip: bool = False) -> jax.Array:
-        """Log density of calibrated confidences under the chain through all models, in their order: (…).
+        """Return the log density of calibrated confidences under the chain through all models, in their order: (…).
 
         The function is pure, and differentiable in the confidences and in the model. A confidence at a point mass of
-        its model (φ_min, φ_max, a stated value) counts with its probability, and one in the smooth part with its
-        density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their mean is
-        no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not k.
+        its model (φ_min, φ_max, a stated value) counts with its probability, and a confidence in the smooth part with
+        its density (`rcjax.model.likelihood`). Values of log p are comparable if they lie in the same masses; their
+        mean is no entropy. Leading axes of the model broadcast against (…). Raises ValueError if the last axis is not
+        k.
 
         Args:
             confidence: (…, k) calibrated confidence; NaN gives NaN.
@@ -258,14 +259,14 @@ def fitted_from_json(data: Any) -> Fitted:
     )
 
 
-def _copulas_from_json(name: Any, held: Any, size: int) -> Copula:
+def _copulas_from_json(name: Any, parameters: Any, size: int) -> Copula:
     """Read the copulas of all `size` pairs: the name of their family, and their parameters."""
     name = read(str, name, "copula")
     try:
         family: Any = as_family(name)
     except ValueError as problem:
         raise ValueError(f"copula: {problem}") from None
-    values = read(Object, held, "copulas")
+    values = read(Object, parameters, "copulas")
     columns = {
         field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)
@@ -283,7 +284,7 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 
 
 def demo_model() -> CascadeModel:
-    """The embedded model: five Llama models on multiple-choice questions, priced in dollars per query.
+    """Return the embedded model: five Llama models on multiple-choice questions, priced in dollars per query.
 
     >>> demo_model().models
     ('llama3.2-1b', 'llama3.2-3b', 'llama3.1-8b', 'llama3.1-70b', 'llama3.1-405b')

@@ -24,14 +24,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, sum_of
 from rcjax.model.marginals import Marginal
-from rcjax.model.maximum_likelihood import (
-    CopulaFit,
-    FitStatus,
-    fit_marginal,
-    fit_pair,
-    member_at,
-    place_of,
-)
+from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, member_at, place_of
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -50,9 +43,9 @@ def fit_marginals(
 
 
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
-    """Calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
+    """Return the calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
-    The value of missing confidences is replaced by the next larger one, which other answers may share.
+    The next larger value, which other answers may share, replaces the value of missing confidences.
     """
     stated = calibrators.stated
     if stated is None:
@@ -62,7 +55,7 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
 
 
 def pair_taus(confidence: jax.Array, answered: jax.Array) -> jax.Array:
-    """Kendall's τ of all pairs of models, on the queries that both answered: (P,).
+    """Estimate Kendall's τ of all pairs of models, each on the queries that both answered: (P,).
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -94,14 +87,14 @@ def fit(
 ) -> CascadeModel:
     """Fit the Markov-copula model to a log: calibrators, marginals, copulas of all pairs, costs.
 
-    Calibrators and marginals use all answers of a model; the copula of a pair uses the queries that both answered.
-    Arrays have JAX's default float type.
+    Calibrators and marginals use all answers of a model; the copula of a pair uses the queries that both models
+    answered. Arrays have JAX's default float type.
 
     Args:
         log: training log.
         copula: name or class of a family; `rcjax.model.goodness_of_fit.compare_copulas` compares families.
-        method: "tau" inverts Kendall's τ-b, as the paper does. Pairs with a model that gives few values, which bias τ,
-            are fitted by "likelihood" nevertheless, which is exact for point masses.
+        method: "tau" inverts Kendall's τ-b, as the paper does; "likelihood" is exact for point masses. Pairs with a
+            model that gives few values, which bias τ, are always fitted by likelihood.
         transform: transform of the raw confidence; "auto": by the log's task.
 
     Raises LogError if a model has no answers, or a pair fewer than two queries in common; ValueError for an unknown
@@ -117,8 +110,8 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
-    how = transform, family, method, None, stated_in(log)
-    fitted = fit_arrays(log.logprob, expected_log(log).correct, log.answered, *how)
+    options = transform, family, method, None, stated_in(log)
+    fitted = fit_arrays((log.logprob, expected_log(log).correct, log.answered), *options)
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)
 
@@ -130,9 +123,7 @@ def refit(model: CascadeModel, log: Log) -> CascadeModel:
 
 
 def fit_arrays(
-    logprob: ArrayLike,
-    correct: ArrayLike,
-    answered: ArrayLike,
+    rows: tuple[ArrayLike, ArrayLike, ArrayLike],
     transform: Transform,
     family: type[Copula],
     method: Method = "tau",
@@ -142,33 +133,31 @@ def fit_arrays(
     """Fit calibrators, marginals and copulas to arrays, in compiled steps that later logs of this size share.
 
     Args:
-        logprob: (n, k) raw log-probability.
-        correct: (n, k) whether the answer is right.
-        answered: (n, k) whether there is an answer.
+        rows: (n, k) raw log-probability; whether the answer is right; whether there is an answer.
         transform: transform of the raw confidence.
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
     """
-    logprob, correct, answered = fill_up(logprob, correct, answered)
+    logprob, correct, answered = fill_up(*rows)
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
     taus = pair_taus_compiled(confidence, answered)
-    rows = marginals, confidence, answered, taus
+    fitted = marginals, confidence, answered, taus
     if method == "likelihood":
-        return calibrators, marginals, fit_family(*rows, family=family).copula
+        return calibrators, marginals, fit_family(*fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(tied, family, *rows) if tied.any() else from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else from_taus(taus, family=family)
     return calibrators, marginals, copulas
 
 
 def fit_near(
     model: CascadeModel, logprob: ArrayLike, correct: ArrayLike, answered: ArrayLike, cost: jax.Array
 ) -> CascadeModel:
-    """Refit a model to similar arrays with `fit_arrays`, starting from its marginals and keeping its family.
+    """Fit a model to arrays that resemble its own, starting from its marginals and keeping its family.
 
     Args:
         model: model fitted to the earlier arrays.
@@ -177,8 +166,8 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    how = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
-    calibrators, marginals, copulas = fit_arrays(logprob, correct, answered, *how)
+    options = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
+    calibrators, marginals, copulas = fit_arrays((logprob, correct, answered), *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
@@ -196,24 +185,23 @@ def copulas_of(
         answered: (n, k) whether there is an answer.
         taus: (P,) Kendall's τ of the pairs.
     """
-    rows = marginals, confidence, answered, taus
-    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, *rows)
+    return _fit_tied_pairs(pairs_by_likelihood(marginals), family, marginals, confidence, answered, taus)
 
 
 def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
-    """Copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
+    """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
     inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
 def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
-    """Copulas of a family with Kendall's τ (P,): (P,)."""
+    """Return the copulas of a family with Kendall's τ (P,): (P,)."""
     return jax.vmap(family.from_tau)(taus)
 
 
 def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) -> tuple[Ranks, Ranks, jax.Array]:
-    """(ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
+    """Return (ranks of the first models, ranks of the second models, weights) of all pairs, each with leading axis P.
 
     Args:
         marginals: (k,) fitted marginals.
@@ -260,17 +248,16 @@ def fit_copula(
     or profiled over a grid (Student's df), have slope 0.
 
     Args:
-        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, so that any scale
-            does. "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1
-            becomes 1 − 1/2n, since the likelihood there is 0 or unbounded.
+        u, v: (n,) coordinates of the same n ≥ 2 observations. "tau" depends on their order alone, and takes any scale.
+            "likelihood" takes ranks in [0, 1] under smooth margins; a single 0 becomes 1/2n, and a single 1 becomes
+            1 − 1/2n, since the likelihood at 0 and 1 is 0 or unbounded.
         family: name or class of the family.
         weights: (n,) weight of each observation, at least 0; 2 counts it twice, 0 leaves it out. None: equal weights.
             "tau" takes O(n²) time with weights, and O(n log n) without.
         method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
-    Raises ValueError for other shapes, and for an unknown family or method; unless JAX traces, for NaN and negative
-    weights too. By "likelihood", u or v outside [0, 1] raise it as well, and so do several at 0 or at 1, which are a
-    point mass.
+    Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, also for NaN, negative
+    weights and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -318,7 +305,7 @@ def _fit_copula(u: jax.Array, v: jax.Array, weights: jax.Array | None, *, family
 def _fit_differentiably(
     family: type[Copula], columns: tuple[jax.Array, jax.Array], weights: jax.Array, tau: jax.Array
 ) -> Copula:
-    """`fit_pair` for smooth ranks (n,), differentiable in ranks and weights."""
+    """Fit a pair of smooth ranks (n,) by `fit_pair`, differentiably in ranks and weights."""
     weights = weights * divide(len(weights), weights.sum())  # tolerances are per observation
 
     (first, second), counted, start = lax.stop_gradient((columns, weights, tau))
@@ -376,12 +363,11 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
     )
 
 
-#: Rows compared with all others at a time.
-_BLOCK = 128
+_BLOCK = 128  # observations compared with all others at a time
 
 
 def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
-    """Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
+    """Compute Kendall's τ-b, with pairs of observations weighted by the product of their weights: ().
 
     It takes O(n²) time, `_BLOCK` observations at a time.
 
@@ -401,6 +387,6 @@ def weighted_tau(x: jax.Array, y: jax.Array, weights: jax.Array) -> jax.Array:
         return sums + (products @ weights) @ weights[rows], None
 
     # Added zeros: under `jax.shard_map` the sums vary over the same devices as the terms.
-    nothing = jnp.zeros_like(x + y + weights, shape=(3,))
-    concordant, untied_x, untied_y = lax.scan(add, nothing, jnp.arange(len(x)).reshape(-1, _BLOCK))[0]
+    zeros = jnp.zeros_like(x + y + weights, shape=(3,))
+    concordant, untied_x, untied_y = lax.scan(add, zeros, jnp.arange(len(x)).reshape(-1, _BLOCK))[0]
     return divide(concordant, jnp.sqrt(jnp.maximum(untied_x * untied_y, jnp.finfo(x.dtype).tiny)))

@@ -1,24 +1,24 @@
 """Estimated outcomes for logs in which some answers have no label: one estimate for selection, one for evaluation.
 
-Both are the labels if every answer has one. *Selecting* policies takes the label, or else the probability that the
-answer is right (`LabelRegression`): it has little variance, and a small bias that all policies share. *Evaluating*
-policies corrects the regression by the labels,
+Both estimates are the labels if every answer has a label. *Selecting* policies takes the label, or else the
+probability that the answer is right (`LabelRegression`): the probability has little variance, and a small bias that all
+policies share. *Evaluating* policies corrects the regression by the labels,
 
     ỹ = g + R/π · (y − g)
 
-R says whether the answer is labelled, and π is the labelled share of the model's answers. The mean of ỹ is unbiased
-whatever a judge says (augmented inverse-probability weighting: Robins, Rotnitzky & Zhao 1994, "Estimation of regression
-coefficients when some regressors are not always observed", JASA 89). g is predicted from labels of other queries, and
-shrunk towards its mean as far as that lowers the variance (PPI++: Angelopoulos, Duchi & Zrnic 2023, arXiv 2311.01453).
+R is 1 for a labelled answer, else 0, and π is the labelled share of the model's answers. The mean of ỹ is unbiased
+whatever a judge says. This is augmented inverse-probability weighting (Robins, Rotnitzky & Zhao 1994, "Estimation of
+regression coefficients when some regressors are not always observed", JASA 89). g is predicted from labels of other
+queries, and shrunk towards its mean to the least variance (PPI++: Angelopoulos, Duchi & Zrnic 2023, arXiv 2311.01453).
 
 g is a ridge regression, on the log-odds, of the labels by hand on these features:
 
 - 1; whether a judge gave a verdict; each judge's verdict; the mean verdict on the other models;
-- ξ; the mean ξ of the other models; and both again if a judge gave a verdict, else 0.
+- ξ; the mean ξ of the other models; and both times whether a judge gave a verdict.
 
 Each feature has a coefficient shared by all models, and a deviation per model with a narrower prior: a hundred labels
-show that a judge errs, but hardly for which model. The intercepts' deviations have a wide prior, which reveals a judge
-that is lenient to one model.
+show that a judge errs, but hardly for which model. The intercepts' deviations have a wide prior, so that a judge may be
+lenient to one model.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ class Scale(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LabelRegression:
-    """W regressions of the labels by hand, each fitted to some of the queries, with the scale of their features."""
+    """W regressions of the labels by hand, each fitted to a part of the queries, with the scale of their features."""
 
     scale: Scale
     coefficients: np.ndarray  # (W, F·(k + 1))
@@ -102,7 +102,10 @@ class LabelRegression:
         return cls(scale, np.asarray(fitted), log.task)
 
     def predict(self, log: Log) -> np.ndarray:
-        """Probability that each answer of a log with the same models is right, without its label: (W, n, k)."""
+        """Estimate the probability that each answer of a log is right, without its label: (W, n, k).
+
+        The log has the models of the training log.
+        """
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
         (filled,) = fill_up(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
@@ -110,13 +113,13 @@ class LabelRegression:
 
 
 def _transformed(log: Log, transform: Transform) -> np.ndarray:
-    """ξ of the raw confidences, NaN for missing answers: (n, k)."""
+    """Transform the raw confidences of a log to ξ, NaN for missing answers: (n, k)."""
     answered = np.asarray(log.answered)
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
-    """Features of answers apart from their labels, zeros for missing answers: (n, k, F)."""
+    """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
     assert log.hand is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
     z = scale.standard(_transformed(log, transform))
@@ -130,20 +133,20 @@ def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
 
 
 def _mean_of_others(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean over the other models in the mask, 0 if there are none: (n, k)."""
-    held = np.where(mask, values, 0.0)
+    """Average each row over the other models in the mask; 0 if there are none: (n, k)."""
+    kept = np.where(mask, values, 0.0)
     count = mask.sum(1, keepdims=True) - mask
-    return (held.sum(1, keepdims=True) - held) / np.maximum(count, 1)
+    return (kept.sum(1, keepdims=True) - kept) / np.maximum(count, 1)
 
 
 def _design(columns: jax.Array, model: jax.Array, k: int) -> jax.Array:
-    """Design matrix of m answers, shared coefficients first, then each model's deviations: (m, F·(k + 1))."""
+    """Build the design matrix of m answers: shared coefficients first, then each model's deviations: (m, F·(k + 1))."""
     indicator = (model[:, None] == jnp.arange(k)).astype(columns.dtype)
     return jnp.concatenate([columns, (indicator[:, :, None] * columns[:, None]).reshape(len(columns), -1)], axis=1)
 
 
 def _precision(size: int, k: int, dtype: Any) -> jax.Array:
-    """Prior precision of each coefficient: (F·(k + 1),)."""
+    """Return the prior precision of each coefficient: (F·(k + 1),)."""
     shared = np.full(size, _SHARED**-2.0)
     by_model = np.full(size, _BY_MODEL**-2.0)
     by_model[0] = _BY_MODEL_INTERCEPT**-2.0
@@ -177,21 +180,21 @@ def _fit(columns: jax.Array, model: jax.Array, right: jax.Array, weight: jax.Arr
 
 @compiled
 def _predict(columns: jax.Array, beta: jax.Array, zeros: jax.Array) -> jax.Array:
-    """Probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
+    """Return the probabilities for features (n, k, F) and coefficients (…, F·(k + 1)): (…, n, k)."""
     size = columns.shape[-1]
     shared, deviation = beta[..., :size], beta[..., size:].reshape(*beta.shape[:-1], len(zeros), size)
     return special.expit(jnp.einsum("nkf,...kf->...nk", columns, shared[..., None, :] + deviation))
 
 
-#: Folds of a log, for cross-validation and cross-fitting: what concerns a fold comes from the other folds.
+#: Folds of a log, for cross-validation and cross-fitting: the other folds supply the estimates of a fold.
 FOLDS = 5
 
 
 def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
-    """Deal queries into folds at random, with as many complete queries in each: (n,) the fold of each query.
+    """Deal queries into folds at random, each with as many complete queries, and return each query's fold: (n,).
 
-    A plain random deal of a log with gaps may leave a fold without a query that all models answered. `complete` (n,)
-    bool are the queries that all models answered.
+    `complete` (n,) bool marks the queries that all models answered. A plain random deal of a log with gaps may leave a
+    fold without any.
 
     >>> complete = np.arange(12) < 4
     >>> fold = deal_folds(complete, 4, seed=0)
@@ -199,54 +202,57 @@ def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.nd
     ([1, 1, 1, 1], [3, 3, 3, 3])
     """
     shuffled = np.random.default_rng(seed).permutation(len(complete))
-    dealt = np.lexsort((shuffled, ~np.asarray(complete)))  # the complete ones first
+    order = np.lexsort((shuffled, ~np.asarray(complete)))  # complete queries come first
     fold = np.empty(len(complete), int)
-    fold[dealt] = np.arange(len(complete)) % folds
+    fold[order] = np.arange(len(complete)) % folds
     return fold
 
 
 def expected_right(log: Log) -> np.ndarray:
-    """The label of each answer, or the probability that an unlabelled answer is right: (n, k).
+    """Return the label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
-    It is the log's column `correct` if every answer has a label.
+    The result is the log's `correct` if every answer has a label.
 
     >>> import rcjax
     >>> expected_right(rcjax.sample_log(300, seed=0)).dtype
     dtype('bool')
     """
-    if is_whole(log):
+    if is_fully_labelled(log):
         return np.asarray(log.correct)
     return np.where(log.labelled, np.asarray(log.correct), LabelRegression.of(log).predict(log)[0])
 
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """`expected_right` without the labels of each fold in turn, by the fold (n,) of each query: (folds, n, k)."""
-    if is_whole(log):
+    """Compute `expected_right` without the labels of each fold in turn: (folds, n, k).
+
+    `fold` (n,) is the fold of each query.
+    """
+    if is_fully_labelled(log):
         return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
-    guess = LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
-    return np.where(labelled, np.asarray(log.correct), guess)
+    prediction = LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
+    return np.where(labelled, np.asarray(log.correct), prediction)
 
 
 def expected_log(log: Log) -> Log:
-    """The log for selecting policies: unlabelled answers count with the probability that they are right."""
-    return dataclasses.replace(log, hand=None) if is_whole(log) else with_outcomes(log, expected_right(log))
+    """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
+    return dataclasses.replace(log, hand=None) if is_fully_labelled(log) else with_outcomes(log, expected_right(log))
 
 
 def corrected_log(log: Log) -> Log:
-    """The log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
+    """Return the log for evaluating policies: outcomes whose mean is unbiased, whatever a judge says.
 
     Outcomes of single answers may be below 0 or above 1.
     """
-    if is_whole(log):
+    if is_fully_labelled(log):
         return dataclasses.replace(log, hand=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
     cross_fitted = LabelRegression.of(log, fold != np.arange(FOLDS)[:, None]).predict(log)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
-    guess = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)
-    return with_outcomes(log, guess + weight * (right - guess))
+    prediction = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)
+    return with_outcomes(log, prediction + weight * (right - prediction))
 
 
 def average_equal_answers(log: Log) -> Log:
@@ -278,8 +284,8 @@ def labelled_by_hand(log: Log) -> Log:
     return dataclasses.replace(subset, hand=None)
 
 
-def is_whole(log: Log) -> bool:
-    """Whether every answer has a label."""
+def is_fully_labelled(log: Log) -> bool:
+    """Return whether every answer has a label."""
     return log.hand is None or bool((log.labelled | ~np.asarray(log.answered)).all())
 
 
@@ -289,26 +295,29 @@ def with_outcomes(log: Log, right: np.ndarray) -> Log:
     return dataclasses.replace(log, correct=jax.device_put(column), hand=None)
 
 
-def _shrink(plain: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
+def _shrink(predictions: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Shrink each model's predictions towards their mean, to the least variance of the corrected outcomes: (n, k).
 
     Args:
-        plain: (n, k) predictions.
+        predictions: (n, k) predictions.
         right: (n, k) labels, used where the weight is not 0.
         answered: (n, k) whether there is an answer.
         weight: (n, k) 1/π of labelled answers, 0 of others.
     """
     total = np.maximum(weight.sum(0), 1e-300)
-    centre = np.where(answered, plain, 0.0).sum(0) / np.maximum(answered.sum(0), 1)
-    near, far = ((weight * values).sum(0) / total for values in (plain, right))
-    shared = (weight * (plain - near) * (right - far)).sum(0) / total
-    spread = (weight * (plain - near) ** 2).sum(0) / total
-    scale = np.clip(np.divide(shared, spread, out=np.ones_like(spread), where=spread > 0), 0.0, 1.0)
-    return centre + scale * (plain - centre)
+    centre = np.where(answered, predictions, 0.0).sum(0) / np.maximum(answered.sum(0), 1)
+    mean_prediction, mean_label = ((weight * values).sum(0) / total for values in (predictions, right))
+    covariance = (weight * (predictions - mean_prediction) * (right - mean_label)).sum(0) / total
+    variance = (weight * (predictions - mean_prediction) ** 2).sum(0) / total
+    scale = np.clip(np.divide(covariance, variance, out=np.ones_like(variance), where=variance > 0), 0.0, 1.0)
+    return centre + scale * (predictions - centre)
 
 
 def _folds(log: Log) -> np.ndarray:
-    """Random fold of each query: (n,); all rows of a query that a bootstrap draws repeatedly share one."""
+    """Deal the log's distinct queries into folds at random, and return the fold of each row: (n,).
+
+    A bootstrap may have drawn a query repeatedly; all its rows share a fold.
+    """
     number_of = {query: number for number, query in enumerate(dict.fromkeys(log.queries))}
     fold = deal_folds(np.ones(len(number_of), bool))
     return fold[[number_of[query] for query in log.queries]]

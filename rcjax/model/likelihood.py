@@ -1,15 +1,15 @@
 """The likelihood of confidences: of a pair under a copula, exact at point masses; of a chain, with its draws.
 
 A confidence lies in a point mass of its margin or in the smooth part. The likelihood of a pair differentiates C along
-smooth coordinates and differences it along masses (Genest & Nešlehová 2007, "A primer on copulas for count data",
-section 5, has the principle):
+smooth coordinates and differences it along masses (section 5 of Genest & Nešlehová 2007, "A primer on copulas for count
+data"):
 
                         v smooth                        v in a mass (c, d]
     u smooth            c(u, v)                         h(d given u) − h(c given u)
     u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
-with h = ∂C/∂u. For masses at the ends, where a = 0 or b = 1, one evaluation per cell suffices, at the corner that
-loses no digits. The densities of the margins' smooth parts belong to the margins and are left out.
+with h = ∂C/∂u. A mass at an end, where a = 0 or b = 1, needs one evaluation per cell, at the corner that loses no
+digits. The densities of the margins' smooth parts belong to the margins and are left out.
 
 Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours define a Markov chain (section 4.3 of the paper). With
 smooth marginals its density is
@@ -48,17 +48,17 @@ SMOOTH = -1
 class Ranks:
     """Ranks of observations of one margin, with its point masses; a leading axis batches it over margins.
 
-    Masses are in the order of their values: the first starts at rank 0, the last one ends at 1.
+    Masses are in the order of their values: the first starts at rank 0, and the last ends at 1.
     """
 
     u: jax.Array  # (n,) rank F(φ); any number in a point mass
-    mass: jax.Array | None = None  # (n,) number of the mass that holds it, or SMOOTH; None: the margin has no masses
+    mass: jax.Array | None = None  # (n,) number of the observation's mass, or SMOOTH; None: the margin has no masses
     start: jax.Array | None = None  # (S,) rank at which each mass starts
     end: jax.Array | None = None  # (S,) rank at which each mass ends
 
     @property
     def masses(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the masses of a margin that has some: (S,) each."""
+        """(S,) rank at which each mass starts, and (S,) rank at which each ends, for a margin with masses."""
         assert self.start is not None
         assert self.end is not None
         return self.start, self.end
@@ -75,8 +75,8 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     start, end = marginal.mass_ranks()
     mass = jnp.where(confidence <= marginal.lowest, 0, SMOOTH)
     if marginal.atoms is not None:
-        here = marginal.at_atom(confidence)
-        mass = jnp.where((mass == SMOOTH) & here.any(-1), 1 + jnp.argmax(here, axis=-1), mass)
+        at_atom = marginal.at_atom(confidence)
+        mass = jnp.where((mass == SMOOTH) & at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), mass)
     # If φ_min = φ_max, all confidences are in the mass at φ_max.
     mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)
     # Observations in a mass need no rank; any inner point keeps gradients finite.
@@ -85,7 +85,7 @@ def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
 
 
 def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
-    """Log-likelihood of each observation of a pair, without the densities of its margins: (n,).
+    """Return the log-likelihood of each observation of a pair, without the densities of its margins: (n,).
 
     It is differentiable in the copula's parameters and in the ranks. `vmap` it over pairs. Raises ValueError if one
     margin has masses and the other has none.
@@ -112,11 +112,19 @@ def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> C
 
 def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
     """Return the log-likelihood of each observation (n,) as a function of the member."""
-    density = _density_of(copula, first, second)
-    if not _have_masses(first, second):
+    if (first.mass is None) != (second.mass is None):
+        raise ValueError("one margin has point masses and the other none: give both of them masses")
+    # Ranks in both margins; ½ for observations in a mass, whose density is not used.
+    smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
+    u, v = (copula.prepared(unit(rank)) for rank in smooth)
+
+    def density(member: Any) -> jax.Array:
+        return member.two_sided_log_density(u, v)
+
+    if first.mass is None:
         return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
-    in_strip = _strips_of(copula, first, second)
+    in_strip = _strips_of(copula, (first, second), (u, v))
     in_cell = cell_table(copula, first.masses, second.masses)
 
     def of_member(member: Any) -> jax.Array:
@@ -127,34 +135,20 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
     return of_member
 
 
-def _have_masses(first: Ranks, second: Ranks) -> bool:
-    if (first.mass is None) != (second.mass is None):
-        raise ValueError("one margin has point masses and the other none: give both of them masses")
-    return first.mass is not None
-
-
-def _smooth_ranks(copula: Copula, first: Ranks, second: Ranks) -> tuple[Unit, Unit]:
-    """Prepared ranks (n,) in both margins; ½ for observations in a mass."""
-    smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(rank)) for rank in smooth)
-    return u, v
-
-
-def _density_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """Return log c (n,) as a function of the member; meaningless for observations in a mass."""
-    u, v = _smooth_ranks(copula, first, second)
-    return lambda member: member.two_sided_log_density(u, v)
-
-
-def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
+def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
     """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member.
 
     A mass at an end takes the conditional at its inner edge; an atom takes the difference of two probabilities.
+
+    Args:
+        copula: member that prepares the edges for all members.
+        margins: ranks of the n observations under their two margins.
+        smooth: prepared ranks in both margins.
     """
-    smooth_u = first.mass == SMOOTH
-    u, v = _smooth_ranks(copula, first, second)
-    masses = first.masses, second.masses
-    numbers = [jnp.maximum(jnp.asarray(margin.mass), 0) for margin in (first, second)]
+    u, v = smooth
+    smooth_u = margins[0].mass == SMOOTH
+    masses = [margin.masses for margin in margins]
+    numbers = [jnp.maximum(jnp.asarray(margin.mass), 0) for margin in margins]
     tops = [number == len(start) - 1 for number, (start, _) in zip(numbers, masses, strict=True)]
     number, top = jnp.where(smooth_u, numbers[1], numbers[0]), jnp.where(smooth_u, tops[1], tops[0])
 
@@ -162,17 +156,17 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
         end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
-    margins = list(zip(masses, numbers, tops, strict=True))
-    inside = at_edges(jnp.where(last, start[held], end[held]) for (start, end), held, last in margins)
+    rows = list(zip(masses, numbers, tops, strict=True))
+    inside = at_edges(jnp.where(is_last, start[mass], end[mass]) for (start, end), mass, is_last in rows)
     have_atoms = any(len(start) > 2 for start, _ in masses)
-    starting = at_edges(start[held] for (start, _), held, _ in margins) if have_atoms else None
+    starting = at_edges(start[mass] for (start, _), mass, _ in rows) if have_atoms else None
 
     def of_member(member: Any) -> jax.Array:
         near = inside(member)
         outermost = jnp.where(top, near.log_complement, near.log)
         if starting is None:
             return outermost
-        # Subtract the smaller of both, the probabilities or their complements.
+        # Subtract the probabilities or their complements, whichever are smaller.
         below = starting(member)
         between = jnp.where(near.value < 0.5, near.value - below.value, below.complement - near.complement)
         between = jnp.log(jnp.maximum(between, jnp.finfo(between.dtype).tiny))
@@ -181,13 +175,8 @@ def _strips_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], j
     return of_member
 
 
-def _conditional(
-    copula: Any,
-    smooth_u: jax.Array,
-    first: tuple[Unit, Unit],
-    second: tuple[Unit, Unit],
-) -> Any:
-    """P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
+def _conditional(copula: Any, smooth_u: jax.Array, first: tuple[Unit, Unit], second: tuple[Unit, Unit]) -> Any:
+    """Return P(other margin ≤ edge | smooth margin); the smooth margin is u where `smooth_u`, else v."""
     (u, end_u), (v, end_v) = first, second
     if copula.exchangeable:
         return copula.two_sided_conditional(_choose(smooth_u, u, v), _choose(smooth_u, end_v, end_u))
@@ -243,7 +232,10 @@ def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> ja
 
 
 def _difference(table: jax.Array, number: int) -> jax.Array:
-    """Probability of each cell from those of a quadrant at the edges (2S, 2T), starts and ends alternating: (S, T)."""
+    """Compute the probability of each cell from those of a quadrant at the edges (2S, 2T): (S, T).
+
+    Starts and ends of masses alternate among the edges.
+    """
     start, end = table[0::2], table[1::2]
     sign_u, sign_v = (1 if number in (0, 1) else -1), (1 if number in (0, 2) else -1)
     strip = sign_u * (end - start)
@@ -256,10 +248,10 @@ _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 @compiled  # one program in place of a dozen single operations
 def pairs_by_likelihood(marginals: Marginal) -> jax.Array:
-    """Pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
+    """Mark the pairs with heavy ties, whose copulas are fitted by likelihood: (P,) bool.
 
-    One of their models gives few values: its atoms hold more than a twentieth of its answers, or its smooth part less
-    than a tenth.
+    A model of such a pair gives few values: its atoms hold more than a twentieth of its answers, or its smooth part
+    less than a tenth.
 
     Args:
         marginals: (k,) marginals of the models.
@@ -293,7 +285,7 @@ class Chain:
 
         Args:
             marginals: (*batch, k) marginals of the models.
-            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`; neighbours' are selected.
+            copulas: (*batch, k(k − 1)/2) copulas of all pairs, in the order of `pairs(k)`.
         """
         k = jnp.shape(marginals.lowest)[-1]
         neighbours = np.flatnonzero(np.diff(np.triu_indices(k, 1), axis=0) == 1)
@@ -311,9 +303,9 @@ class Chain:
         return np.broadcast_shapes(*(jnp.shape(leaf)[: jnp.ndim(leaf) - axes.count(",") - 1] for leaf, axes in leaves))
 
     def log_prob(self, value: ArrayLike, *, clip: bool = False) -> jax.Array:
-        """log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
+        """Return log p of values (…, k), broadcast against the batch; −∞ outside the supports, NaN for NaN.
 
-        With `clip`, a value beyond either end counts as that end.
+        With `clip`, a value beyond an end counts as the end.
 
         >>> from rcjax import demo_model
         >>> model = demo_model()
@@ -329,7 +321,7 @@ class Chain:
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
         """Draw values by inverting each conditional given the model before (Rosenblatt 1952): (*shape, *batch, k).
 
-        The chain depends on a value, not on its rank within a point mass: that rank is drawn anew for the next model.
+        The chain depends on a value, not on its rank within a point mass; the rank is drawn anew for the next model.
         """
         batch, k = self.batch_shape, self.size
         draws = self.from_uniform(jax.random.uniform(key, (*batch, 2, k, math.prod(shape))))
@@ -356,7 +348,7 @@ class Chain:
         return jnp.vectorize(single, signature=",".join([*self._axes(), axes]))(*leaves, *arrays)
 
     def _axes(self) -> list[str]:
-        """The axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
+        """Return the axes of each array behind its batch axes, in the notation of `jnp.vectorize`."""
         atoms, copulas = (len(jax.tree.leaves(part)) for part in (self.marginals.atoms, self.copulas))
         return ["(k)"] * 4 + ["(k,c)"] * 3 + ["(k,a)"] * atoms + ["(l)"] * copulas
 
@@ -391,7 +383,7 @@ def _draw_ranks(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.A
         return rank, rank
 
     steps = chain.copulas, start[:-1], end[:-1], draws, renewing
-    # Added zeros: under `jax.shard_map` the first rank varies over the same devices as the later ones.
+    # Added zeros: under `jax.shard_map` the first rank varies over the same devices as the later ranks.
     first = rank + jnp.zeros_like(sum(leaf.sum() for leaf in jax.tree.leaves(steps)), rank.dtype)
     return jax.lax.scan(advance, first, steps)[1]
 
@@ -419,7 +411,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 
 def _log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
-    """Log density of the smooth part; some finite number for values not `inside` it."""
+    """Return the log density of the smooth part; some finite number for values not `inside` it."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth_mass))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

@@ -1,4 +1,4 @@
-"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outer ones.
+"""The distribution of one model's calibrated confidence: point masses, and a smooth part between the outer masses.
 
 Section 4.1 of Zellinger & Thomson (2025):
 
@@ -6,12 +6,12 @@ Section 4.1 of Zellinger & Thomson (2025):
     G = π₁ Beta(a₁, b₁) + π₂ Beta(a₂, b₂)
 
 φ_min and φ_max are the extremes of the training confidences, the masses are counted, and G is fitted to the rest by
-expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states few values, the inner ones are masses
-(atoms) too, and G describes the rest:
+expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states few values, the inner values are masses
+(atoms) too, and G describes the other confidences:
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
-All functions take one marginal, and are elementwise in their other argument.
+Functions take one marginal, and are elementwise in their other argument.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Atoms:
 
     @property
     def stated(self) -> jax.Array:
-        """The confidences, padded with infinity: (A,)."""
+        """(A,) confidences, padded with infinity."""
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
@@ -81,40 +81,40 @@ class Marginal:
     """
 
     lowest: jax.Array
-    """φ_min: ()."""
+    """() φ_min."""
     highest: jax.Array
-    """φ_max: ()."""
+    """() φ_max."""
     mass_lowest: jax.Array
-    """w_min: ()."""
+    """() w_min."""
     mass_highest: jax.Array
-    """w_max: ()."""
+    """() w_max."""
     proportion: jax.Array
-    """π, the shares of the betas, whose sum is 1: (2,)."""
+    """(2,) π, the shares of the betas, whose sum is 1."""
     a: jax.Array
-    """First parameters of the betas: (2,)."""
+    """(2,) first parameters of the betas."""
     b: jax.Array
-    """Second parameters of the betas: (2,)."""
+    """(2,) second parameters of the betas."""
     atoms: Atoms | None = None
     """Point masses between the ends; None: the model does not state values."""
 
     # The smooth part, on (0, 1).
 
     def smooth_cdf(self, x: ArrayLike) -> jax.Array:
-        """G(x), differentiable in x and in every parameter."""
+        """Return G(x), differentiable in x and in every parameter."""
         return (self.proportion * betainc(self.a, self.b, jnp.asarray(x)[..., None])).sum(-1)
 
     def smooth_log_density(self, x: ArrayLike) -> jax.Array:
-        """Log density of G inside (0, 1)."""
+        """Return the log density of G inside (0, 1)."""
         x = jnp.asarray(x)[..., None]
         log_power = (self.a - 1) * jnp.log(x) + (self.b - 1) * jnp.log1p(-x) - betaln(self.a, self.b)
         return special.logsumexp(log_power, axis=-1, b=self.proportion)
 
     def smooth_quantile(self, z: ArrayLike) -> jax.Array:
-        """The x with G(x) = z, by bracketed Newton steps; gradients are implicit."""
+        """Solve G(x) = z for x, by bracketed Newton steps; gradients are implicit."""
         return quantile_and_components(self, jnp.asarray(z), lay_out_probes(lax.stop_gradient(self)))[0]
 
     def smooth_profile(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(G(x), density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
+        """Return (G(x), density, ∫ₓ¹ t dG) from one evaluation of the incomplete beta function, elementwise.
 
         ∫₀ˣ t f(t; a, b) dt = a/(a + b) · I_x(a + 1, b), and I_x(a + 1, b) = I_x(a, b) − xᵃ(1 − x)ᵇ / (a B(a, b))
         (DLMF 8.17.20).
@@ -128,16 +128,16 @@ class Marginal:
 
     @property
     def smooth_mass(self) -> jax.Array:
-        """1 − Σ w, the probability of the continuous part."""
-        rest = 1 - self.mass_lowest - self.mass_highest
+        """() probability of the continuous part, 1 − Σ w."""
+        smooth = 1 - self.mass_lowest - self.mass_highest
         if self.atoms is not None:
-            rest = rest - self.atoms.mass.sum(-1)
-            # If every value is an atom, the rest is a rounding error.
-            rest = jnp.where(rest > 64 * jnp.finfo(rest.dtype).eps, rest, 0.0)
-        return jnp.maximum(rest, 0.0)
+            smooth = smooth - self.atoms.mass.sum(-1)
+            # If every value is an atom, the difference is a rounding error.
+            smooth = jnp.where(smooth > 64 * jnp.finfo(smooth.dtype).eps, smooth, 0.0)
+        return jnp.maximum(smooth, 0.0)
 
     def cdf(self, confidence: jax.Array) -> jax.Array:
-        """F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
+        """Return F(φ) = P(Φ ≤ φ), differentiable in φ and in every parameter.
 
         >>> round(float(Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2)).cdf(0.5)), 4)
         0.45
@@ -146,12 +146,8 @@ class Marginal:
         inner = self.mass_lowest + self.smooth_mass * self.smooth_cdf(scaled) + self._atoms_up_to(confidence)
         return jnp.where(confidence < self.lowest, 0.0, jnp.where(confidence >= self.highest, 1.0, inner))
 
-    def density(self, confidence: jax.Array) -> jax.Array:
-        """Density of the smooth part, (1 − Σ w) times that of G; 0 outside (φ_min, φ_max)."""
-        return self.profile(confidence)[1]
-
     def quantile(self, u: jax.Array) -> jax.Array:
-        """Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
+        """Return Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
             z = jnp.clip(divide(u - self.mass_lowest, self.smooth_mass, 0.5), 0.0, 1.0)
@@ -162,11 +158,14 @@ class Marginal:
         return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
 
     def mean_above(self, confidence: jax.Array) -> jax.Array:
-        """E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, elementwise."""
+        """Return E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, elementwise."""
         return self.profile(confidence)[2]
 
     def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """(F(φ), density(φ), E[Φ; Φ > φ]), elementwise, from one `smooth_profile`."""
+        """Return (F(φ), density of the smooth part, E[Φ; Φ > φ]), elementwise, from one `smooth_profile`.
+
+        The density is (1 − Σ w) times that of G, and 0 outside (φ_min, φ_max).
+        """
         # F(φ) = w_min + (1 − Σ w)·G(x) + Σ w_a over φ_a ≤ φ, with φ = φ_min + width·x, and
         # E[Φ; Φ > φ] = (1 − Σ w)·∫ₓ¹ (φ_min + width·t) dG(t) + Σ w_a φ_a over φ_a > φ + w_max φ_max.
         confidence = jnp.asarray(confidence)
@@ -184,9 +183,9 @@ class Marginal:
         return cdf, density, bottom + jnp.where(right, 0.0, smooth + self.mass_highest * self.highest)
 
     def mass_ranks(self) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the point masses on the scale of ranks u, by rising confidence: (2 + A,) each.
+        """Return (start, end) of the point masses on the scale of ranks u, by rising confidence: (2 + A,) each.
 
-        The first mass starts at 0, the last one ends at 1. Start and end of padding are equal.
+        The first mass starts at 0, and the last ends at 1. Start and end of padding are equal.
         """
         bottom, top = jnp.asarray(self.mass_lowest)[None], 1 - jnp.asarray(self.mass_highest)[None]
         starts, ends = [jnp.zeros_like(bottom), top], [bottom, jnp.ones_like(top)]
@@ -197,7 +196,7 @@ class Marginal:
         return jnp.concatenate(starts), jnp.concatenate(ends)
 
     def _atom_ranks(self, atoms: Atoms) -> tuple[jax.Array, jax.Array]:
-        """(start, end) of the atoms on the scale of ranks u: (A,) each."""
+        """Return (start, end) of the atoms on the scale of ranks u: (A,) each."""
         below = self.mass_lowest + self.smooth_mass * self.smooth_cdf(self._scale(atoms.value))
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
@@ -213,24 +212,24 @@ class Marginal:
         return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
-        """1 if a confidence is at an atom or above it, else 0: (…, A)."""
+        """Return 1 for atoms that a confidence reaches, else 0: (…, A)."""
         return (jnp.asarray(confidence)[..., None] >= atoms.value - self.snap).astype(atoms.mass.dtype)
 
     def _atoms_up_to(self, confidence: jax.Array) -> jax.Array | float:
-        """Probability of the atoms at or below a confidence, elementwise."""
+        """Return the probability of the atoms at or below a confidence, elementwise."""
         return 0.0 if self.atoms is None else (self._at_or_above(confidence, self.atoms) * self.atoms.mass).sum(-1)
 
     def _quantile_among_atoms(self, u: jax.Array, atoms: Atoms) -> jax.Array:
-        """Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
+        """Return Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
         z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth_mass, 0.5), 0.0, 1.0)
         inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
-        # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper one.
+        # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper atom.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth_mass == 0))
-        here = above & first_true(above)
+        at_atom = above & first_true(above)
         return jnp.where(
-            here.any(-1), (here * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
+            at_atom.any(-1), (at_atom * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
         )
 
     def _scale(self, confidence: jax.Array) -> jax.Array:
@@ -238,11 +237,15 @@ class Marginal:
 
 
 def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Array | None = None) -> jax.Array:
-    """√∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
+    """Compute √∫ (F̂_n − F)² dF of a sample against a marginal: the distance in tables 5 and 6 of the paper.
 
-    The confidences (n,) that are `present` (n,) form the sample. The integral is exact: over the continuous part F̂_n is
-    a step function of u = F(φ), and each step contributes a cubic. At φ_min and the atoms the squared difference is
-    weighted by their mass.
+    The integral is exact: over the continuous part F̂_n is a step function of u = F(φ), and each step contributes a
+    cubic. At φ_min and the atoms the squared difference is weighted by their mass.
+
+    Args:
+        marginal: marginal of one model.
+        confidence: (n,) confidences of the sample.
+        present: (n,) bool, whether an entry belongs to the sample; None: all do.
     """
     present = jnp.ones(confidence.shape, bool) if present is None else present
     n = present.sum()
@@ -263,7 +266,7 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
     at_atoms = marginal.atoms.mass * (level_at - last_rank) ** 2
     correction = jnp.where(marginal.atoms.mass > 0, at_atoms - counted, 0.0).sum()
     squared = smooth + correction + start * at_lowest
-    # If every value is an atom, only rounding errors remain, and must not distinguish samples.
+    # If every value is an atom, only rounding errors remain; they must not distinguish samples.
     return jnp.sqrt(jnp.where(squared > 64 * jnp.finfo(squared.dtype).eps, squared, 0.0))
 
 
@@ -272,13 +275,13 @@ MAX_CONCENTRATION = 1e4
 
 _QUANTILE_STEPS = 60  # most steps of the inversion; every fourth one halves the bracket
 
-#: Probes evenly spaced in log-odds from end to end; then those around each component, and the standard deviations of
-#: its log-odds that they span on either side.
+#: Probes evenly spaced in log-odds from end to end; probes around each component, and the standard deviations of its
+#: log-odds that these span on either side.
 _EVEN_PROBES, _LOCAL_PROBES, _SPAN = 65, 43, 7.0
 
 
 def mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
-    """∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2): (…)."""
+    """Compute ∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2): (…)."""
     inside = ((x > 0) & (x < 1))[..., None]
     safe = jnp.where(inside, x[..., None], 0.5)
     log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
@@ -293,7 +296,7 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
 
 
 def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """log π + log density of each component: (…, 2).
+    """Return log π + log density of each component: (…, 2).
 
     Args:
         proportion, a, b: (2,) parameters of the mixture.
@@ -305,9 +308,9 @@ def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax
 
 @jax.custom_jvp
 def quantile_and_components(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
-    """(x, cdfs of both components at x (…, 2)) with x the inverse of the mixture's cdf at z, elementwise in z.
+    """Return (x, cdfs of both components at x (…, 2)); x solves G(x) = z, elementwise in z.
 
-    By bracketed Newton steps between the marginal's probes, which the result does not depend on; by the implicit
+    Bracketed Newton steps start between the marginal's probes, and the result does not depend on these. By the implicit
     function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
     return _invert(marginal, jnp.asarray(z), probes)
@@ -353,7 +356,7 @@ def lay_out_probes(marginal: Marginal) -> Probes:
 
 
 def _invert(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
-    """(x, components at x): safeguarded Newton steps from the inverse cubic through the probes around z."""
+    """Return (x, components at x), by safeguarded Newton steps from the inverse cubic through the probes around z."""
     z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
     columns = jnp.stack([probes.x, probes.z, probes.density])
@@ -390,7 +393,7 @@ def _invert(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array
 
 
 def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:
-    """x(z) by the cubic through both points with the slopes 1/density, clipped to the interval."""
+    """Return x(z) on the cubic through both points with the slopes 1/density, clipped to the interval."""
     (x0, z0, f0), (x1, z1, f1) = left, right
     width = z1 - z0
     t = jnp.clip(divide(z - z0, width, 0.5), 0.0, 1.0)

@@ -2,8 +2,8 @@
 
 Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
 Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
-Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, of which the most
-likely is continued.
+Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, and continues
+from the most likely.
 """
 
 import dataclasses
@@ -32,16 +32,14 @@ class FitStatus(Status):
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "at an end of the parameter's support: the standard error does not hold there"
     NOT_CONVERGED = 2, "not converged: the likelihood is flat, or there are too few observations"
-    FAILED = 3, "no finite likelihood: the family cannot describe what was observed"
+    FAILED = 3, "no finite likelihood: the family cannot describe the observations"
 
 
 #: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
 _COPULA_STEPS, _LONGEST = 16, 3.0
 
-_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of it
-
-_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of it
-
+_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
+_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
 _WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
 
 
@@ -66,9 +64,9 @@ class _Iterate(NamedTuple):
 
     @property
     def can_rise(self) -> jax.Array:
-        """Whether Newton's step still promises a gain above the tolerance: () bool."""
-        rest = self.gradient @ _direction(self.gradient, self.hessian) / 2
-        return ~(jnp.isfinite(self.mean) & (rest <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
+        """() bool: Newton's step still promises a gain above the tolerance."""
+        promised_gain = self.gradient @ _direction(self.gradient, self.hessian) / 2
+        return ~(jnp.isfinite(self.mean) & (promised_gain <= jnp.sqrt(jnp.finfo(self.z.dtype).eps) * 1e-2))
 
 
 def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
@@ -113,9 +111,9 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
 
     def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
         count, trial, length, best = state
-        here = _Iterate(trial, *_derivatives(value, trial))
-        rises = (here.mean >= best.mean) & jnp.all(jnp.isfinite(here.gradient))
-        best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), here, best)
+        current = _Iterate(trial, *_derivatives(value, trial))
+        rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
+        best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), current, best)
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
         longest = _LONGEST + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
@@ -130,20 +128,21 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
 
 
 def member_at(member: Any, z: jax.Array) -> Any:
-    """Replace a member's free parameters by those that unconstrained numbers z (p,) stand for."""
+    """Replace a member's free parameters by the parameters of unconstrained numbers z (p,)."""
     free = {name: constrain(part, member.supports[name]) for name, part in zip(member.free, z, strict=True)}
     return dataclasses.replace(member, **free)
 
 
 def place_of(member: Any) -> jax.Array:
-    """Unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
+    """Return the unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
 def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, ...]:
-    """(value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
+    """Return (value (), gradient (p,), Hessian (p, p)) of a function of p parameters, by forward mode twice."""
     if z.shape == (1,):  # one direction without `vmap`, which would double the time of tracing
-        (value, slope), (_, curvature) = jax.jvp(partial(_along, function), (z,), (jnp.ones_like(z),))
+        unit = (jnp.ones_like(z),)
+        (value, slope), (_, curvature) = jax.jvp(lambda z: jax.jvp(function, (z,), unit), (z,), unit)
         return value, slope[None], curvature[None, None]
 
     def value_twice(z: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -158,12 +157,8 @@ def _derivatives(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array,
     return value, gradient, hessian
 
 
-def _along(function: Callable[..., Any], z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.jvp(function, (z,), (jnp.ones_like(z),))
-
-
 def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
-    """Newton's step, with every curvature made negative so that it leads uphill."""
+    """Return Newton's step, with every curvature made negative so that it leads uphill."""
     small = jnp.finfo(gradient.dtype).eps
     if gradient.shape == (1,):
         return gradient / jnp.maximum(jnp.abs(hessian[0]), small)
@@ -172,9 +167,9 @@ def _direction(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
 
 
 def _standard_errors(z: jax.Array, hessian: jax.Array, supports: list[tuple[float, float]]) -> jax.Array:
-    """Standard errors of the parameters for one observation, by the delta method; inf unless the Hessian is negative.
+    """Estimate the parameters' standard errors for one observation, by the delta method.
 
-    Divide by √n for n observations.
+    They are infinite unless the Hessian is negative definite. Divide by √n for n observations.
     """
     if z.shape == (1,):
         variances = -1 / jnp.where(hessian[0] < 0, hessian[0], -1.0)
@@ -202,7 +197,7 @@ def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """The inverse of `constrain`; about ±`_FAR` at finite ends."""
+    """Invert `constrain`; about ±`_FAR` at finite ends."""
     low, high = support
     tiny = float(np.exp(-_FAR))
     if np.isfinite(low) and np.isfinite(high):
@@ -215,7 +210,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """The least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ones."""
+    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ends."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
 
@@ -232,7 +227,7 @@ class CopulaFit:
 
 
 def count_parameters(family: type[Copula]) -> int:
-    """Number of fitted parameters, for information criteria; parameters profiled over a grid count."""
+    """Count the fitted parameters, including parameters profiled over a grid, for information criteria."""
     return len(family.free) + len(family.grids)
 
 
@@ -241,7 +236,7 @@ def fit_pair(
 ) -> CopulaFit:
     """Fit a family to a pair of margins by maximum likelihood; `vmap` it over pairs and replicates.
 
-    A parameter with a grid is profiled: each value is fitted, and the most likely one kept.
+    A parameter with a grid is profiled: each value is fitted, and the most likely fit kept.
 
     Args:
         family: family of copulas.
@@ -253,9 +248,9 @@ def fit_pair(
     start = family.from_tau(jnp.asarray(tau, first.u.dtype))
 
     def fit_at(fixed: dict[str, Any]) -> Maximum:
-        held = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        likelihood = sum_of(held, first, second, weights)
-        return maximise(lambda copula: likelihood(copula) / total, held)
+        member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
+        likelihood = sum_of(member, first, second, weights)
+        return maximise(lambda copula: likelihood(copula) / total, member)
 
     grid = list(itertools.product(*family.grids.values()))
     columns = dict(zip(family.grids, jnp.asarray(grid, first.u.dtype).T, strict=True))
@@ -269,19 +264,17 @@ def fit_pair(
 
 
 _MIN_SHAPE = 1e-2  # least a and b of a fitted component
-
 #: Steps of expectation–maximisation: the most from any start, the least from each, and the most from a similar mixture.
 _EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
 
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
-
 #: Largest sample on which starts are compared; number of values processed at a time.
 SAMPLE_SIZE, BLOCK_SIZE = 2**14, 2**15
 
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
 
-_NEWTON_STEPS = 2  # in each M-step: the next one goes on from there
+_NEWTON_STEPS = 2  # Newton steps of an M-step; the next M-step continues from the result
 
 #: Parameters (π, a, b) of a mixture of two betas, each (2,).
 Mixture = tuple[jax.Array, jax.Array, jax.Array]
@@ -297,9 +290,9 @@ def fit_marginal(
     If no value lies strictly between the extremes, the mixture is uniform and has probability 0. If all values are
     equal, the mass at φ_max holds everything (φ_min = φ_max, w_min = 0).
 
-    Bootstraps know the marginal that confidences are drawn from. Expectation–maximisation then starts at its mixture
-    and takes fifty steps at most, which is faster. If the two betas overlap, it ends a little short of the maximum, and
-    p-values are slightly too large.
+    A bootstrap knows the marginal that its confidences are drawn from. Expectation–maximisation then starts at the
+    marginal's mixture and takes fifty steps at most, which is faster. If the two betas overlap, it ends a little short
+    of the maximum, and p-values are slightly too large.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -321,7 +314,7 @@ def masses(
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
     """Divide confidences into ends, atoms and smooth values.
 
-    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), whether each is smooth (n,)).
+    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), bool of smooth values (n,)).
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -330,20 +323,20 @@ def masses(
     """
     lowest, highest = extremes(confidence, present)
     inside = present & (confidence > lowest) & (confidence < highest)
-    held = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
+    indicators = [present[None], (present & (confidence == lowest))[None], (present & (confidence == highest))[None]]
     if stated is not None:
         # Values at the ends are no atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
-        here = at_value(confidence, stated).T & inside
-        inside &= ~here.any(0)
-        held.append(here)
-    count, bottom, top, *at_atoms = jnp.concatenate(held).astype(confidence.dtype).sum(-1)
+        at_atoms = at_value(confidence, stated).T & inside
+        inside &= ~at_atoms.any(0)
+        indicators.append(at_atoms)
+    count, bottom, top, *atom_counts = jnp.concatenate(indicators).astype(confidence.dtype).sum(-1)
     bottom = jnp.where(lowest == highest, 0.0, bottom / count)
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
     if stated is None:
         return ends, None, scaled, inside
-    mass = jnp.stack(at_atoms) / count
+    mass = jnp.stack(atom_counts) / count
     order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # values without answers become padding
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
@@ -364,13 +357,15 @@ def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
 def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit (π, a, b) of a two-component beta mixture by expectation–maximisation, with the best of three starts.
 
-    The values x (n,) lie in (0, 1); present (n,) is bool. The starts cut the values in the middle and near either end,
-    where a rare component may hide. The M-step maximises each component's expected likelihood by Newton's method on
-    log a and log b. Concentrations are capped at `MAX_CONCENTRATION`, so that a component which collapses on tied
-    values stays proper. Iteration ends when the mean log-likelihood of the best start gains less than 1e-9.
+    The starts cut the values in the middle and near either end, where a rare component may hide. The M-step maximises
+    each component's expected likelihood by Newton's method on log a and log b. Concentrations are capped at
+    `MAX_CONCENTRATION`, so that a component which collapses on tied values stays proper. Iteration ends when the mean
+    log-likelihood of the best start gains less than 1e-9. More than `SAMPLE_SIZE` values are sampled for the starts,
+    and the best start continues on all values.
 
-    With more than 16,384 values, the starts are compared and fitted on a sample of that size, and the best one is
-    continued on all values.
+    Args:
+        x: (n,) values in (0, 1).
+        present: (n,) bool, whether an entry counts.
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)
@@ -378,12 +373,12 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Take `SAMPLE_SIZE` of the values present, evenly by position; (values, whether each is present)."""
+    """Take `SAMPLE_SIZE` of the values present, evenly by position, and return (values, bool of values present)."""
     order = jnp.cumsum(present)  # number of each value present, from 1
     count = order[-1]
     number = jnp.arange(SAMPLE_SIZE, dtype=order.dtype)
-    step, rest = count // SAMPLE_SIZE, count % SAMPLE_SIZE
-    wanted = jnp.where(count > SAMPLE_SIZE, number * step + number * rest // SAMPLE_SIZE, number)
+    step, remainder = count // SAMPLE_SIZE, count % SAMPLE_SIZE
+    wanted = jnp.where(count > SAMPLE_SIZE, number * step + number * remainder // SAMPLE_SIZE, number)
     values = x[jnp.clip(jnp.searchsorted(order, wanted + 1), 0, len(x) - 1)]
     return jnp.where(wanted < count, values, 0.0), number < count
 
@@ -415,7 +410,7 @@ def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
     """Continue expectation–maximisation until the gain is less than 1e-9.
 
     Args:
-        columns: values as `columns_of` stacks them.
+        columns: values stacked by `columns_of`.
         mixture: initial mixture.
         steps: greatest number of steps.
     """
@@ -434,16 +429,16 @@ def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
-    """Take one step of expectation–maximisation; (next mixture, mean log-likelihood of the given one)."""
+    """Take a step of expectation–maximisation, and return (next mixture, mean log-likelihood of the given mixture)."""
     if columns.ndim == 2:
         sums = _expected(columns, mixture)
     else:
-        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(_expected, columns[0], mixture))
+        zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(_expected, columns[0], mixture))
 
         def add(sums: tuple[jax.Array, ...], block: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
             return jax.tree.map(jnp.add, sums, _expected(block, mixture)), None
 
-        sums = lax.scan(add, nothing, columns)[0]
+        sums = lax.scan(add, zeros, columns)[0]
     (mass, *logs), likelihood, count = sums
     mean_log_x, mean_log_1x = (divide(total_log, mass, jnp.log(0.5)) for total_log in logs)
 
@@ -457,10 +452,10 @@ def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
 
 
 def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
-    """Sufficient statistics of a step, from values (3, n).
+    """Compute the sufficient statistics of a step, from values (3, n).
 
-    Returns (sums (3, 2), log-likelihood (), count ()). The sums are of each component's responsibility, alone, times
-    log x, and times log(1 − x).
+    Returns (sums (3, 2), log-likelihood (), count ()): sums of each component's responsibility, of its product with
+    log x, and of its product with log(1 − x).
     """
     present, log_x, log_1x = columns
     proportion, a, b = mixture
@@ -474,10 +469,10 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
 
 
 def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixture:
-    """Match moments of the lower share of the values and of the rest, each mixed with a little of the other."""
-    share, little = start
-    parting = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
-    upper = jnp.where(x >= parting, 1 - little, little)
+    """Match moments of the lower share of the values and of the upper, each mixed with a little of the other."""
+    share, overlap = start
+    cut = jnp.sort(jnp.where(weight > 0, x, jnp.inf))[(weight.sum() * share).astype(int)]
+    upper = jnp.where(x >= cut, 1 - overlap, overlap)
     shares = weight[:, None] * jnp.stack([1 - upper, upper], axis=-1)
     mass = shares.sum(0)
     mean = divide(shares.T @ x, mass, 0.5)

@@ -1,16 +1,17 @@
 """Stated values: raw confidences that a model gives repeatedly, as 0.9 or four votes of five, and their calibration.
 
 A probability computed from tokens takes as many values as there are answers; a verbalised confidence, or a share of
-votes, takes a few. With many answers per value, the accuracy at each value beats a curve through all; with a handful
-the curve is better. Each estimate is therefore the mean of both, the curve counting as `CURVE` answers, and monotone
-(Ayer et al. 1955, "An empirical distribution function for sampling with incomplete information").
+votes, takes a few. With many answers per value, the accuracy at each value beats a curve through all values; with a
+handful the curve is better. Each estimate is therefore the mean of both, in which the curve counts as `CURVE` answers.
+Estimates are made monotone (Ayer et al. 1955, "An empirical distribution function for sampling with incomplete
+information").
 
 A value is stated if more answers share it than lie beside it. A model states its confidences if 15 % of its
 answers are at such values. Computed probabilities tie too, if rounded to single precision or to percents, but then as
 many answers lie beside a value as at it.
 
-Answers without a confidence are one more value, below all others, however few they are. Its estimate is their accuracy;
-answers whose estimates would be lower are pooled with it, and are placed just above.
+Answers without a confidence count as a value below all others, however few they are. Its estimate is their accuracy.
+Answers with a lower estimate are pooled with them, and placed just above.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import divide
 from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
 
-#: Array sizes for the values of a model; the last one is the greatest number of values.
+#: Array sizes for the values of a model; the last size is the greatest number of values.
 SIZES = (4, 8, 16, 32)
 
 #: Answers that the curve counts for at each value; 5 and 20 do about as well on held-out answers.
@@ -52,7 +53,7 @@ class StatedValues:
     confidence: jax.Array  # (V,) calibrated confidence, monotone in `logprob`
 
     def matches(self, logprob: ArrayLike) -> jax.Array:
-        """Whether a raw log-probability is each of the values, at most one of them: (…, V) bool.
+        """Mark the value that a raw log-probability is, if any: (…, V) bool.
 
         >>> stated = StatedValues(jnp.log(jnp.array([0.5, 0.9])), jnp.array([0.4, 0.8]))
         >>> stated.matches(jnp.log(jnp.array([0.9001, 0.7]))).tolist()
@@ -67,7 +68,7 @@ class StatedValues:
         return nearest & (distance <= NEAR)
 
     def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
-        """Replace the curve by the estimates at stated values, and clip it between neighbouring ones; elementwise.
+        """Replace the curve by the estimates at stated values, and clip it between neighbouring estimates; elementwise.
 
         Args:
             logprob: raw log-probability.
@@ -77,31 +78,31 @@ class StatedValues:
         >>> [round(float(x), 2) for x in stated.amend(jnp.log(jnp.array([0.5, 0.7, 0.7])), jnp.array([0.1, 0.6, 0.9]))]
         [0.4, 0.6, 0.8]
         """
-        here, taken = self.matches(logprob), ~(jnp.isnan(self.logprob) | (self.logprob == NO_CONFIDENCE))
+        matched, stated = self.matches(logprob), ~(jnp.isnan(self.logprob) | (self.logprob == NO_CONFIDENCE))
         raw, values = jnp.exp(jnp.asarray(logprob))[..., None], jnp.exp(self.logprob)
-        most, least = (jnp.where(taken, self.confidence, other) for other in (-jnp.inf, jnp.inf))
+        most, least = (jnp.where(stated, self.confidence, other) for other in (-jnp.inf, jnp.inf))
         rising = most.argmax(-1) >= least.argmin(-1)
-        lower = jnp.where(rising, values < raw, values > raw) & taken
-        upper = jnp.where(rising, values > raw, values < raw) & taken
+        lower = jnp.where(rising, values < raw, values > raw) & stated
+        upper = jnp.where(rising, values > raw, values < raw) & stated
         low = jnp.where(lower, self.confidence, 0.0).max(-1)
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
-        estimated = jnp.where(here, self.confidence, 0.0).sum(-1)
-        amended = jnp.where(here.any(-1), estimated, jnp.clip(curve, low, high))
+        estimated = jnp.where(matched, self.confidence, 0.0).sum(-1)
+        amended = jnp.where(matched.any(-1), estimated, jnp.clip(curve, low, high))
         return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
 
     def least(self) -> jax.Array:
-        """Lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
+        """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
-        """(raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
+        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
 
     def no_confidence(self) -> float | None:
-        """Calibrated confidence of one model's answers without a raw one; None if there are none."""
+        """Return the calibrated confidence of one model's answers without a raw confidence; None if there are none."""
         values = np.asarray(self.confidence, float)[np.asarray(self.logprob) == NO_CONFIDENCE]
         return float(values[0]) if len(values) else None
 
@@ -122,18 +123,18 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     [[0.6, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
-    values = [_stated_by_one(column[there]) for column, there in columns]
+    values = [_stated_by_model(column[is_answered]) for column, is_answered in columns]
     return padded_rows(values, np.nan) if any(map(len, values)) else None
 
 
-def padded_rows(rows: Sequence[Any], behind: float, size: int | None = None) -> np.ndarray:
-    """Pad rows of different lengths with `behind`, to `size` or else to one of `SIZES`: (k, V).
+def padded_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np.ndarray:
+    """Pad rows of different lengths with a number, to `size` or else to one of `SIZES`: (k, V).
 
     >>> padded_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
     size = next(places for places in SIZES if places >= max(map(len, rows))) if size is None else size
-    return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=behind) for row in rows])
+    return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=padding) for row in rows])
 
 
 def stated_of_pairs(
@@ -144,7 +145,7 @@ def stated_of_pairs(
     Args:
         rows: pairs of each model.
         dtype: type of the arrays.
-        no_confidence: each model's calibrated confidence of answers without a raw one; None: the model has none.
+        no_confidence: each model's calibrated confidence of answers without a raw confidence; None: there are none.
 
     >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
@@ -159,8 +160,8 @@ def stated_of_pairs(
     return StatedValues(*(padded_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
 
 
-def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
-    """Find the values that one model states, of its log-probabilities (m,); the most frequent ones if too many."""
+def _stated_by_model(logprob: np.ndarray) -> np.ndarray:
+    """Find the values that one model states among its log-probabilities (m,): at most the most frequent `SIZES[-1]`."""
     no_confidence, logprob = logprob[logprob == NO_CONFIDENCE][:1], logprob[logprob != NO_CONFIDENCE]
     values, count = np.unique(logprob, return_counts=True)
     if count.max(initial=0) < min(_LIGHT[0], _HEAVY[0]):  # typical of computed confidences
@@ -168,14 +169,14 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
     raw = np.exp(values)
     through = np.concatenate([[0], np.cumsum(count)])
     shared = np.zeros(len(values), bool)
-    for least, share, beside in (_LIGHT, _HEAVY):
-        low, high = np.searchsorted(raw, raw - beside, "left"), np.searchsorted(raw, raw + beside, "right")
-        others = through[high] - through[low] - count
-        shared |= (count >= max(least, share * len(logprob))) & (count > others)
+    for least, share, radius in (_LIGHT, _HEAVY):
+        low, high = np.searchsorted(raw, raw - radius, "left"), np.searchsorted(raw, raw + radius, "right")
+        beside = through[high] - through[low] - count
+        shared |= (count >= max(least, share * len(logprob))) & (count > beside)
     certain = ~(np.isfinite(values) & (values < 0))
-    others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
-    rounded = ~(shared & (values < 0)).any() and not certain.all()  # only 1 is shared; given answers never round to 0
-    if others > _MOST_OTHERS or rounded:
+    share_of_others = 1 - count[shared | certain].sum() / max(len(logprob), 1)
+    is_rounded = ~(shared & (values < 0)).any() and not certain.all()  # computed confidences near 1 tie at 1 alone
+    if share_of_others > _MOST_OTHERS or is_rounded:
         shared &= ~certain
     if count[shared].sum() < _LEAST_TOGETHER * len(logprob):
         return no_confidence
@@ -186,47 +187,49 @@ def _stated_by_one(logprob: np.ndarray) -> np.ndarray:
 
 def estimate_stated(
     logprob: jax.Array,
-    counted: tuple[jax.Array, jax.Array],
+    weight: jax.Array,
+    right: jax.Array,
     values: jax.Array,
-    curve: tuple[Callable[[jax.Array], jax.Array], jax.Array],
+    curve: Callable[[jax.Array], jax.Array],
+    slope: jax.Array,
 ) -> StatedValues:
     """Estimate the calibrated confidence of each stated value of one model.
 
     Args:
         logprob: (n,) raw log-probability.
-        counted: (n,) weight of each answer, and (n,) weight times outcome.
+        weight: (n,) weight of each answer.
+        right: (n,) weight times outcome.
         values: (V,) raw log-probabilities of the values, rising, padded with NaN.
-        curve: function from raw log-probabilities to calibrated confidence by the regression, and () its slope, whose
-            sign the estimates follow.
+        curve: function from raw log-probabilities to calibrated confidence by the regression.
+        slope: () slope of the regression, whose sign the estimates follow.
     """
-    by_curve = curve[0](jnp.where(jnp.isnan(values), -1.0, values))
+    by_curve = curve(jnp.where(jnp.isnan(values), -1.0, values))
     stated = StatedValues(values, by_curve)
-    weight, right = counted
-    held = stated.matches(logprob).astype(weight.dtype)
-    answers, correct = jnp.stack([weight @ held, right @ held])
-    none, falling = values == NO_CONFIDENCE, curve[1] < 0
-    taken = ~(jnp.isnan(values) | none)
+    matched = stated.matches(logprob).astype(weight.dtype)
+    answers, correct = jnp.stack([weight @ matched, right @ matched])
+    none, falling = values == NO_CONFIDENCE, slope < 0
+    stated_values = ~(jnp.isnan(values) | none)
     mean = divide(correct + CURVE * by_curve, answers + CURVE)
     # Padding holds the largest value with almost no weight, so that it does not lower the last estimate.
-    turned = jnp.where(taken, jnp.where(falling, -mean, mean), 1.0)
-    monotone = isotonic(turned, jnp.where(taken, answers + CURVE, 1e-9))
-    estimates = jnp.where(taken, jnp.where(falling, -monotone, monotone), jnp.nan)
-    others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve[0](logprob))
+    turned = jnp.where(stated_values, jnp.where(falling, -mean, mean), 1.0)
+    monotone = isotonic(turned, jnp.where(stated_values, answers + CURVE, 1e-9))
+    estimates = jnp.where(stated_values, jnp.where(falling, -monotone, monotone), jnp.nan)
+    others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve(logprob))
     no_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
     level = _pooled(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
     return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(ABOVE * level, 1.0))))
 
 
 def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:
-    """Accuracy of answers without a confidence, pooled with other answers whose calibrated confidence is lower.
+    """Estimate the accuracy of answers without a confidence, pooled with answers of lower calibrated confidence.
 
     Args:
-        no_confidence: number of answers without a confidence, and number of right ones among them.
+        no_confidence: number of answers without a confidence, and number of right answers among these.
         others: (n,) calibrated confidence of the other answers.
         weight: (n,) weight of the other answers.
 
     >>> pooled = _pooled((jnp.array(3.0), jnp.array(1.0)), jnp.array([0.1, 0.9]), jnp.ones(2))
-    >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer is added to one more
+    >>> round(float(pooled), 3)  # (1.5 + 0.1)/(4 + 1): half a right answer of one is added
     0.32
     """
     count, right = no_confidence
@@ -234,14 +237,14 @@ def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weigh
 
     def pool(_: int, level: jax.Array) -> jax.Array:
         below = jnp.where(others < level, weight, 0.0)
-        more, more_right = (below.sum(), (below * others).sum())
-        return divide(right + more_right, count + more, 0.0)
+        pooled, pooled_right = (below.sum(), (below * others).sum())
+        return divide(right + pooled_right, count + pooled, 0.0)
 
     return lax.fori_loop(0, _POOLINGS, pool, divide(right, count, 0.0))
 
 
 def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """Isotonic regression of `values` (V,) by weighted least squares, with the max–min formula: (V,).
+    """Fit a rising sequence to `values` (V,) by weighted least squares, with the max–min formula: (V,).
 
     Barlow, Bartholomew, Bremner & Brunk (1972), "Statistical Inference under Order Restrictions", section 1.4.
 
@@ -250,7 +253,7 @@ def isotonic(values: jax.Array, weights: jax.Array) -> jax.Array:
     """
     size = values.shape[0]
     upto = np.tri(size, dtype=values.dtype)
-    # Sums over the run from a to b: those up to b less those before a.
+    # Sums over the run from a to b: sums up to b, less sums before a.
     sums, counts = (upto @ x - (upto @ x - x)[:, None] for x in (values * weights, weights))
     means = jnp.where(upto.T > 0, sums / jnp.where(upto.T > 0, counts, 1.0), jnp.inf)
     least = jnp.min(jnp.where(np.tri(size).T[None] > 0, means[:, None], jnp.inf), axis=-1)  # over b ≥ i

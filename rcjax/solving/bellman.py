@@ -5,18 +5,18 @@ Choosing when to stop along the chain is an optimal-stopping problem (Puterman 1
 
     D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves all λ and all cascades at once, as cascades share their suffixes. Values are integrated up to
-the cuts, not to the nearest node.
+One backward pass solves all λ and all cascades at once, since cascades share their suffixes. Values are integrated up
+to the cuts, not to the nearest node.
 
-A refusal is worth R = 1 − its price in errors. If refusals are allowed, the last model of a cascade refuses up to its
-cut: V_j(u) = R below it.
+A refusal is worth R right answers: 1 − its price in errors. If models may refuse, the last model of a cascade refuses
+up to its cut: V_j(u) = R below it.
 """
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,17 +30,16 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.solving.objective import Grid, Tables, arrivals
 
-#: Number of steps above which a plan's run takes longer than its compilation.
-MANY_STEPS = 256
-
-#: Largest number of models of which all subcascades are searched.
-_MOST_MODELS = 12
-
-_SMALLEST = 4  # entries to which the arrays of a plan are padded at least
+MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
+_MOST_MODELS = 12  # largest number of models of which all subcascades are searched
+_SMALLEST = 4  # least size to which the arrays of a plan are padded
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
-    """Positions of a cascade's models; ValueError if it is empty, names unknown models, or is out of order."""
+    """Return the positions of a cascade's models.
+
+    Raises ValueError for an empty cascade, unknown models, or another order than the model's.
+    """
     if isinstance(cascade, str) or not len(cascade):
         raise ValueError(f"a cascade is a non-empty tuple of model names, not {cascade!r}")
     unknown = [name for name in cascade if name not in models]
@@ -60,8 +59,8 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 class CascadePlan:
     """Candidate cascades as paths through the models; k models, N paths, E suffixes, S steps, P pairs.
 
-    Paths that share a suffix share its solution, which follows that of the shorter suffix to which it defers. Sizes are
-    padded: padding repeats an entry, or writes to an unused suffix.
+    Paths that share a suffix share its solution. A step solves a suffix, after the shorter suffix to which its first
+    model defers. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
     """
 
     members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
@@ -73,25 +72,25 @@ class CascadePlan:
     steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
     cuts: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
-    pairs: jax.Array  # (P,) number of each pair among all pairs of the k models
+    pairs: jax.Array  # (P,) number of each pair, among all pairs of the k models
     prefixes: jax.Array  # () bool, whether every prefix of a path is a path
 
     @property
     def defers(self) -> jax.Array:
-        """Whether a member defers: (N + 1, k) bool."""
+        """(N + 1, k) bool: the members that defer."""
         return self.members & ~self.stops
 
     @property
     def stops(self) -> jax.Array:
-        """Whether a model is the last of its path, which answers or refuses: (N + 1, k) bool."""
+        """(N + 1, k) bool: the last model of each path, which answers or refuses."""
         return np.arange(self.members.shape[-1]) == self.last[:, None]
 
 
 def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     """Build the plan of distinct paths, each of rising positions among k models."""
     all_models = tuple(sorted({j for path in paths for j in path}))
-    every = {path[i:] for path in paths for i in range(len(path))}
-    suffixes = sorted(every, key=lambda suffix: (len(suffix), -suffix[0], suffix))
+    all_suffixes = {path[i:] for path in paths for i in range(len(path))}
+    suffixes = sorted(all_suffixes, key=lambda suffix: (len(suffix), -suffix[0], suffix))
     used = sorted({link for path in [*paths, all_models] for link in itertools.pairwise(path)})
     row, column = ({item: index for index, item in enumerate(items)} for items in (suffixes, used))
     steps = _fill(
@@ -132,7 +131,7 @@ def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan 
 
 
 def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
-    """Positions of the models of each cascade of a search; None for adaptive policies.
+    """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
     >>> candidate_paths(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
@@ -162,16 +161,13 @@ def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
     return items + [filler] * (size - len(items))
 
 
-_ROUNDS = 8  # most rounds of a search: nearly all λ are done after one
+_ROUNDS = 8  # most rounds of a search: nearly all λ are done after the first
 
-#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure ones.
+#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure queries.
 _FIRST_CUTS = (1.0, 0.2)
 
-#: Number of λ that share a round on the CPU.
-_BATCH = 32
-
-#: Number of λ that share a round after the first one, for plans of many steps: few λ are not done then.
-_LATER_BATCH = 8
+#: Number of λ that share a round on the CPU; for plans of many steps after the first round, when few λ are not done.
+_BATCH, _LATER_BATCH = 32, 8
 
 
 @jax.tree_util.register_dataclass
@@ -185,9 +181,17 @@ class Cut:
 
     @classmethod
     def at(cls, u: ArrayLike) -> "Cut":
-        """Fixed cuts, at which the value of deferring is unknown."""
+        """Make cuts at given ranks, with unknown values of deferring."""
         u = jnp.asarray(u)
         return cls(u, jnp.full_like(u, jnp.nan), jnp.zeros_like(u))
+
+
+class SearchTables(NamedTuple):
+    """The quadrature and the candidates of a search, which all λ share."""
+
+    tables: Tables
+    plan: CascadePlan = None  # type: ignore[assignment]  # candidate cascades; None: adaptive policies
+    refusal_worth: jax.Array | None = None  # () worth of a refusal, in right answers; None: models do not refuse
 
 
 @jax.tree_util.register_dataclass
@@ -197,63 +201,56 @@ class _SearchState:
 
     rounds: jax.Array  # (L,) rounds taken
     value: jax.Array  # (L,) value of the best path so far
-    path: jax.Array  # (L,) number of that path
-    cut: Cut  # (L, k) cuts of that path
+    path: jax.Array  # (L,) number of the best path
+    cut: Cut  # (L, k) cuts of the best path
     gain: jax.Array  # (L,) gain of the last round; 0 if the path is proven best
     done: jax.Array  # (L,) bool
 
 
-def best_cascades(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None
-) -> tuple[jax.Array, Cut, jax.Array]:
+def best_cascades(search: SearchTables, lam: jax.Array) -> tuple[jax.Array, Cut, jax.Array]:
     """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
 
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
-    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. λ
-    is done if the cuts are optimal under every density, or no other path can catch up (`is_proven`): usually after one
-    round. Otherwise rounds continue until none improves. The first two rounds start from fixed densities: all queries
-    reach every model, or only those with little confidence in the models before.
+    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
+    is done if the cuts are optimal under every density, or if no other path can catch up (`is_proven`): usually after
+    one round. Otherwise rounds continue until a round gains nothing. The first two rounds start from fixed densities:
+    all queries reach every model, or only queries of little confidence in the models before.
 
     Args:
-        tables: quadrature of the model.
+        search: tables of the search.
         lam: (L,) errors per unit of money.
-        plan: candidate paths.
-        refusal: () value of a refusal, in right answers; None: no refusals.
     """
 
-    def improve(search: _SearchState, batch: int) -> _SearchState:
+    def improve(state: _SearchState, batch: int) -> _SearchState:
         if batch == lam.shape[0]:
-            return _improve(tables, lam, plan, search, refusal)
+            return _improve(search, lam, state)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
-        rows = jnp.argsort(search.rounds + _ROUNDS * search.done)[:batch]
-        better = _improve(tables, lam[rows], plan, take_entries(search, rows), refusal)
-        return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), search, better)
+        rows = jnp.argsort(state.rounds + _ROUNDS * state.done)[:batch]
+        better = _improve(search, lam[rows], take_entries(state, rows))
+        return jax.tree.map(lambda old, new: old.at[rows].set(new, unique_indices=True), state, better)
 
-    # Derived from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
-    none = jnp.full_like(lam, -jnp.inf)
-    zero_cuts = jnp.zeros_like(lam, shape=(*lam.shape, tables.cost.shape[0]))
-    cuts = Cut.at(zero_cuts)
-    zeros = jnp.zeros_like(lam, int)
-    start = _SearchState(zeros, none, zeros, cuts, -none, zeros > 0)
+    # The start derives from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
+    unknown, zeros = jnp.full_like(lam, -jnp.inf), jnp.zeros_like(lam, int)
+    cuts = Cut.at(jnp.zeros_like(lam, shape=(*lam.shape, search.tables.cost.shape[0])))
+    state = _SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
     batch = batch_size(lam.shape[0], _BATCH)
-    if plan.steps.shape[0] > MANY_STEPS:
-        start = lax.while_loop(lambda search: (search.rounds == 0).any(), partial(improve, batch=batch), start)
+    if search.plan.steps.shape[0] > MANY_STEPS:
+        state = lax.while_loop(lambda state: (state.rounds == 0).any(), partial(improve, batch=batch), state)
         batch = batch_size(lam.shape[0], _LATER_BATCH)
-    search = lax.while_loop(lambda search: ~search.done.all(), partial(improve, batch=batch), start)
-    return search.path, search.cut, search.gain
+    state = lax.while_loop(lambda state: ~state.done.all(), partial(improve, batch=batch), state)
+    return state.path, state.cut, state.gain
 
 
 def batch_size(count: int, most: int) -> int:
-    """Number of λ per round: few on the CPU, so that their integrands fit into its caches; elsewhere all."""
+    """Return the number of λ per round: on the CPU few, so that their integrands fit into its caches; elsewhere all."""
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, search: _SearchState, refusal: jax.Array | None
-) -> _SearchState:
-    """Take one more round for every λ of a search (L,)."""
+def _improve(search: SearchTables, lam: jax.Array, state: _SearchState) -> _SearchState:
+    """Take another round for every λ (L,)."""
+    tables, plan, _ = search
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
@@ -262,33 +259,29 @@ def _improve(
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
 
-    starting = search.rounds < len(_FIRST_CUTS)
-    path = jnp.where(starting, plan.suffixes.shape[0], search.path)
-    first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[search.rounds]
-    u = jnp.where(starting[:, None], first_cut[:, None], search.cut.u)
-    value, path, cut, proven = _best_paths(tables, lam, plan, jax.vmap(reached)(path, Cut.at(u)), refusal)
-    gain = value - search.value
+    starting = state.rounds < len(_FIRST_CUTS)
+    path = jnp.where(starting, plan.suffixes.shape[0], state.path)
+    first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
+    u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
+    value, path, cut, proven = _best_paths(search, lam, jax.vmap(reached)(path, Cut.at(u)))
+    gain = value - state.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
-    best = search.value, search.path, search.cut
     value, path, cut = jax.tree.map(
-        lambda old, new: jnp.where(_expand_like(good, new), new, old), best, (value, path, cut)
+        lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+        (value, path, cut),
+        (state.value, state.path, state.cut),
     )
     gain = jnp.where(proven, 0.0, gain)
-    rounds = search.rounds + 1
-    # At least one round uses the densities of the path found.
+    rounds = state.rounds + 1
+    # At least one round uses the densities of the best path.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
     return _SearchState(rounds, value, path, cut, gain, proven | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
-    """Least gain after which another round follows: the next round would gain about its square."""
+    """Return the least gain after which another round follows: the next round would gain about its square."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
-
-
-def _expand_like(per_lambda: jax.Array, other: jax.Array) -> jax.Array:
-    """Append axes to an array (L,), so that it broadcasts against `other` (L, …)."""
-    return per_lambda.reshape(per_lambda.shape + (1,) * (other.ndim - 1))
 
 
 def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
@@ -303,23 +296,24 @@ def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
         plan: N paths.
     """
     uniform = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(tables, lam, plan, uniform, None)
+    _, stop, cuts, _ = _backward(SearchTables(tables, plan), lam, uniform)
     step = plan.cuts[plan.suffixes]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
         return stopping
-    chosen = jax.tree.map(lambda all_: jnp.moveaxis(all_[step], 1, -1), cuts)
+    chosen = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[step], 1, -1), cuts)
     return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, stopping)
 
 
 def _best_paths(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
+    search: SearchTables, lam: jax.Array, density: jax.Array
 ) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
     """Find the best path under given densities, by one backward pass.
 
     Returns (value (L,), number (L,), cuts (L, k), whether the path is proven best (L,)).
     """
-    integrands, stop, cuts, to_gain = _backward(tables, lam, plan, density, refusal)
+    tables, plan, _ = search
+    integrands, stop, cuts, to_gain = _backward(search, lam, density)
     cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
     values = integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
@@ -332,67 +326,66 @@ def _best_paths(
     return values.max(0), best, cut, proven
 
 
-def _backward(
-    tables: Tables, lam: jax.Array, plan: CascadePlan, density: jax.Array, refusal: jax.Array | None
-) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
+def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
     """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G).
 
     Returns (integrands (E, L, G), cuts of last models (k,), cuts of the steps (S, L) or None without steps, possible
     gain of each step (S, L)). The integrand of a suffix is the weighted value at each node of its first model.
     """
+    tables, plan, refusal_worth = search
     most = _most_arrivals(tables)
 
     def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:
         integrands, cuts, to_gain = carry
-        suffix, rest, pair = plan.steps[number]
+        suffix, later, pair = plan.steps[number]
         j = tables.left[pair]
         grid = take_entries(tables.grid, j)
         added = lam * tables.cost[tables.right[pair]]
-        after = lax.dynamic_index_in_dim(integrands, rest, keepdims=False)
+        after = lax.dynamic_index_in_dim(integrands, later, keepdims=False)
         deferring = after @ tables.kernel[pair].T - added[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
         value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
         written = cut, misplaced @ (grid.weight * most[j])
         cuts, to_gain = jax.tree.map(
-            lambda all_, new: lax.dynamic_update_index_in_dim(all_, new, number, 0), (cuts, to_gain), written
+            lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0), (cuts, to_gain), written
         )
         return lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), cuts, to_gain
 
     zero_cuts = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
-    if refusal is not None:
-        stop = jax.vmap(partial(_stopping_cut, refusal))(tables.grid)
-        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal - tables.grid.quantile)
+    if refusal_worth is not None:
+        stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
+        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
-    to_gain = untaken = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
+    to_gain = zero_gains = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
     cuts = None
     if plan.steps.shape[0]:
-        cuts = Cut(untaken, untaken, untaken)
+        cuts = Cut(zero_gains, zero_gains, zero_gains)
         integrands, cuts, to_gain = lax.fori_loop(0, _trip_count(plan), defer, (integrands, cuts, to_gain))
     return integrands, stop, cuts, to_gain
 
 
 def _trip_count(plan: CascadePlan) -> Any:
-    """Number of steps to take: on the CPU those that the paths need, else all, padded ones included.
+    """Return the number of steps to take: on the CPU the steps of the paths, elsewhere all, with padding.
 
-    Accelerators get a static trip count, since a dynamic one asks the host at every turn. Padded steps write to an
-    unused row.
+    Accelerators get a static trip count, since a dynamic trip count asks the host at every turn. Padded steps write to
+    an unused row.
     """
     return plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:
-    """Upper bound of the density of the queries that reach each model: (k, G).
+    """Bound the density of the queries that reach each model from above: (k, G).
 
-    The first model's density is 1, and a later one's is a mean of its kernels' rows.
+    The first model's density is 1, and a later model's is a mean of its kernels' rows.
     """
     reached = jnp.ones_like(tables.grid.u)
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
 def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
-    """Whether the best path stays the best with any cuts of the others: (L,).
+    """Return whether the best path stays the best, whatever cuts the other paths have: (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
     greatest density. Kakade & Langford (2002), "Approximately optimal approximate reinforcement learning", lemma 6.1.
@@ -411,8 +404,8 @@ def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.A
 def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut, jax.Array]:
     """Choose the cut with the greatest total value, and return it with the gain of reversing each decision (G,).
 
-    The best cell edge under the density (G,) of arriving queries moves to where the advantage of answering over
-    `deferring` (G,) crosses zero between its two nodes.
+    The cut is the best cell edge under the density (G,) of arriving queries, moved to where the advantage of answering
+    over `deferring` (G,) crosses zero between the edge's two nodes.
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
@@ -420,17 +413,13 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
-    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), _gain_of_reversal(advantage, edge)
-
-
-def _gain_of_reversal(advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """Gain of reversing the decision at each node, the advantage's excess of the wrong sign: (G,)."""
-    above = np.arange(advantage.shape[0]) >= edge
-    return jnp.maximum(jnp.where(above, -advantage, advantage), 0.0)
+    answers = np.arange(advantage.shape[0]) >= edge
+    gain_of_reversal = jnp.maximum(jnp.where(answers, -advantage, advantage), 0.0)
+    return Cut(u, worth[0] + slope * (u - ranks[0]), slope), gain_of_reversal
 
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
-    """The first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
+    """Find the first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
     # Without the barrier XLA recomputes the sums for the comparison with other rounding, and none equals the maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
     # `argmax` takes XLA three times as long.
@@ -443,7 +432,7 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     XLA takes longer to compile a cumulative sum than the rest of this module.
     """
     panels = grid.starts.shape[0]
-    last = 1 if len(grid.mass_indices) == 2 else 0  # `last`: values behind all panels
+    last = 1 if len(grid.mass_indices) == 2 else 0  # number of values behind all panels
     inside = values[1 : values.shape[0] - last].reshape(panels, -1)
     inside = inside @ np.tri(inside.shape[1], dtype=values.dtype)
     later = inside[:, 0] @ np.tri(panels, k=-1, dtype=values.dtype)
@@ -454,15 +443,15 @@ def _sums_above(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.concatenate([(values[0] + above[0])[None], above, *behind, jnp.zeros_like(values[:1])])
 
 
-def _stopping_cut(refusal: jax.Array, grid: Grid) -> Cut:
-    """The cut of a last model: it refuses queries whose confidence is below the value of a refusal."""
-    refusing = jnp.full_like(grid.u, refusal)
+def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
+    """Choose the cut of a last model: it refuses queries whose confidence is below the worth of a refusal."""
+    refusing = jnp.full_like(grid.u, refusal_worth)
     cut, _ = best_cut(grid, refusing, jnp.ones_like(grid.u))
-    return Cut(cut.u, refusal.astype(cut.u.dtype), jnp.zeros_like(cut.u))
+    return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
-    """The zero of `advantage` between the nodes on both sides of a cell's edge; the edge itself beside a mass."""
+    """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)

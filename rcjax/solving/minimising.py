@@ -1,12 +1,12 @@
 """Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
 
 Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
-quantile of the seconds or fairness between models does not add up. Such an objective is a function of a cascade's
+quantile of the seconds or fairness between models does not add up. Here an objective is a function of a cascade's
 outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. So ranks within a mass move to its nearer end, a step, and the best steps are found
-by trial.
+threshold passes all ties or none. Ranks within a mass therefore move to the mass's nearer end, a step, and trials find
+the best steps.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, candidate_paths, cuts_of_paths, make_plan
+from rcjax.solving.bellman import CascadePlan, Cut, batch_size, candidate_paths, cuts_of_paths, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
@@ -38,27 +38,19 @@ from rcjax.solving.tradeoff import evaluate_optima, search_tables
 if TYPE_CHECKING:
     from optax import OptState
 
-#: Number of times that every model tries every step: a model's best step may change after another has moved.
-_ROUNDS = 2
-
-
-#: Widths of `Outcome.smoothing`, in turn; convergence is judged at the last one.
-_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
-
 Loss = Callable[[Array], Array]
+Objective = Callable[[Outcome, Array], Any]
 
+#: Number of times that every model tries every step: a model's best step may change after another model's.
+_ROUNDS = 2
+#: Widths of `Outcome.smoothing`, in turn; the last width decides on convergence.
+_WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 _TRIALS = 120  # greatest number of evaluations of a loss
-
 _HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
-
 _LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
-
-_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected one
-
+_SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected length
 _SURELY = 1 / 40  # share of the tolerance at which a descent ends
-
-_NUDGE = 1e-4  # starts stay this angle off the bounds, where the slope in x is 0
-
+_NUDGE = 1e-4  # starts stay this share of the range off the bounds, where the slope in x is 0
 _AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 
 
@@ -73,13 +65,13 @@ class Bounds(NamedTuple):
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
     def angle(self, u: Array) -> Array:
-        """The x of ranks, kept a little inside the bounds: (n,)."""
+        """Return the x of ranks, kept a little inside the bounds: (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Largest slope of a loss, per unit of rank, that counts as converged: the loss is off by about its square."""
+    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
@@ -123,26 +115,27 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
     """
     lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_HISTORY)
-    both = jax.value_and_grad(loss)
+    value_and_slope = jax.value_and_grad(loss)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 
     def attempt(search: _Descent) -> _Descent:
         x = search.x - search.length * search.direction
-        value, slope = both(x)
+        value, slope = value_and_slope(x)
         promised = search.length * (search.direction @ search.slope)
         taken = value <= search.value - _LEAST_GAIN * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
+        arrived = ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends too
         upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
-        onward = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, _arrived(slope))
+        accepted = _Descent(x, value, slope, state, direction, jnp.ones_like(value), count, arrived)
         # Minimum of the parabola through both values and the slope at the start.
         share = divide(promised, 2 * (value - search.value + promised), _SHORTER[1])
         share = jnp.clip(jnp.where(jnp.isfinite(share), share, _SHORTER[0]), *_SHORTER)
         lost = ~(promised > rounding * (1 + jnp.abs(search.value)))
         shorter = search._replace(length=search.length * share, count=count, done=lost)
-        return jax.tree.map(partial(jnp.where, taken), onward, shorter)
+        return jax.tree.map(partial(jnp.where, taken), accepted, shorter)
 
     # The first trial is the start.
     nowhere, unit = jnp.zeros_like(x), jnp.ones((), x.dtype)
@@ -151,12 +144,8 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     return search.x, search.value
 
 
-def _arrived(slope: Array) -> Array:
-    return ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends it too
-
-
 def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
-    """Largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
+    """Compute the largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
 
@@ -164,12 +153,12 @@ def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
 class MassSteps(NamedTuple):
     """The ranks at which the point masses of k models start and end, with 0 and 1, E for each model."""
 
-    edges: Array  # (k, E) rising
+    edges: Array  # (k, E) ranks, rising
     smooth: Array  # (k, E − 1) bool, whether no mass lies between neighbouring edges
 
     @property
     def smooth_range(self) -> Bounds:
-        """Bounds of the ranks between the masses at the ends: (k,)."""
+        """(k,) bounds of the ranks between the masses at the ends."""
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
@@ -190,7 +179,7 @@ def on_steps(steps: MassSteps, u: Array) -> Array:
 
 
 def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
-    """Bounds of the smooth piece in which each rank (k,) lies or at whose end; the rank alone if there is none."""
+    """Return the bounds of the smooth piece that holds each rank (k,), ends included; else the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
         piece, start, end = _piece(steps, u, side)
@@ -200,7 +189,7 @@ def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
 
 
 def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
-    """(number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
+    """Return (number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
 
     def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
@@ -215,9 +204,9 @@ def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassStep
 
     Each rank in turn tries every step, and stays at the best.
     """
-    count, many = steps.edges.shape
-    ranks = np.tile(np.arange(count), _ROUNDS)
-    trials = jnp.asarray(np.repeat(ranks, many)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
+    models, edges = steps.edges.shape
+    ranks = np.tile(np.arange(models), _ROUNDS)
+    trials = jnp.asarray(np.repeat(ranks, edges)), jnp.tile(steps.edges.reshape(-1), _ROUNDS)
 
     def attempt(carry: tuple[jax.Array, jax.Array], trial: tuple[Array, Array]) -> tuple[tuple, None]:
         u, least = carry
@@ -259,17 +248,14 @@ class Start(NamedTuple):
     scale: Array  # () divisor of the objective, so that its slopes are of order 1
 
 
-Objective = Callable[[Outcome, Array], Any]
-
-
 def _value_of(objective: Objective, outcome: Outcome, lam: Array, width: Any = 0.0) -> Array:
-    """The objective of an outcome, with a width of smoothing: ()."""
+    """Evaluate the objective of an outcome, with a width of smoothing: ()."""
     smoothing = jnp.asarray(width, outcome.asked.dtype)
     return jnp.asarray(objective(dataclasses.replace(outcome, smoothing=smoothing), lam), smoothing.dtype)
 
 
 def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcome:
-    """Outcome of a cascade with given ranks."""
+    """Evaluate the cascade with given ranks."""
     plan = search.plan
     u = jnp.where(plan.defers[path], ranks, 0.0)
     return outcome_of_cuts(search.tables, u, plan.links[path], plan.first[path])
@@ -295,14 +281,13 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
     def outcome(row: tuple[Array, Array]) -> Outcome:
         return outcome_of_ranks(search, *row)
 
-    size = len(path) if jax.default_backend() != "cpu" else min(len(path), TOGETHER)
-    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=size))
+    return TrialCascade(ranks, path, lax.map(outcome, (ranks, path), batch_size=batch_size(len(path), TOGETHER)))
 
 
 @partial(compiled, static_argnames="objective")
 def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
-    """Objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    value = lax.map(lambda one: jax.vmap(partial(_value_of, objective), (0, None))(outcome, one), lam)
+    """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
+    value = lax.map(lambda single_lam: jax.vmap(partial(_value_of, objective), (0, None))(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
@@ -338,25 +323,18 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
 
 
 _ADDITIVE_LAM = 64  # λ of additive objectives
-
 _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
 #: than a rounding error, which leaves a slope of √(2·curvature·rounding). The curvature is largest, in the hundreds,
 #: where panels of the quadrature meet.
 _ROUNDED = 200
-
 _FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a program
 
 
 @takes(model=CascadeModel)
 def minimise(
-    objective: Callable[..., Any],
-    model: CascadeModel,
-    cascades: CascadeSet = "all",
-    *,
-    lam: Any,
-    starts: int = 4,
+    objective: Callable[..., Any], model: CascadeModel, cascades: CascadeSet = "all", *, lam: Any, starts: int = 4
 ) -> Frontier:
     """Minimise a user's objective for each λ by gradient, and return the policies as a frontier.
 
@@ -366,24 +344,24 @@ def minimise(
 
     *Descent.* Thresholds are ranks u = F(φ). L-BFGS descends from several starts for every λ and cascade, in one
     compiled program. Candidate starts are Bellman's optima of error + μ·cost at 64 μ, from μ at which cost hardly
-    counts to μ at which only the cheapest model pays. The range of μ has `starts` stretches, and the candidate of each
-    stretch with the least objective is a start. The result of each λ is tried at all others; the best descends again.
+    counts to μ at which only the cheapest model pays. The range of μ is cut into `starts` stretches; the candidate with
+    the least objective of each stretch is a start. Each λ tries the results of all others, and its best descends again.
 
     *Kinks and jumps.* Write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver reduces this width from
     1e-2 to 1e-5 in seven steps, and compares all results at width 0, which is exact. At other kinks the slope does not
-    vanish: the status is `NOT_CONVERGED`, though the policy may be optimal.
+    vanish: the status is `NOT_CONVERGED`, although the policy may be optimal.
 
-    *Point masses*, of models that state few values or at the ends of a range, are passed whole or not at all. A descent
-    crosses them as if ties were broken at random, and its result moves to the nearer end. Each threshold is then tried
-    at both ends of every mass, and the others descend within smooth pieces. Without smooth pieces this is a search over
-    steps, good but not proven optimal.
+    *Point masses*. A threshold passes all of a mass or none. A descent crosses a mass as if ties were broken at random,
+    and its result moves to the mass's nearer end. Each threshold is then tried at both ends of every mass, and the
+    other thresholds descend within smooth pieces. Without smooth pieces this is a search over steps, good but not
+    proven optimal.
 
     Args:
         objective: `objective(outcome, lam)` returns one real number for traced arrays. Functions are cached by
             identity: the same function does not compile again.
         model: fitted model.
         cascades: "all", "full", or a list of cascades, as in `solve_frontier`.
-        lam: (L,) the λ, at least 0, passed to the objective one by one; the objective defines their meaning.
+        lam: (L,) λ, at least 0. The objective takes each λ, and defines its meaning.
         starts: descents for every λ and cascade.
 
     The frontier's `status` says for each λ whether the slope vanished. `frontier.point(i)` is the policy of the i-th
@@ -442,7 +420,7 @@ def _search(
         objective: function to minimise.
         search: tables and plan.
         proposed: (C,) initial candidates.
-        lam: (L,) the λ.
+        lam: (L,) λ.
         starts: descents for each λ and cascade.
     """
     value = np.asarray(weigh(objective, proposed.outcome, lam), float)
@@ -472,7 +450,7 @@ def _search(
 
 
 def _scale(value: np.ndarray) -> np.ndarray:
-    """Median excess of the finite candidates (L, C) over the best, bounded away from 0: (L,)."""
+    """Return the median excess of the finite candidates (L, C) over the best, bounded away from 0: (L,)."""
     number = np.where(np.isfinite(value), value, np.nan)
     finite = np.isfinite(value).any(1)
     least, middle = (np.ones(len(value)) for _ in range(2))
@@ -482,7 +460,7 @@ def _scale(value: np.ndarray) -> np.ndarray:
 
 
 def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
-    """Number of the best candidate, of those (L, N·P), in each of S stretches of their λ: (L, N, S)."""
+    """Find the best of the candidates (L, N·P) in each of S stretches of their λ: (L, N, S)."""
     by_lam = value.reshape(len(value), -1, _ADDITIVE_LAM)
     stretches = np.array_split(np.arange(_ADDITIVE_LAM), starts)
     best = [stretch[0] + by_lam[:, :, stretch].argmin(-1) for stretch in stretches]
@@ -490,7 +468,9 @@ def _starting_rows(value: np.ndarray, starts: int) -> np.ndarray:
 
 
 def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Largest slopes that count as converged, with an allowance for rounding that processors may do differently: (L,).
+    """Return the largest slopes that count as converged: (L,).
+
+    They allow for rounding, which may differ between processors.
 
     Args:
         value: (L,) objective at the ends of the descents.
@@ -503,7 +483,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def _status(
     search: OutcomeTables, chosen: TrialCascade, value: np.ndarray, slope: np.ndarray, largest: np.ndarray
 ) -> np.ndarray:
-    """Status of each λ, from the objective, its slope, and the largest slope that counts as converged: (L,)."""
+    """Return the status of each λ: (L,)."""
     cut = chosen.ranks
     low, high = jax.device_get(search.steps.smooth_range)
     at_bound = (np.asarray(search.plan.defers)[chosen.path] & ((cut <= low) | (cut >= high))).any(1)

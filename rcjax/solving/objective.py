@@ -2,8 +2,8 @@
 
 Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
 nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
-components of a mixture. Each atom separates two panels. If a margin has atoms, every panel is followed by the cell of
-an atom, usually of mass 0.
+components of a mixture. Each atom separates two panels. If a margin has atoms, the cell of an atom, usually of mass 0,
+follows every panel.
 
 Partial sums of the Gauss weights divide a panel into cells, one around each node. A function known by its integrals
 over the cells, such as a conditional density, then becomes a polynomial with these integrals. A threshold inside a
@@ -41,13 +41,10 @@ from rcjax.solving.frontier.points import LossTerms
 #: Panels per model and Gauss nodes per panel.
 PANELS, ORDER = 17, 8
 
-#: Probabilities at which log-odds are cut off, of the whole distribution and of its components: panels crowd no more.
+#: Probabilities at which log-odds are cut off, of the distribution and of its components: panels crowd no more there.
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
-
-_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even one
-
+_MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even panel
 _TRIALS = 16  # places that are tried for each edge of a panel
-
 _TIE = 1e-4  # penalty in steepness per place away from the middle
 
 
@@ -73,13 +70,13 @@ class Grid:
 
     @property
     def mass_indices(self) -> np.ndarray:
-        """Numbers of the cells of point masses among the nodes: (M,)."""
+        """(M,) numbers of the cells of point masses among the nodes."""
         panels, nodes = self.starts.shape[-1], self.u.shape[-1]
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
     def below(self, u: jax.Array) -> jax.Array:
-        """Part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
+        """Return the part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
 
         It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
         """
@@ -97,16 +94,16 @@ class Grid:
         return join_nodes(jnp.clip(u - left, 0.0, right - left), smooth)
 
     def panel_values(self, values: jax.Array) -> jax.Array:
-        """Values within panels, of values (…, G) at the nodes: (…, P, ORDER)."""
+        """Select values within panels from values (…, G) at the nodes: (…, P, ORDER)."""
         blocks = values[..., 1:-1] if len(self.mass_indices) == 2 else values[..., 1:]
         return blocks.reshape(*blocks.shape[:-1], self.starts.shape[-1], -1)[..., :ORDER]
 
     def interpolation_weights(self, u: jax.Array) -> jax.Array:
-        """Weights that interpolate a function from the nodes to u: (G,)."""
+        """Return weights that interpolate a function from the nodes to u: (G,)."""
         return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
-        """Density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
+        """Return the density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
 
         Within a point mass the density is averaged: a rank within ties carries no information.
         """
@@ -132,7 +129,7 @@ def join_nodes(masses: jax.Array, panels: jax.Array) -> jax.Array:
 def build_grid(marginal: Marginal, panels: int | None = None) -> Grid:
     """Build the grid of one marginal, differentiable in its parameters; `vmap` it over models.
 
-    It has `panels` panels, by default `PANELS`, and one more for every atom.
+    It has `panels` panels, by default `PANELS`, and another panel for every atom.
     """
     return _build_grid(marginal, panels or PANELS)
 
@@ -171,7 +168,9 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
 
 
 def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Insert the atoms into the edges; (edges of the panels in z, masses between panels, their values).
+    """Insert the atoms into the edges of panels.
+
+    Returns (edges of the panels in z, masses between panels, values of these masses).
 
     Without atoms, masses and values are empty.
     """
@@ -180,7 +179,7 @@ def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, j
         return edges, jnp.zeros(0, edges.dtype), jnp.zeros(0, edges.dtype)
     x = divide(atoms.value - marginal.lowest, marginal.highest - marginal.lowest, 1.0)
     z = lax.stop_gradient(jnp.clip(marginal.smooth_cdf(jnp.clip(x, 0.0, 1.0)), 0.0, 1.0))
-    # Among equal edges, the first stays first and the last one last.
+    # Among equal edges, the first stays first and the last stays last.
     before, last = jnp.zeros_like(edges[:-1]), jnp.zeros_like(edges[-1:])
     all_edges = jnp.concatenate([edges[:-1], z, edges[-1:]])
     order = jnp.argsort(all_edges, stable=True)[1:-1]
@@ -193,10 +192,14 @@ def _exact_means(
 ) -> jax.Array:
     """Shift the quantiles at the nodes of each panel, so that the quadrature of Q over the panel is exact.
 
-    `ends` are the ends of the panels on (0, 1), and `means` ∫ t dG of the smooth part up to each.
+    Args:
+        marginal: marginal of the model.
+        confidence: (P·ORDER,) quantiles at the nodes.
+        ends: (P + 1,) edges of the panels, on the scale of G's argument.
+        means: (P + 1,) ∫ t dG up to each edge.
+        z_panels: (P + 1,) edges of the panels in z.
     """
-    below = marginal.lowest * z_panels
-    below += (marginal.highest - marginal.lowest) * means
+    below = marginal.lowest * z_panels + (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
     middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
     mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)
@@ -204,10 +207,10 @@ def _exact_means(
 
 
 def _panel_edges(probes: Probes, panels: int) -> jax.Array:
-    """Edges of the panels in z = G(x), from 0 to 1, evenly spaced on a mean of several scales: (panels + 1,).
+    """Place the edges of the panels in z = G(x), from 0 to 1, evenly on a mean of several scales: (panels + 1,).
 
     The scales are the confidence, the cdfs of the components, and the log-odds of z and of these cdfs. A function that
-    varies fast in u varies slowly on one of them, even in a component's tails in the middle of the range.
+    varies fast in u varies slowly on one of these scales, even in a component's tails in the middle of the range.
     """
 
     def log_odds(z: jax.Array, closest: float) -> jax.Array:
@@ -235,7 +238,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
 
 
 def _legendre_integrals(x: jax.Array) -> jax.Array:
-    """∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1: (…, ORDER)."""
+    """Return ∫₋₁ˣ of the Legendre polynomials of degree 0 … ORDER − 1: (…, ORDER)."""
     values = _legendre(x)
     rises = (values[..., 2:] - values[..., :-2]) / (2 * np.arange(1, ORDER) + 1)
     return jnp.concatenate([x[..., None] + 1, rises], axis=-1)
@@ -243,7 +246,7 @@ def _legendre_integrals(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _legendre(x: jax.Array) -> jax.Array:
-    """The Legendre polynomials of degree 0 … ORDER: (…, ORDER + 1).
+    """Evaluate the Legendre polynomials of degree 0 … ORDER: (…, ORDER + 1).
 
     Derivatives are products with a matrix: differentiating the recurrence dominated the compilation of `solve`.
     """
@@ -264,7 +267,7 @@ _SLOPES = np.array([[(2 * m + 1) * (m < n and (n - m) % 2) for n in range(ORDER 
 
 
 def _reference_panel() -> tuple[np.ndarray, ...]:
-    """Constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
+    """Compute constants of the panel [0, 1]: nodes, weights, cell edges, interpolation and reconstruction matrices."""
     nodes, weights = legendre.leggauss(ORDER)
     degrees = np.arange(ORDER)
     # Node m's polynomial is w_m Σ_c (c + ½) P_c(x_m) P_c(x); its integral follows from those of the P_c.
@@ -284,7 +287,7 @@ _NODES, _WEIGHTS, _CELLS, _INTERPOLATION, _RECONSTRUCTION = _reference_panel()
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """A fitted model on quadrature nodes, as the objective and the solvers need it."""
+    """A fitted model on quadrature nodes, for the objective and the solvers."""
 
     marginals: Marginal  # leading axis k
     grid: Grid  # leading axis k
@@ -313,10 +316,12 @@ def build_tables(
 
 
 def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
-    """Density at the target's nodes given the source's node: (G, G); rows integrate to 1 with the target's weights.
+    """Return the density at the target's nodes given the source's node: (G, G).
 
-    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass of the
-    source, h is averaged over the mass, which the cdf does exactly: (C(b, v) − C(a, v)) / (b − a).
+    Rows integrate to 1 with the target's weights.
+
+    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass (a, b] of
+    the source, h is averaged over the mass, exactly: (C(b, v) − C(a, v)) / (b − a).
     """
     v, masses = target.edges[1:-1], source.mass_indices
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
@@ -333,7 +338,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
 
 
 def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
-    """Density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
+    """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     Args:
         tables: quadrature of the model.
@@ -354,51 +359,56 @@ def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Expected outcome of a query under a cascade of k models, in the order of `models`.
+    """The expected outcome of a query under a cascade of k models, in the order of `models`.
 
-    A query takes one of the cascade's paths: path j asks the cascade's models in turn up to model j, which answers or
-    refuses. Arrays by model are therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
+    Path j of a query asks the cascade's models in turn up to model j, which answers or refuses. Arrays by model are
+    therefore arrays by path too. They are JAX arrays, differentiable in the thresholds.
     """
 
     members: jax.Array
-    """1.0 for models of the cascade, else 0.0: (k,)."""
+    """(k,) 1.0 for models of the cascade, else 0.0."""
     asked: jax.Array
-    """Share of the queries that each model is asked: (k,)."""
+    """(k,) share of the queries that each model is asked."""
     answered: jax.Array
-    """Share of the queries that each model answers: (k,)."""
+    """(k,) share of the queries that each model answers."""
     wrong: jax.Array
-    """Share of the queries that each model answers wrongly: (k,); the error is the sum."""
-    unanswered: jax.Array
-    """Share of the queries that end with a refusal of each model: (k,); zeros if no model may refuse."""
-    price: jax.Array
-    """Expected money of one answer of each model: (k,)."""
+    """(k,) share of the queries that each model answers wrongly; the error is the sum."""
+    refused_by: jax.Array
+    """(k,) share of the queries that each model refuses; zeros if no model may refuse."""
+    answer_cost: jax.Array
+    """(k,) expected money of one answer of each model."""
     smoothing: jax.Array
-    """Width for `smooth_quantile`, which `minimise` reduces to 0: ()."""
+    """() width for `smooth_quantile`, which `minimise` reduces to 0."""
 
     @property
     def error(self) -> jax.Array:
-        """Probability of a wrong answer: ()."""
+        """() probability of a wrong answer."""
         return self.wrong.sum(-1)
 
     @property
     def cost(self) -> jax.Array:
-        """Expected money per query: ()."""
-        return (self.asked * self.price).sum(-1)
+        """() expected money per query."""
+        return (self.asked * self.answer_cost).sum(-1)
 
     @property
     def refused(self) -> jax.Array:
-        """Probability that a query gets no answer: ()."""
-        return self.unanswered.sum(-1)
+        """() probability that a query gets no answer."""
+        return self.refused_by.sum(-1)
+
+    @property
+    def terms(self) -> LossTerms:
+        """() expected terms of the loss: error, cost and refusal."""
+        return LossTerms(self.error, self.cost, self.refused)
 
     @property
     def taken(self) -> jax.Array:
-        """Probability of each path, that is, that the query ends with its last model: (k,)."""
-        return self.answered + self.unanswered
+        """(k,) probability of each path, that is, that a query ends with the path's last model."""
+        return self.answered + self.refused_by
 
     @property
     def path_cost(self) -> jax.Array:
-        """Expected money of each path: (k,); no query takes the paths of models outside the cascade."""
-        return self.along(self.price)
+        """(k,) expected money of each path; no query takes the paths of models outside the cascade."""
+        return self.along(self.answer_cost)
 
     def along(self, values: ArrayLike) -> jax.Array:
         """Sum values of the models (k,), such as seconds, along each path: (k,).
@@ -418,7 +428,7 @@ def outcome_of_cuts(
     first: jax.Array,
     *,
     above: jax.Array | None = None,
-    refused: jax.Array | None = None,
+    refusal_cuts: jax.Array | None = None,
 ) -> Outcome:
     """Evaluate one cascade, in which model i answers above its cut and defers the rest; `smoothing` is 0.
 
@@ -426,15 +436,15 @@ def outcome_of_cuts(
 
     Args:
         tables: quadrature of the model.
-        u: (k,) cuts, on the scale of ranks; of the last model of the cascade 0, or the rank up to which it refuses.
+        u: (k,) cuts, on the scale of ranks; for the cascade's last model 0, or the rank up to which it refuses.
         links: (P,) whether i defers to j, for the pairs (i, j).
         first: () model asked first.
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature of Q over the panel of the cut.
-        refused: (k,) at most u: model i refuses up to this rank; equal to u for the last model.
+        refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
-    grid, nothing = tables.grid, jnp.zeros_like(u)
+    grid, zeros = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
-    below_refused = jnp.zeros_like(below) if refused is None else jax.vmap(Grid.below)(grid, refused)
+    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
     density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
@@ -443,28 +453,18 @@ def outcome_of_cuts(
         at_cut = jax.vmap(lambda grid, cut, values: grid.interpolation_weights(cut) @ values)
         wrong -= missing * at_cut(grid, u, density)
     return Outcome(
-        members=nothing.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
+        members=zeros.at[first].set(1.0).at[tables.right].max(links.astype(u.dtype)),
         asked=(grid.weight * density).sum(-1),
         answered=(answered * density).sum(-1),
         wrong=wrong,
-        unanswered=(below_refused * density).sum(-1),
-        price=tables.cost,
+        refused_by=(below_refused * density).sum(-1),
+        answer_cost=tables.cost,
         smoothing=jnp.zeros((), u.dtype),
     )
 
 
-def evaluate(tables: Tables, u: jax.Array, links: jax.Array, first: jax.Array, **options: Any) -> LossTerms:
-    """Error, cost and refusals of one cascade, as `outcome_of_cuts` computes them.
-
-    Args:
-        tables, u, links, first, options: as in `outcome_of_cuts`.
-    """
-    expected = outcome_of_cuts(tables, u, links, first, **options)
-    return LossTerms(expected.error, expected.cost, expected.refused)
-
-
 def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
-    """The quantile of a smoothed discrete distribution, differentiable in its values and weights.
+    """Return the quantile of a smoothed discrete distribution, differentiable in its values and weights.
 
     It solves Σ wᵢ σ((q − xᵢ)/h) = level for q, with σ the logistic function and h = width·(largest − least value). At
     width 0 it is the ordinary quantile, which jumps as weights change and has no useful gradient. An objective of

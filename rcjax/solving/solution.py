@@ -1,12 +1,12 @@
 """The best cascade at given λ as a pure function of a fitted model, for `jit`, `vmap` and `grad`.
 
-Callers jit them, and vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space is
-turned into the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps
-the answer or asks any later model, depending on the confidence. Bellman's equation is then
+Callers vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space
+becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps the
+answer or asks any later model, depending on the confidence. Bellman's equation is then
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
-If models may refuse to answer, the value of a refusal is one more term of the maximum.
+If models may refuse to answer, the worth of a refusal is one more term of the maximum.
 
 The search over cascades has no derivative. At its result the loss L(φ; x) = error + λ·cost is stationary in every free
 threshold φ, where x is λ and every array of the model. The implicit function theorem gives
@@ -34,7 +34,15 @@ from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import CascadePlan, Cut, best_cascades, crossing, gain_tolerance, plan_cascades
+from rcjax.solving.bellman import (
+    CascadePlan,
+    Cut,
+    SearchTables,
+    best_cascades,
+    crossing,
+    gain_tolerance,
+    plan_cascades,
+)
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     ALWAYS_ANSWER,
@@ -46,7 +54,7 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, evaluate
+from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -55,12 +63,12 @@ _ULPS, _SETTLING_STEPS = 16, 5
 def settle_threshold(
     marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Find the best threshold φ near a cut; (φ, F(φ), E[Φ; Φ > φ]), each scalar.
+    """Find the best threshold φ near a cut, and return (φ, F(φ), E[Φ; Φ > φ]), each ().
 
-    The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where it
-    equals φ. Newton's method solves this between the nodes around u. φ is 0 or 1 if u cuts the mass at an end, since a
-    threshold passes all of a mass or none; between two atoms it is beside one. A threshold beside a mass keeps a few
-    rounding errors away from it. A rounded confidence, here or in a service, then moves no mass across.
+    The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where
+    this value equals φ. Newton's method solves the equation between the nodes around u. A threshold passes all of a
+    mass or none: φ is 0 or 1 if u cuts the mass at an end. A threshold beside a mass keeps a few rounding errors away
+    from the mass, so that a rounded confidence, here or in a service, moves no mass across.
 
     Args:
         marginal: marginal of the model.
@@ -100,7 +108,8 @@ def _between_atoms(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Move a cut off the atoms, and return (cut, lowest threshold, highest threshold).
 
-    A cut within an atom goes to its nearer end. If nothing smooth lies between two masses, the threshold is midway.
+    A cut within an atom goes to the atom's nearer end. If no smooth part lies between two masses, the threshold is
+    midway.
 
     Args:
         marginal: marginal of the model, with atoms.
@@ -112,12 +121,15 @@ def _between_atoms(
     assert atoms is not None
     start, end = marginal.mass_ranks()
     value = jnp.concatenate([marginal.lowest[None], atoms.value, marginal.highest[None]])
-    there = end > start
-    inside = there & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)
+    has_mass = end > start
+    inside = has_mass & (u > start) & (u < end) & (value > marginal.lowest) & (value < marginal.highest)
     nearer = jnp.where(u - start < end - u, start, end)
     u = jnp.where(inside.any(), (inside * nearer).sum(), u)
     rounding = 8 * jnp.finfo(u.dtype).eps
-    passed, ahead = there & (end <= u + rounding), there & (start >= u - rounding) & ~(there & (end <= u + rounding))
+    passed, ahead = (
+        has_mass & (end <= u + rounding),
+        has_mass & (start >= u - rounding) & ~(has_mass & (end <= u + rounding)),
+    )
     below = jnp.where(passed, value, marginal.lowest).max()
     above = jnp.where(ahead, value, marginal.highest).min()
     reached, next_start = jnp.where(passed, end, 0.0).max(), jnp.where(ahead, start, 1.0).min()
@@ -129,11 +141,7 @@ def _between_atoms(
 
 
 def pair_tables(
-    marginals: Marginal,
-    copulas: Copula,
-    cost: jax.Array,
-    indices: Any = None,
-    panels: int | None = None,
+    marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
 ) -> Tables:
     """Build the tables of a fitted model for some of its pairs of models.
 
@@ -141,7 +149,7 @@ def pair_tables(
         marginals: (k,) marginals of the models.
         copulas: copulas of all pairs.
         cost: (k,) money per answer.
-        indices: (P,) numbers of the pairs to lay out; None: all.
+        indices: (P,) numbers of the pairs; None: all.
         panels: panels of the quadrature; None: `PANELS`.
     """
     left, right = map(jnp.asarray, np.triu_indices(cost.shape[0], 1))
@@ -156,7 +164,7 @@ class OptimalCuts(NamedTuple):
     lam: Array  # (L,) errors per unit of money
     path: Array  # (L,) number of the cascade in the plan
     cut: Cut  # (L, k)
-    status: Array  # (L,) a `Status`
+    status: Array  # (L,) a `PointStatus`
 
 
 @jax.tree_util.register_dataclass
@@ -168,70 +176,57 @@ class SolvedPoints(Points):
     path: Array | None = None  # (L,) number of the cascade in the plan; None for adaptive policies
 
 
-def optimise(tables: Tables, lam: jax.Array, plan: CascadePlan, refusal: jax.Array | None = None) -> OptimalCuts:
-    """Find the best path and its cuts for each λ.
-
-    Args:
-        tables: quadrature of the model.
-        lam: (L,) errors per unit of money.
-        plan: candidate paths.
-        refusal: () value of a refusal, in right answers; None: no refusals.
-    """
-    path, cut, gain = best_cascades(tables, lam, plan, refusal)
-    low, high = tables.grid.smooth_range
-    at_bound = (plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
+@partial(compiled, runs="long")
+def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
+    """Find the best path and its cuts for each λ (L,)."""
+    path, cut, gain = best_cascades(search, lam)
+    low, high = search.tables.grid.smooth_range
+    at_bound = (search.plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
     unfinished = gain > gain_tolerance(lam.dtype)
-    settled = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, settled)
+    finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
+    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, finished)
     # A strong integer type, so that points interpolated on the host share the program.
     return OptimalCuts(lam, path, cut, status.astype(int))
 
 
-def points_at(tables: Tables, optima: OptimalCuts, plan: CascadePlan, refusing: bool = False) -> SolvedPoints:
-    """Turn optima into thresholds, and evaluate their outcomes exactly.
-
-    Args:
-        tables: quadrature of the model.
-        optima: L optima (`optimise`).
-        plan: candidate paths.
-        refusing: whether the last model of a cascade may refuse.
-    """
+@compiled
+def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
+    """Turn the cuts of L optima (`optimise`) into thresholds, and evaluate their outcomes exactly."""
+    tables, plan, refusing = search.tables, search.plan, search.refusal_worth is not None
     lam, path, cut, status = optima
     members, stops = plan.members[path], plan.stops[path]
-    # The last model of a path answers whatever it does not refuse; models off the path answer nothing.
+    # The last model of a path answers all queries that it does not refuse; models off the path answer none.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
     thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
-        refused = jnp.where(plan.stops[path], u, 0.0) if refusing else None
-        return evaluate(tables, u, plan.links[path], plan.first[path], above=above, refused=refused)
+        refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
+        links, first = plan.links[path], plan.first[path]
+        return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
 
     expected = jax.vmap(single)(ranks, above, path)
-    refusals = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
-    # Drop models after one that always answers, if the shorter cascade is in the plan.
+    refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
+    # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, refusals, jnp), ranks, path)
+    policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
+    return SolvedPoints(lam, status, expected, policies, ranks, path)
 
 
 def thresholds_of_cuts(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`settle_threshold` for cuts (L, k, …)."""
+    """Apply `settle_threshold` to cuts (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
     return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
 
 
-def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = None) -> SolvedPoints:
-    """Find the best adaptive policies for all λ, and evaluate their outcomes exactly.
-
-    Args:
-        tables: quadrature of the model.
-        lam: (L,) errors per unit of money.
-        refusal: () value of a refusal, in right answers; None: no refusals.
-    """
+@compiled
+def adaptive_points(search: SearchTables, lam: jax.Array) -> SolvedPoints:
+    """Find the best adaptive policies for all λ (L,), and evaluate their outcomes exactly."""
+    tables, _, refusal_worth = search
     k = tables.cost.shape[0]
-    first, upper, action = adaptive_policies(tables, lam, refusal)
-    evaluated = partial(evaluate_intervals, tables, refusing=refusal is not None)
+    first, upper, action = adaptive_policies(tables, lam, refusal_worth)
+    evaluated = partial(evaluate_intervals, tables, refusing=refusal_worth is not None)
     expected = jax.vmap(evaluated)(first, upper, action)
     bounds, *_ = thresholds_of_cuts(tables, Cut.at(upper))
     bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
@@ -246,14 +241,15 @@ def adaptive_points(tables: Tables, lam: jax.Array, refusal: jax.Array | None = 
     return SolvedPoints(lam, jnp.zeros_like(first), expected, policies, upper.reshape(*lam.shape, -1))
 
 
-#: Greatest number of intervals of confidence per model in an adaptive policy.
-MAX_INTERVALS = 8
+MAX_INTERVALS = 8  # greatest number of intervals of confidence per model in an adaptive policy
 
 
 def adaptive_policies(
-    tables: Tables, lam: jax.Array, refusal: jax.Array | None = None
+    tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Solve for the optimum over all policies; (first model (L,), upper ends in u (L, k, R), actions (L, k, R)).
+    """Solve for the optimum over all policies.
+
+    Returns (first model (L,), upper ends of the intervals in u (L, k, R), actions (L, k, R)).
 
     Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables must hold all pairs of models.
     """
@@ -272,20 +268,23 @@ def adaptive_policies(
         )
         answering = jnp.broadcast_to(grid.quantile, asking.shape[1:])
         options = jnp.concatenate([answering[None], asking])
-        if refusal is not None:
-            options = jnp.concatenate([options, jnp.broadcast_to(refusal, answering.shape)[None]])
+        if refusal_worth is not None:
+            options = jnp.concatenate([options, jnp.broadcast_to(refusal_worth, answering.shape)[None]])
         upper, option, integrand = jax.vmap(partial(_intervals, grid), 1)(options)
         action = jnp.where(option == 0, j, jnp.where(option > k, ABSTAIN, option - 1))
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
-    nothing = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, policy = lax.scan(ask_or_answer, nothing, (np.arange(k), link_index), reverse=True)
+    zeros = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
+    _, policy = lax.scan(ask_or_answer, zeros, (np.arange(k), link_index), reverse=True)
     upper, action, values = policy
     return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
 
 
 def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
-    """Intervals in which each option (o, G) is best: (upper ends (R,) in u, options (R,), weighted value (G,))."""
+    """Find the intervals in which each option (o, G) is best.
+
+    Returns (upper ends (R,) in u, options (R,), weighted value (G,)).
+    """
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
     # A point mass without weight takes its neighbour's option.
@@ -305,7 +304,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
-    """Share of each node's weight in each interval, from the upper ends (R,) in u: (R, G)."""
+    """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
     below = jax.vmap(grid.below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
@@ -313,7 +312,7 @@ def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
 def evaluate_intervals(
     tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
 ) -> LossTerms:
-    """Expected outcome of a query under one adaptive policy.
+    """Compute the expected outcome of a query under one adaptive policy.
 
     Args:
         tables: quadrature of the model.
@@ -334,7 +333,7 @@ def evaluate_intervals(
 
 
 def asked_at_all(thresholds: Any, members: Any) -> Any:
-    """Drop the members of cascades that come after one that always answers; NumPy or JAX arrays (…, k).
+    """Drop the members of cascades that follow a model that always answers; NumPy or JAX arrays (…, k).
 
     >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]
@@ -343,10 +342,8 @@ def asked_at_all(thresholds: Any, members: Any) -> Any:
     return members & (stops @ np.tri(stops.shape[-1], k=-1).T == 0)
 
 
-#: Newton steps on the exact gradient of the loss.
-_THRESHOLD_STEPS = 5
-#: Distance from a point mass within which a threshold is held, in machine epsilons.
-_HELD_MARGIN = 64
+_THRESHOLD_STEPS = 5  # Newton steps on the exact gradient of the loss
+_HELD_MARGIN = 64  # distance from a point mass within which a threshold is held, in machine epsilons
 
 
 @jax.tree_util.register_dataclass
@@ -358,33 +355,28 @@ class Solution:
     """
 
     lam: jax.Array
-    """λ in errors per unit of money: (…)."""
+    """(…) λ, in errors per unit of money."""
     thresholds: jax.Array
-    """Calibrated confidence above which a model answers: (…, k); 0 for the last model, 1 for models not asked."""
+    """(…, k) calibrated confidence above which a model answers; 0 for the last model, 1 for models not asked."""
     members: jax.Array
-    """Whether a model is in the cascade: (…, k) bool."""
+    """(…, k) bool: the models of the cascade."""
     error: jax.Array
-    """Probability of a wrong answer: (…)."""
+    """(…) probability of a wrong answer."""
     cost: jax.Array
-    """Expected money per query: (…)."""
+    """(…) expected money per query."""
     status: jax.Array
-    """A `Status`: (…); 0 converged, 1 at a bound, 2 not converged, 6 invalid λ."""
+    """(…) `PointStatus`: 0 converged, 1 at a bound, 2 not converged, 6 invalid λ."""
     loss: jax.Array
-    """Minimum of error + λ·cost: (…); its gradients compile fastest, by the envelope theorem."""
+    """(…) minimum of error + λ·cost; its gradients compile fastest, by the envelope theorem."""
 
 
 @takes(model=CascadeModel)
-def solve(
-    model: CascadeModel,
-    lam: jax.Array | float | Sequence[float],
-    cascades: CascadeSet = "all",
-) -> Solution:
+def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascades: CascadeSet = "all") -> Solution:
     """Minimise error + λ·cost under the model over cascades and thresholds, as a pure function.
 
     It works under `jit`, `vmap` (over λ, and over stacked models) and `grad`. Error, cost, loss and thresholds have
-    first and second derivatives in λ and in every array of the model, in forward and reverse mode. The best cascade
-    changes at some λ, where there is no derivative. `solve_frontier` adds a grid of λ, checks, names, and batches of λ
-    that fit into memory.
+    first and second derivatives in λ and in every array of the model, in forward and reverse mode, except where the
+    best cascade changes. `solve_frontier` adds a grid of λ, checks, names, and batches of λ that fit into memory.
 
     Args:
         model: fitted model of k models; under `vmap` with a leading axis.
@@ -429,16 +421,18 @@ class _CascadeLoss(NamedTuple):
     defers: Array  # (k,) bool
 
     def expected(self, thresholds: jax.Array) -> LossTerms:
-        """Expected outcome of a query."""
+        """Compute the expected outcome of a query."""
         u, _, above = jax.vmap(Marginal.profile)(self.tables.marginals, thresholds)
-        return evaluate(self.tables, u, self.links, self.first, above=above)
+        return outcome_of_cuts(self.tables, u, self.links, self.first, above=above).terms
 
     def slope(self, thresholds: jax.Array) -> jax.Array:
-        """Gradient of the loss in the thresholds: (k,)."""
+        """Compute the gradient of the loss in the thresholds: (k,)."""
         return jax.grad(lambda thresholds: self.expected(thresholds).loss(self.lam))(thresholds)
 
     def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Gradient of the loss, 0 at held thresholds (k,); which thresholds are free (k,); Hessian (k, k).
+        """Return (gradient of the loss (k,), which thresholds are free (k,), Hessian (k, k)).
+
+        The gradient is 0 at held thresholds.
 
         Rows and columns of held thresholds are those of the identity.
         """
@@ -450,30 +444,30 @@ class _CascadeLoss(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
-    (marginals, copulas, cost), given = varying_together((arrays, lam))
-    possible = (given >= 0) & jnp.isfinite(given)
-    lam = jnp.where(possible, given, 1.0)  # invalid λ are solved as 1, and get their status
+    (marginals, copulas, cost), requested = varying_together((arrays, lam))
+    is_valid = (requested >= 0) & jnp.isfinite(requested)
+    lam = jnp.where(is_valid, requested, 1.0)  # invalid λ are solved as 1, and get their status
     tables = pair_tables(marginals, copulas, cost, plan.pairs)
-    still = lax.stop_gradient(tables)
-    optima = optimise(still, lax.stop_gradient(lam), plan)
-    settled = points_at(still, optima, plan).policies
-    members = settled.members
+    search = SearchTables(lax.stop_gradient(tables), plan)
+    optima = optimise(search, lax.stop_gradient(lam))
+    policies = points_at(search, optima).policies
+    members = policies.members
     defers = members & (jnp.cumsum(members, axis=-1) < members.sum(-1, keepdims=True))
-    start = jnp.where(defers, settled.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
+    start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
     thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start))
     expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)
     least = jax.vmap(_least, (axes, 0, 0))(cascade, thresholds, expected.loss(lam))
     thresholds, wrong, spent, least = jax.tree.map(
-        lambda leaf: jnp.where(possible.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
+        lambda leaf: jnp.where(is_valid.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
         (thresholds, expected.wrong, expected.cost, least),
     )
-    status = jnp.where(possible, optima.status, PointStatus.NO_LAMBDA)
-    return Solution(given, thresholds, members & possible[:, None], wrong, spent, status, least)
+    status = jnp.where(is_valid, optima.status, PointStatus.NO_LAMBDA)
+    return Solution(requested, thresholds, members & is_valid[:, None], wrong, spent, status, least)
 
 
-#: `compiled` passes tracers on uncompiled; `jit` inside compiles under other transformations too.
+#: `compiled` leaves traced calls uncompiled; the `jit` inside compiles under other transformations too.
 _solve = compiled(jax.jit(_solution))
 
 
@@ -504,13 +498,13 @@ def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_Ca
     _, moved = jax.jvp(lambda cascade: cascade.slope(thresholds), (cascade,), (tangents[0],))
     known = _curvature(cascade, thresholds, curvature)
     slope = -jnp.linalg.solve(known, jnp.where(free, moved, 0.0))
-    still = np.zeros(free.shape, jax.dtypes.float0)
-    return (thresholds, free, curvature), (slope, still, jnp.zeros_like(curvature))
+    no_tangent = np.zeros(free.shape, jax.dtypes.float0)
+    return (thresholds, free, curvature), (slope, no_tangent, jnp.zeros_like(curvature))
 
 
 @jax.custom_jvp
 def _curvature(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The known Hessian (k, k) at these thresholds; it is recomputed only to be differentiated."""
+    """Return the known Hessian (k, k) at these thresholds; only its derivative is computed."""
     return known
 
 
@@ -522,7 +516,7 @@ def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple
 
 @jax.custom_jvp
 def _least(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """The known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
+    """Return the known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
     return known
 
 
@@ -537,10 +531,10 @@ def _least_jvp(
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:
-    """Whether a threshold is beside a point mass or outside the range of confidences: (k,)."""
+    """Return whether each threshold is beside a point mass or outside the range of confidences: (k,)."""
     margin = _HELD_MARGIN * jnp.finfo(thresholds.dtype).eps
-    held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
+    is_held = (thresholds <= marginals.lowest + margin) | (thresholds >= marginals.highest - margin)
     if marginals.atoms is not None:
         beside = jnp.abs(thresholds[:, None] - marginals.atoms.value) <= margin
-        held |= (beside & (marginals.atoms.mass > 0)).any(-1)
-    return held
+        is_held |= (beside & (marginals.atoms.mass > 0)).any(-1)
+    return is_held

@@ -19,7 +19,7 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, check_cascade, plan_cascades
+from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, check_cascade, plan_cascades
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.hull import lower_hull
 from rcjax.solving.frontier.points import (
@@ -33,11 +33,11 @@ from rcjax.solving.frontier.points import (
     lam_range,
     refusal_worth_at,
 )
-from rcjax.solving.objective import Outcome, Tables, build_tables, evaluate, outcome_of_cuts
+from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
 
-#: Rows of thresholds evaluated at a time. Rows are padded to one of both, so that two programs serve any number; with
-#: `_MANY` the integrands still fit into a CPU's caches.
+#: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
+#: number of rows; with `_MANY` the integrands still fit into a CPU's caches.
 _FEW, _MANY = 16, 384
 
 
@@ -55,14 +55,14 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     """Predict (error probability, expected cost per query) of a cascade at given thresholds under a model.
 
     Model j answers a query if Φ_j > φ_j; the last model always answers. The function is pure and jittable.
-    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); outside, nothing changes
-    with them. Money is that of `model.cost`.
+    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); thresholds outside change
+    nothing. Money is that of `model.cost`.
 
     Args:
         model: fitted model of k models.
-        thresholds: calibrated confidence, with leading axes (…), in one of three forms. (…, m): one for each of the
-            cascade's m models in the order asked, of which the last is ignored; (…, m − 1): one for each but the last;
-            (…, k): one for each model of `model.models`, as a row of `Frontier.thresholds`.
+        thresholds: calibrated confidence, in one of three forms. (…, m): for the cascade's m models in the order asked;
+            the last is ignored. (…, m − 1): for all models of the cascade but the last. (…, k): for all models of
+            `model.models`, as a row of `Frontier.thresholds`.
         cascade: names of the cascade's models, in the order asked; None: all.
 
     Raises ValueError for unknown models, another order than the model's, or a wrong number of thresholds.
@@ -73,11 +73,6 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     >>> bool(0 < error < 1), bool(model.cost[0] < cost)
     (True, True)
     """
-    return jax.device_put(_by_thresholds(model, thresholds, cascade))
-
-
-def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence[str] | None) -> ErrorAndCost:
-    """`error_and_cost`, with NumPy arrays as results unless traced."""
     members = check_cascade(model.models, model.models if cascade is None else cascade)
     k, m = len(model.models), len(members)
     positions = np.array(members)
@@ -100,7 +95,7 @@ def _by_thresholds(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
         expected = in_pieces(lambda piece: _expected(*fitted, piece), rows, size)
-    return jax.tree.map(lambda leaf: leaf.reshape(shape), expected)
+    return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
 
 @jax.jit
@@ -120,8 +115,8 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
     def single(thresholds: jax.Array) -> ErrorAndCost:
         u, _, above = jax.vmap(Marginal.profile)(marginals, jnp.append(thresholds, ALWAYS_ANSWER))
         links, first = jnp.ones(m - 1, bool), jnp.zeros((), int)
-        expected = evaluate(tables, u, links, first, above=above)
-        return ErrorAndCost(expected.wrong, expected.cost)
+        expected = outcome_of_cuts(tables, u, links, first, above=above)
+        return ErrorAndCost(expected.error, expected.cost)
 
     return jax.vmap(single)(rows)
 
@@ -130,7 +125,7 @@ def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.A
 def outcomes(frontier: Frontier) -> Outcome:
     """Compute the outcomes of a frontier's cascades, path by path, under its model; arrays (L, …).
 
-    An objective of `minimise` can thus be evaluated for any cascades, such as those of `solve_frontier`.
+    An objective of `minimise` can be evaluated on the result, for any cascades, such as those of `solve_frontier`.
 
     Args:
         frontier: frontier of L cascades.
@@ -149,44 +144,41 @@ def outcomes(frontier: Frontier) -> Outcome:
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
     tables = search_tables(model, None, None).tables
-    return _of_rows(tables, (thresholds, policies.members, frontier.refusals))
+    return _of_rows(tables, (thresholds, policies.members, frontier.refusal_thresholds))
 
 
 @compiled
 def _of_rows(tables: Tables, policies: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-    """Outcomes of cascades given by (thresholds, members, refusals or None), each (L, k): (L, …)."""
+    """Evaluate L cascades given by (thresholds, members, refusal thresholds or None), each (L, k): (L, …)."""
     left, right = tables.left, tables.right
 
     def single(policy: tuple[jax.Array, jax.Array, jax.Array | None]) -> Outcome:
-        thresholds, members, refusals = policy
+        thresholds, members, refusal_thresholds = policy
         asked_so_far = jnp.cumsum(members)
         links = members[left] & members[right] & (asked_so_far[right] == asked_so_far[left] + 1)
         u, _, above = jax.vmap(Marginal.profile)(tables.marginals, jnp.where(members, thresholds, ALWAYS_ANSWER))
-        refused = None if refusals is None else jax.vmap(Marginal.cdf)(tables.marginals, refusals)
-        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refused=refused)
+        cdf = jax.vmap(Marginal.cdf)
+        cuts = None if refusal_thresholds is None else cdf(tables.marginals, refusal_thresholds)
+        return outcome_of_cuts(tables, u, links, jnp.argmax(members), above=above, refusal_cuts=cuts)
 
     return jax.vmap(single)(policies)
 
 
 @takes(model=CascadeModel)
 def solve_frontier(
-    model: CascadeModel,
-    *,
-    lam: Any = None,
-    cascades: CascadeSet = "all",
-    abstain_price: float | None = None,
+    model: CascadeModel, *, lam: Any = None, cascades: CascadeSet = "all", abstain_price: float | None = None
 ) -> Frontier:
     """Find the policies that minimise error + λ·cost under the model, for all λ at once.
 
-    Dynamic programming gives the optimum on quadrature nodes, and Newton steps on the exact gradient refine it. The
-    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best
-    of all solutions found, so that cost never rises with λ.
+    Dynamic programming gives the optimum on quadrature nodes, and Newton steps turn its cuts into thresholds. The
+    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best of
+    all solutions, so that cost never rises with λ.
 
     Args:
         model: fitted model of k models.
-        lam: (L,) the λ, in error probability per unit of money, at least 0. None: a geometric grid, from λ at which
-            cost hardly counts to λ at which the cheapest model is best. It has infill between neighbours whose
-            thresholds differ most in probability mass (eq. 9 of the paper).
+        lam: (L,) λ in error probability per unit of money, at least 0. None: a geometric grid, from λ at which cost
+            hardly counts to λ at which the cheapest model is best, with infill between neighbours whose thresholds
+            differ most in probability mass (eq. 9 of the paper).
         cascades: candidates. "all": all subcascades of at most twelve models, single models included; "full": the
             cascade of all models; a list of cascades: tuples of model names in the model's order; "adaptive": policies
             that may skip models, depending on the confidence.
@@ -209,15 +201,18 @@ def solve_frontier(
     plan = plan_cascades(model.models, cascades)
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    refusal = refusal_worth_at(abstain_price, model.cost.dtype)
-    search = search_tables(model, plan, refusal)
-    named = _named(cascades, plan, model.models)
-    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal)
-    return make_frontier(model, points, Spec(cascade=named, abstain_price=abstain_price))
+    refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
+    search = search_tables(model, plan, refusal_worth)
+    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
+    return make_frontier(
+        model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
+    )
 
 
-def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...] | str:
-    """The search as a frontier records it: a word, or the names of all cascades."""
+def _describe_search(
+    cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...] | str:
+    """Return the search as a frontier records it: a word, or the names of all cascades."""
     if plan is None or isinstance(cascades, str):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
@@ -226,84 +221,60 @@ def _named(cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...
 
 #: Points of each pass of the automatic grid, and the least ratio of neighbouring λ.
 _GRID, _CLOSEST = 64, 1.0005
-
-#: Least number of λ that the CPU solves for at a time.
-_SMALLEST_BATCH = 32
-
-_MANY_PAIRS = 32  # pairs from which laying tables out takes longer than compiling its program
-
+_SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
+_MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
 
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
-class SearchTables(NamedTuple):
-    """The tables and candidates of a search, which all λ share."""
-
-    tables: Tables
-    plan: CascadePlan | None  # None: adaptive policies
-    refusal: jax.Array | None  # () value of a refusal, in right answers; None: no refusals
-
-
 def search_tables(
-    model: CascadeModel, plan: CascadePlan | None, refusal: jax.Array | None, panels: int | None = None
+    model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> SearchTables:
     """Build the tables of the search of a fitted model's policies.
 
     Args:
         model: fitted model.
         plan: candidate cascades; None: adaptive policies.
-        refusal: () value of a refusal, in right answers; None: no refusals.
+        refusal_worth: () worth of a refusal, in right answers; None: no refusals.
         panels: panels of the quadrature; None: `PANELS`.
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
     build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
-    return SearchTables(tables, plan, refusal)
+    return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
 
 
 _build_tables = compiled(pair_tables, "panels")
-
 _build_many_tables = compiled(pair_tables, "panels", runs="long")
-
-_optimise = compiled(optimise, runs="long")
-
-_evaluate = compiled(points_at, "refusing")
-
-_solve_adaptive = compiled(adaptive_points)
 
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
     """Solve for given λ (L,), with results on the host."""
-    tables, plan, refusal = search
 
-    def solve(lam: np.ndarray) -> SolvedPoints:
-        if plan is None:
-            return _solve_adaptive(tables, lam, refusal)
-        optima = _optimise(tables, lam, plan, refusal)
-        return _evaluate(tables, optima, plan, refusal is not None)
+    def solve(lam: Any) -> SolvedPoints:
+        return adaptive_points(search, lam) if search.plan is None else points_at(search, optimise(search, lam))
 
-    return _in_batches(search, solve, np.asarray(lam, tables.cost.dtype))
+    return _in_batches(search, solve, np.asarray(lam, search.tables.cost.dtype))
 
 
 def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     """Turn cuts into thresholds and evaluate their outcomes, with results on the host."""
-    tables, plan, refusal = search
-    return _in_batches(search, lambda batch: _evaluate(tables, batch, plan, refusal is not None), optima)
+    return _in_batches(search, lambda batch: points_at(search, batch), optima)
 
 
-def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], queries: Any) -> SolvedPoints:
+def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
-    size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(queries)[0]))))
-    return in_pieces(solve, queries, size, alike=False)
+    size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
+    return in_pieces(solve, batches, size, same_programs=False)
 
 
 def _batch_size(count: int) -> int:
-    """Number of λ that are solved for at a time, out of `count`.
+    """Return the number of λ to solve for at a time, out of `count`.
 
-    Few sizes occur, since each needs a program. On the CPU every core takes a batch, and up to 64 λ on two cores share
-    one; elsewhere all λ are solved at once, padded to a size class.
+    Few sizes occur, since each needs a program. On the CPU every core takes a batch of at least `_SMALLEST_BATCH` λ;
+    elsewhere all λ are solved at once, padded to a size class.
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
@@ -311,7 +282,7 @@ def _batch_size(count: int) -> int:
 
 
 def _bytes_per_lambda(search: SearchTables) -> int:
-    """Memory of the largest arrays of one λ, the values of every suffix of a path, or of every option, at the nodes."""
+    """Estimate the memory of one λ's largest arrays: values at the nodes, of all suffixes of paths or all options."""
     k, nodes = search.tables.grid.u.shape
     rows = len(search.tables.left) + (k * k if search.plan is None else len(search.plan.suffix_first))
     return 3 * rows * nodes * search.tables.cost.dtype.itemsize
@@ -334,8 +305,8 @@ def solve_on_grid(
     cost = np.asarray(search.tables.cost, float)
     lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
     solved = solve(search, lam)
-    more = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, more), search.refusal)
+    infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
+    solved = select(_merge(solved, infill), search.refusal_worth)
     return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
@@ -351,7 +322,7 @@ def _interpolated(solved: SolvedPoints) -> OptimalCuts:
     def between(ranks: Array) -> Array:
         return ranks[left] * (1 - share)[:, None] + ranks[left + 1] * share[:, None]
 
-    assert solved.path is not None  # the points are of cascades
+    assert solved.path is not None  # adaptive policies are not interpolated
     cut = Cut.at(between(solved.ranks))
     lam = solved.lam[left] ** (1 - share) * solved.lam[left + 1] ** share
     status = np.full(len(lam), PointStatus.INTERPOLATED, solved.status.dtype)
@@ -365,10 +336,10 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 
 
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
-    """The largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
+    """Return the largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
     members = solved.policies.members
-    same = (members[1:] == members[:-1]).all(1)
-    gap = np.where(same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
+    is_same = (members[1:] == members[:-1]).all(1)
+    gap = np.where(is_same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
     return np.where(solved.lam[1:] <= solved.lam[:-1] * closest, 0.0, gap)
 
 
@@ -385,11 +356,11 @@ def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: AnyPoints, refusal: jax.Array | None) -> AnyPoints:
+def select(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
     """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
-    error = expected.penalty(None if refusal is None else 1 - float(refusal))
+    error = expected.penalty(None if refusal_worth is None else 1 - float(refusal_worth))
     hull = lower_hull(cost, error)
     if not hull.size:
         return solved

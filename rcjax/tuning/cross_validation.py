@@ -19,7 +19,14 @@ from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, calibrate_log
 from rcjax.model.calibration import Calibrator, calibrate_rows
-from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log, expected_without, is_whole
+from rcjax.model.label_outcomes import (
+    FOLDS,
+    corrected_log,
+    deal_folds,
+    expected_log,
+    expected_without,
+    is_fully_labelled,
+)
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
@@ -367,7 +374,7 @@ def cross_validate(
     targets = targets_of(log)
     query_cost = filled_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
-    if not is_whole(log):  # expected outcomes of a fold's complement must not use the labels of the fold
+    if not is_fully_labelled(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         by_labels = expected_log(log)
         outcomes = [by_labels.correct, corrected_log(log).correct]
         unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))

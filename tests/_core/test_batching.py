@@ -69,8 +69,8 @@ def test_results_are_those_without_filling(n, monkeypatch, float64):
     model = rcjax.fit(log)
     filled = {"fit": (model.calibrators, model.copulas), **results(log, model)}
     monkeypatch.setattr(batching, "size_class", lambda size: size)
-    again = rcjax.fit(log)
-    plain = {"fit": (again.calibrators, again.copulas), **results(log, model)}
+    repeated = rcjax.fit(log)
+    plain = {"fit": (repeated.calibrators, repeated.copulas), **results(log, model)}
     for name in filled:
         # The calibrators of a draw stop where a step is small: sums in another order end that far from each other.
         tolerance = 1e-8 if name == "bands" else 1e-12

@@ -48,11 +48,11 @@ POINTS = np.array([0.0, 1e-300, 1e-15, 1e-4, 0.03, 0.3, 0.5, 0.77, 0.95, 1 - 1e-
 
 def test_betainc_is_scipys():
     a, b, x = np.meshgrid(SHAPES, SHAPES, POINTS)
-    ours, theirs = np.asarray(jax.jit(betainc)(a, b, x)), scipy.special.betainc(a, b, x)
+    ours, reference = np.asarray(jax.jit(betainc)(a, b, x)), scipy.special.betainc(a, b, x)
     small = a + b <= 100
-    np.testing.assert_allclose(ours[small], theirs[small], rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(ours[small], reference[small], rtol=1e-11, atol=1e-13)
     # Beyond, x^a itself carries a relative rounding error of (a + b) |log x| eps.
-    np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(ours, reference, rtol=1e-8, atol=1e-11)
     assert np.array_equal(ours[x == 0], 0 * ours[x == 0])
     assert np.array_equal(ours[x == 1], 1 + 0 * ours[x == 1])
 
@@ -108,8 +108,8 @@ def test_betainc_in_float32(float32):
     a, b = a.astype(np.float32), b.astype(np.float32)
     value = jax.jit(betainc)(a, b, x)
     assert value.dtype == jnp.float32
-    theirs = scipy.special.betainc(*(z.astype(np.float64) for z in (a, b, x)))
-    np.testing.assert_allclose(value, theirs, atol=1e-4)
+    reference = scipy.special.betainc(*(z.astype(np.float64) for z in (a, b, x)))
+    np.testing.assert_allclose(value, reference, atol=1e-4)
     oracle = ORACLES[[0, 1, 5, 7, 10]]
     by_a, by_b = jax.jit(jax.vmap(jax.grad(betainc, (0, 1))))(*(z.astype(np.float32) for z in oracle[:, :3].T))
     np.testing.assert_allclose(by_a, oracle[:, 4], atol=1e-4, rtol=1e-3)

@@ -72,8 +72,8 @@ def test_other_shapes_types_and_settings_are_other_programmes(folder):
 def test_a_damaged_file_is_replaced(folder, damage, compilations):
     first = np.asarray(pair_taus_compiled(*DATA))
     (path,) = folder.iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(damage if isinstance(damage, bytes) else whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    full = path.read_bytes()
+    path.write_bytes(damage if isinstance(damage, bytes) else full[:100] + bytes([full[100] ^ 1]) + full[101:])
     with compilations() as messages:
         np.testing.assert_array_equal(first, again())
     assert messages

@@ -73,8 +73,10 @@ def test_the_truth_is_where_the_posterior_is(drawn):
 
 
 def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
-    found, start = evidence
-    ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(found, start)
+    observations, start = evidence
+    ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(
+        observations, start
+    )
     s = {name: np.asarray(value) for name, value in start.items()}
     normal, logit = scipy.stats.norm.logpdf, scipy.special.logit
     priors = [
@@ -88,14 +90,14 @@ def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
         normal(s["dependence_pool"], logit(0.3 / 0.98), 1),
         normal(s["dependence"], s["dependence_pool"], 0.7),
     ]
-    logits = s["intercept"][:, None] + s["slope"][:, None] * found.z
+    logits = s["intercept"][:, None] + s["slope"][:, None] * observations.z
     answers = np.where(log.correct.T, -np.logaddexp(0, -logits), -np.logaddexp(0, logits))
     mean = scipy.special.expit(np.stack([s["lower"], s["lower"] + s["gap"]], 1))
     a, b = mean * s["concentration"], (1 - mean) * s["concentration"]
     share = np.stack([1 - s["share"], s["share"]], 1)
-    x = np.exp(found.log_x[0])[..., None]
+    x = np.exp(observations.log_x[0])[..., None]
     density = (share[:, None] * scipy.stats.beta.pdf(x, a[:, None], b[:, None])).sum(-1)
-    mixtures = np.log(density)[np.asarray(found.mass) == SMOOTH]
+    mixtures = np.log(density)[np.asarray(observations.mass) == SMOOTH]
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.triu_indices(3, 1)
     confidence = reference.calibrate(log.logprob)
@@ -108,8 +110,8 @@ def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
 
 @pytest.mark.thorough
 def test_the_masses_are_conjugate(drawn, evidence):
-    found, _ = evidence
-    counts = np.stack([(np.asarray(found.mass) == place).sum(1) for place in (0, SMOOTH, 1)], 1)
+    observations, _ = evidence
+    counts = np.stack([(np.asarray(observations.mass) == place).sum(1) for place in (0, SMOOTH, 1)], 1)
     expected = (counts + 0.5) / (counts.sum(1, keepdims=True) + 1.5)
     masses = np.asarray(drawn.sites["masses"])[0]
     assert (unlike(masses, expected) < TOLERANCE / np.sqrt(len(masses))).all()
@@ -179,8 +181,8 @@ def test_values_of_missing_answers_do_not_change_the_posterior():
 
 @pytest.mark.thorough
 def test_a_seed_is_a_posterior(log, drawn):
-    again, other = (sample(log, seed=seed) for seed in (0, 1))
-    jax.tree.map(np.testing.assert_array_equal, again.sites, drawn.sites)
+    repeated, other = (sample(log, seed=seed) for seed in (0, 1))
+    jax.tree.map(np.testing.assert_array_equal, repeated.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
 
 
@@ -228,11 +230,11 @@ def test_numpyro_is_imported_when_it_is_needed():
 @pytest.mark.thorough
 def test_arviz_names_models_and_pairs(drawn):
     pytest.importorskip("arviz")
-    found = drawn.to_arviz()["posterior"]
-    assert dict(found.sizes) == {"chain": 1, "draw": 200, "model": 3, "component": 2, "place": 3, "pair": 3}
-    assert found["model"].values.tolist() == list(drawn.models)
-    np.testing.assert_allclose(found["tau"].values[0], drawn.model.copulas.tau())
-    np.testing.assert_allclose(found["masses"].sum("place"), 1.0)
+    result = drawn.to_arviz()["posterior"]
+    assert dict(result.sizes) == {"chain": 1, "draw": 200, "model": 3, "component": 2, "place": 3, "pair": 3}
+    assert result["model"].values.tolist() == list(drawn.models)
+    np.testing.assert_allclose(result["tau"].values[0], drawn.model.copulas.tau())
+    np.testing.assert_allclose(result["masses"].sum("place"), 1.0)
 
 
 @pytest.mark.thorough

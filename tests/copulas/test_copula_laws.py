@@ -181,8 +181,8 @@ def test_rotations_are_the_laws_of_turned_pairs(name):
         ]
 
     # 1 − u is another point than u by a rounding, which moves h by as much times the density.
-    for ours, theirs in zip(*turned(base), strict=True):
-        np.testing.assert_allclose(np.array(ours), np.array(theirs), atol=1e-9)
+    for ours, reference in zip(*turned(base), strict=True):
+        np.testing.assert_allclose(np.array(ours), np.array(reference), atol=1e-9)
 
 
 @pytest.mark.thorough

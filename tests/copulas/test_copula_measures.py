@@ -145,8 +145,8 @@ UV = np.random.default_rng(0).uniform(size=(200, 2))
 def test_these_families_are_those_of_pyvinecopulib(peers):
     copula, peer = peers
     methods = {"cdf": peer.cdf, "conditional": peer.hfunc1, "conditional_on_v": peer.hfunc2, "pdf": peer.pdf}
-    for method, theirs in methods.items():
-        np.testing.assert_allclose(getattr(copula, method)(*UV.T), theirs(UV), rtol=1e-8, atol=1e-9)
+    for method, reference in methods.items():
+        np.testing.assert_allclose(getattr(copula, method)(*UV.T), reference(UV), rtol=1e-8, atol=1e-9)
     assert abs(float(copula.tau()) - peer.tau) < 1e-6
 
 

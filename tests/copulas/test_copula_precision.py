@@ -77,6 +77,10 @@ def test_negative_dependence_is_no_further_off_than_a_rounding_of_the_lesser_ran
         joe = [float(b - 1 + mp.sqrt(a**2 + (1 - b) ** 2 - a**2 * (1 - b) ** 2)) for a, b in pairs]
         clayton = [float(b - 1 / mp.sqrt((1 - a) ** -2 + b**-2 - 1)) for a, b in pairs]
     for family, expected in ((Joe90, joe), (NegativeClayton, clayton)):
-        found = np.asarray(jax.jit(family.cdf)(family(dtype(2.0)), u, v), float)
-        assert (found >= 0).all()
-        assert (np.abs(found - expected) <= 4 * np.finfo(dtype).eps * np.minimum(u, v)).all(), (family, found, expected)
+        result = np.asarray(jax.jit(family.cdf)(family(dtype(2.0)), u, v), float)
+        assert (result >= 0).all()
+        assert (np.abs(result - expected) <= 4 * np.finfo(dtype).eps * np.minimum(u, v)).all(), (
+            family,
+            result,
+            expected,
+        )

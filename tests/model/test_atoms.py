@@ -88,8 +88,8 @@ def test_a_fit_counts_the_atoms_and_fits_the_rest():
         assert mass[place] == np.mean(np.asarray(x) == value)
     assert not mass[3:].any()
     assert float(distance(fitted, x)) < 0.01
-    again = jax.jit(fit_marginal)(x, np.ones(5000, bool), near=fitted)
-    np.testing.assert_array_equal(again.atoms.mass, mass)
+    repeated = jax.jit(fit_marginal)(x, np.ones(5000, bool), near=fitted)
+    np.testing.assert_array_equal(repeated.atoms.mass, mass)
 
 
 @pytest.mark.thorough

@@ -84,9 +84,9 @@ def test_fit_is_that_of_statsmodels():
     assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED] * 6
     for j in seeds:
         feature = np.asarray(transform_confidence(logprob[j], "choice"))[answered[j]]
-        theirs = Logit(correct[j][answered[j]], add_constant(feature)).fit(disp=0, tol=1e-12)
-        np.testing.assert_allclose(fitted.coefficients[j], theirs.params, rtol=1e-6)
-        np.testing.assert_allclose(fitted.slope_p[j], theirs.pvalues[1], rtol=1e-5, atol=1e-12)
+        reference = Logit(correct[j][answered[j]], add_constant(feature)).fit(disp=0, tol=1e-12)
+        np.testing.assert_allclose(fitted.coefficients[j], reference.params, rtol=1e-6)
+        np.testing.assert_allclose(fitted.slope_p[j], reference.pvalues[1], rtol=1e-5, atol=1e-12)
         assert float(fitted.smallest[j]) == feature.min()
         assert float(fitted.largest[j]) == feature.max()
 
@@ -159,10 +159,10 @@ def test_fit_in_float32(float32):
     logprob, correct = sample(250, 1)
     fitted = fit_batch(logprob[None].astype(jnp.float32), correct[None], np.ones((1, 250), bool), "choice")
     feature = np.asarray(transform_confidence(logprob, "choice"), np.float64)
-    theirs = Logit(correct, add_constant(feature)).fit(disp=0)
+    reference = Logit(correct, add_constant(feature)).fit(disp=0)
     assert fitted.coefficients.dtype == jnp.float32
-    np.testing.assert_allclose(fitted.coefficients[0], theirs.params, atol=1e-3)
-    np.testing.assert_allclose(fitted.slope_p[0], theirs.pvalues[1], atol=1e-4)
+    np.testing.assert_allclose(fitted.coefficients[0], reference.params, atol=1e-3)
+    np.testing.assert_allclose(fitted.slope_p[0], reference.pvalues[1], atol=1e-4)
     assert fitted.status.tolist() == [calibration.CalibrationStatus.CONVERGED]
 
 

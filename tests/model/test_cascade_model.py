@@ -55,11 +55,11 @@ def test_a_marginal_uses_all_answers_of_its_model(holes):
     rows = np.stack([np.pad(values, (0, len(answered) - len(values))) for values in own])
     expected = jax.jit(jax.vmap(fit_marginal))(rows, np.arange(len(answered)) < answered.sum(0)[:, None])
     for field in dataclasses.fields(expected):
-        ours, theirs = getattr(model.marginals, field.name), getattr(expected, field.name)
+        ours, reference = getattr(model.marginals, field.name), getattr(expected, field.name)
         if field.name == "atoms":  # values computed from tokens have none
-            assert ours is theirs is None
+            assert ours is reference is None
             continue
-        np.testing.assert_allclose(ours, theirs, rtol=1e-3, err_msg=field.name)  # EM stops up to a step apart
+        np.testing.assert_allclose(ours, reference, rtol=1e-3, err_msg=field.name)  # EM stops up to a step apart
     for values, bottom, top in zip(own, model.marginals.mass_lowest, model.marginals.mass_highest, strict=True):
         assert len(values) > holes.complete.sum()
         assert float(bottom) == np.mean(values == values.min())
@@ -97,7 +97,7 @@ def small(log):
 def near(log, model):
     """The fit of a log from that of another one."""
     options = {"transform": "choice", "family": type(model.copulas)}
-    return fit_arrays(log.logprob, log.correct, log.answered, **options, near=model.marginals)
+    return fit_arrays((log.logprob, log.correct, log.answered), **options, near=model.marginals)
 
 
 @pytest.mark.thorough
@@ -105,18 +105,18 @@ def test_a_fit_near_another_agrees_with_the_whole_fit(small):
     """Calibrators and copulas are the same; mixtures differ by what fifty steps of EM leave undone."""
     log, model = small
     draw = log.take(np.random.default_rng(5).integers(0, 600, 600))
-    whole, (calibrators, marginals, copulas) = rcjax.fit(draw), near(draw, model)
-    for one, other in zip(jax.tree.leaves(calibrators), jax.tree.leaves(whole.calibrators), strict=True):
+    full, (calibrators, marginals, copulas) = rcjax.fit(draw), near(draw, model)
+    for one, other in zip(jax.tree.leaves(calibrators), jax.tree.leaves(full.calibrators), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
     assert type(copulas) is rcjax.copulas.Gumbel
-    np.testing.assert_allclose(copulas.theta, whole.copulas.theta, rtol=1e-9)
+    np.testing.assert_allclose(copulas.theta, full.copulas.theta, rtol=1e-9)
     for name in ("lowest", "highest", "mass_lowest", "mass_highest"):
-        np.testing.assert_allclose(getattr(marginals, name), getattr(whole.marginals, name), rtol=1e-12)
-    confidence = whole.calibrate(draw.logprob).T
+        np.testing.assert_allclose(getattr(marginals, name), getattr(full.marginals, name), rtol=1e-12)
+    confidence = full.calibrate(draw.logprob).T
     cdf, density = (jax.jit(jax.vmap(each)) for each in (Marginal.cdf, Marginal.density))
-    np.testing.assert_allclose(cdf(marginals, confidence), cdf(whole.marginals, confidence), atol=0.03)
-    ours, theirs = (np.asarray(density(each, confidence)) for each in (marginals, whole.marginals))
-    for one, other in zip(ours, theirs, strict=True):
+    np.testing.assert_allclose(cdf(marginals, confidence), cdf(full.marginals, confidence), atol=0.03)
+    ours, reference = (np.asarray(density(each, confidence)) for each in (marginals, full.marginals))
+    for one, other in zip(ours, reference, strict=True):
         inside = other > 0
         assert np.log(one[inside]).mean() > np.log(other[inside]).mean() - 0.005
 
@@ -156,11 +156,11 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
     leaves, structure = jax.tree.flatten(model)
     assert jax.tree.unflatten(structure, leaves).models == model.models
     model.save(tmp_path / "model.json")
-    again = load_model(tmp_path / "model.json")
-    for one, other in zip(leaves, jax.tree.leaves(again), strict=True):
+    loaded = load_model(tmp_path / "model.json")
+    for one, other in zip(leaves, jax.tree.leaves(loaded), strict=True):
         np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(again.calibrate(log.logprob), model.calibrate(log.logprob))
-    assert again.details == model.details
+    np.testing.assert_array_equal(loaded.calibrate(log.logprob), model.calibrate(log.logprob))
+    assert loaded.details == model.details
 
 
 @pytest.mark.thorough

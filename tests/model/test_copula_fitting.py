@@ -60,57 +60,57 @@ def test_the_fit_is_scipys_maximum(family):
     copula = jax.jit(family.from_tau)(0.4)
     u, v = draw(copula, 1, (400,))
     first, second = tied(np.asarray(u), 0.1, 0.0), tied(np.asarray(v), 0.0, 0.2)
-    found = jax.jit(lambda tau: fit_pair(family, first, second, jnp.ones(400), tau))(0.1)
+    result = jax.jit(lambda tau: fit_pair(family, first, second, jnp.ones(400), tau))(0.1)
     name = family.free[0]
 
     @jax.jit
     def loss(value):
         return -log_likelihood(
-            family(**{n: value if n == name else getattr(found.copula, n) for n in family.supports}), first, second
+            family(**{n: value if n == name else getattr(result.copula, n) for n in family.supports}), first, second
         ).sum()
 
-    best = float(getattr(found.copula, name))
+    best = float(getattr(result.copula, name))
     low, high = family.supports[name]
     bracket = max(low, best - 1), min(high, best + 1)
-    theirs = scipy.optimize.minimize_scalar(
+    reference = scipy.optimize.minimize_scalar(
         lambda value: float(loss(float(value))), bounds=bracket, method="bounded", options={"xatol": 1e-7}
     )
     # The likelihood is flat at its top: a difference of 1e-5 there is 1e-10 of it.
-    assert abs(best - theirs.x) < 1e-4
-    np.testing.assert_allclose(found.log_likelihood, -theirs.fun, rtol=1e-8)
-    assert int(found.status) == FitStatus.CONVERGED
+    assert abs(best - reference.x) < 1e-4
+    np.testing.assert_allclose(result.log_likelihood, -reference.fun, rtol=1e-8)
+    assert int(result.status) == FitStatus.CONVERGED
     step = 1e-3
     curvature = (loss(best + step) - 2 * loss(best) + loss(best - step)) / step**2
-    np.testing.assert_allclose(found.standard_errors[name], 1 / np.sqrt(curvature), rtol=1e-3)
+    np.testing.assert_allclose(result.standard_errors[name], 1 / np.sqrt(curvature), rtol=1e-3)
     truth = float(getattr(copula, name))
-    assert abs(best - truth) < 4 * float(found.standard_errors[name])
+    assert abs(best - truth) < 4 * float(result.standard_errors[name])
 
 
 @pytest.mark.thorough
 def test_degrees_of_freedom_are_profiled():
     u, v = draw(StudentT(0.5, 3.0), 2, (N,))
-    found = jax.jit(lambda: fit_pair(StudentT, *smooth(u, v), jnp.ones(N)))()
-    every = [float(log_likelihood(StudentT(found.copula.rho, df), *smooth(u, v)).sum()) for df in StudentT.grids["df"]]
-    assert float(found.copula.df) == StudentT.grids["df"][int(np.argmax(every))]
-    assert float(found.copula.df) in (2.0, 3.0, 4.0)
-    assert np.isinf(found.standard_errors["df"])
+    result = jax.jit(lambda: fit_pair(StudentT, *smooth(u, v), jnp.ones(N)))()
+    every = [float(log_likelihood(StudentT(result.copula.rho, df), *smooth(u, v)).sum()) for df in StudentT.grids["df"]]
+    assert float(result.copula.df) == StudentT.grids["df"][int(np.argmax(every))]
+    assert float(result.copula.df) in (2.0, 3.0, 4.0)
+    assert np.isinf(result.standard_errors["df"])
 
 
 @pytest.mark.thorough
 def test_two_parameters_at_once():
     u, v = draw(BB1(0.8, 1.6), 3, (N,))
-    found = jax.jit(lambda: fit_pair(BB1, *smooth(u, v), jnp.ones(N)))()
-    assert int(found.status) == FitStatus.CONVERGED
+    result = jax.jit(lambda: fit_pair(BB1, *smooth(u, v), jnp.ones(N)))()
+    assert int(result.status) == FitStatus.CONVERGED
 
     def loss(parameters):
         return -log_likelihood(BB1(*parameters), *smooth(u, v)).sum()
 
-    slope = jax.jit(jax.grad(loss))((found.copula.theta, found.copula.delta))
+    slope = jax.jit(jax.grad(loss))((result.copula.theta, result.copula.delta))
     np.testing.assert_allclose(slope, 0, atol=0.05)  # per standard error of 0.1: 0.005 of log-likelihood
     for name, truth in (("theta", 0.8), ("delta", 1.6)):
-        error = float(found.standard_errors[name])
+        error = float(result.standard_errors[name])
         assert 0 < error < 0.2
-        assert abs(float(getattr(found.copula, name)) - truth) < 4 * error
+        assert abs(float(getattr(result.copula, name)) - truth) < 4 * error
 
 
 def test_a_step_goes_uphill_in_every_direction():
@@ -133,10 +133,10 @@ def test_strong_dependence_without_a_bound_is_at_none(theta):
 def test_the_same_confidence_twice_ends_at_a_bound_without_nan():
     u = jnp.linspace(0.01, 0.99, 50)
     for family in (Gumbel, Clayton, Frank, Joe, Gaussian):
-        found = jax.jit(lambda family=family: fit_pair(family, *smooth(u, u), jnp.ones(50)))()
-        assert int(found.status) != FitStatus.FAILED, FitStatus.FAILED.message
-        assert float(tau_of(found.copula)) > 0.9
-        assert np.isfinite(found.log_likelihood)
+        result = jax.jit(lambda family=family: fit_pair(family, *smooth(u, u), jnp.ones(50)))()
+        assert int(result.status) != FitStatus.FAILED, FitStatus.FAILED.message
+        assert float(tau_of(result.copula)) > 0.9
+        assert np.isfinite(result.log_likelihood)
 
 
 @pytest.mark.thorough
@@ -146,8 +146,8 @@ def test_weights_count_repetitions_and_absent_rows_do_not_matter():
     repeated = single(Gumbel)(np.repeat(u, weights), np.repeat(v, weights), jnp.ones(weights.sum()))
     u[weights == 0] = np.nan
     weighted = single(Gumbel)(u, v, jnp.asarray(weights, float))
-    for ours, theirs in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-8)
+    for ours, reference in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
+        np.testing.assert_allclose(ours, reference, rtol=1e-8)
 
 
 @functools.cache
@@ -159,7 +159,7 @@ def single(family):
 def test_float32(float32):
     u, v = draw(Gumbel(2.0), 8, (N,))
     for family in (Gumbel, Frank, Gaussian):
-        found = single(family)(u, v, jnp.ones(N))
-        assert found.log_likelihood.dtype == jnp.float32
-        assert int(found.status) == FitStatus.CONVERGED
+        result = single(family)(u, v, jnp.ones(N))
+        assert result.log_likelihood.dtype == jnp.float32
+        assert int(result.status) == FitStatus.CONVERGED
     assert abs(float(single(Gumbel)(u, v, jnp.ones(N)).copula.theta) - 2) < 0.3

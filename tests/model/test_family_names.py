@@ -39,8 +39,8 @@ print(*(as_family(name).__module__ for name in ("bb1", "Tawn", "negative-clayton
 
 @pytest.mark.thorough
 def test_every_family_has_its_name_before_it_is_imported_and_ones_own_comes_first():
-    found = subprocess.run([sys.executable, "-c", _NAMED], capture_output=True, text=True, check=True).stdout
-    assert found.split() == [
+    result = subprocess.run([sys.executable, "-c", _NAMED], capture_output=True, text=True, check=True).stdout
+    assert result.split() == [
         "rcjax.copulas.several_parameters",
         "rcjax.copulas.several_parameters",
         "rcjax.copulas.archimedean",

@@ -46,7 +46,7 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
         columns = maximum_likelihood.columns_of(x, present)
         return float(maximum_likelihood._em_step(columns, mixture)[1])
 
-    whole = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
+    full = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
     monkeypatch.setattr(maximum_likelihood, "SAMPLE_SIZE", 128)
     sampled = likelihood(maximum_likelihood.fit_beta_mixture(x, present))
-    assert sampled == pytest.approx(whole, abs=1e-6)
+    assert sampled == pytest.approx(full, abs=1e-6)

@@ -20,8 +20,8 @@ def test_a_log_with_all_labels_is_as_it_was():
         assert form.correct is log.correct
         assert form.hand is None
     judged = np.random.default_rng(0).random((*log.correct.shape, 1))
-    whole = partly(log, np.ones(log.correct.shape, bool), judged)
-    for form in (expected_log(whole), corrected_log(whole)):
+    full = partly(log, np.ones(log.correct.shape, bool), judged)
+    for form in (expected_log(full), corrected_log(full)):
         assert form.correct.dtype == bool
         assert np.array_equal(form.correct, log.correct)
         assert form.hand is None
@@ -30,14 +30,14 @@ def test_a_log_with_all_labels_is_as_it_was():
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind):
-    whole = rcjax.sample_log(500, seed=1).select(MODELS)
-    right = np.asarray(whole.correct)
+    full = rcjax.sample_log(500, seed=1).select(MODELS)
+    right = np.asarray(full.correct)
     rng = np.random.default_rng(5)
     judged, draws = verdicts(right, kind, rng), 150
     means, alone = [], []
     for _ in range(draws):
-        labelled = some_labelled(whole, 100, rng)
-        means.append(np.asarray(corrected_log(partly(whole, labelled, judged)).correct).mean(0))
+        labelled = some_labelled(full, 100, rng)
+        means.append(np.asarray(corrected_log(partly(full, labelled, judged)).correct).mean(0))
         alone.append(right[labelled[:, 0]].mean(0))
     gap = np.mean(means, 0) - right.mean(0)
     spread = np.std(means, 0, ddof=1)

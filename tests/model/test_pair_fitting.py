@@ -56,8 +56,8 @@ def test_weights_are_observations_drawn_again_and_slopes_are_differences(sample,
     def parameter(weights, columns=sample):
         return getattr(rcjax.model.fit_copula(*columns, family, weights, method=method), name)
 
-    again = np.repeat(sample, counts.astype(int), axis=1)
-    plain = getattr(rcjax.model.fit_copula(*again, family, method=method), name)
+    repeated = np.repeat(sample, counts.astype(int), axis=1)
+    plain = getattr(rcjax.model.fit_copula(*repeated, family, method=method), name)
     np.testing.assert_allclose([parameter(counts), parameter(counts / 7)], plain, rtol=1e-7)
     ones, h = jnp.ones(N), 1e-4
     ends = jax.jit(jax.vmap(parameter))(jnp.stack([ones + h * way, ones - h * way]))

@@ -118,10 +118,10 @@ def test_gradients_are_those_of_differences(copula):
 
 def test_no_masses_leave_the_density():
     u, v = np.array([0.2, 0.9]), np.array([0.3, 0.7])
-    whole = [Ranks(jnp.asarray(z)) for z in (u, v)]
-    np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *whole), Gumbel(2.0).log_density(u, v), rtol=1e-14)
+    full = [Ranks(jnp.asarray(z)) for z in (u, v)]
+    np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *full), Gumbel(2.0).log_density(u, v), rtol=1e-14)
     with pytest.raises(ValueError, match="one margin has point masses"):
-        log_likelihood(Gumbel(2.0), whole[0], placed(v, "second"))
+        log_likelihood(Gumbel(2.0), full[0], placed(v, "second"))
 
 
 def mid_ranks(values: jax.Array) -> Ranks:

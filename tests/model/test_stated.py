@@ -143,8 +143,8 @@ def test_a_model_of_few_values_survives_its_file_and_its_policy(kind, tmp_path):
     log = stated_log(kind)
     model = rcjax.fit(log)
     model.save(tmp_path / "model.json")
-    again = rcjax.model.load_model(tmp_path / "model.json")
-    for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(again), strict=True):
+    loaded = rcjax.model.load_model(tmp_path / "model.json")
+    for one, other in zip(jax.tree.leaves(model), jax.tree.leaves(loaded), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-14)
     policy = rcjax.solve_frontier(model, lam=[300.0, 3000.0]).policy(lam=300.0)
     policy.save(tmp_path / "policy.json")

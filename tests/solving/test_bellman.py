@@ -8,7 +8,7 @@ import tiers
 from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
-from rcjax.solving.bellman import best_cascades, candidate_paths, make_plan
+from rcjax.solving.bellman import SearchTables, best_cascades, candidate_paths, make_plan
 from rcjax.solving.solution import pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -38,28 +38,29 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
     plan = make_plan([(0, 1, 2), (1, 3), (2,)], 4)
     assert plan.count < plan.steps.shape[0]
     tables = laid_out(fours[0].marginals, fours[0].copulas, fours[0].cost, plan.pairs, 9)
-    needed = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
+    needed = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    every = jax.jit(lambda *arrays: best_cascades(*arrays))(tables, LAM, plan)
+    every = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
     jax.tree.map(np.testing.assert_array_equal, every, needed)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
 def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
-    refusal = None if price is None else jnp.asarray(1 - price)
+    refusal_worth = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
     @jax.jit
     def searched(tables, plan):
-        *_, sure = bellman._best_paths(tables, lam, plan, jnp.ones((len(lam), *tables.grid.u.shape)), refusal)
-        return sure.mean(), best_cascades(tables, lam, plan, refusal)
+        search = SearchTables(tables, plan, refusal_worth)
+        *_, sure = bellman._best_paths(search, lam, jnp.ones((len(lam), *tables.grid.u.shape)))
+        return sure.mean(), best_cascades(search, lam)
 
     @jax.jit
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
             patch.setattr(bellman, "is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
-            return best_cascades(tables, lam, plan, refusal)
+            return best_cascades(SearchTables(tables, plan, refusal_worth), lam)
 
     for model in fours:
         tables, plan = problem(model)
@@ -82,7 +83,7 @@ def test_optimised_programmes_are_sure_of_as_much(fours, panels):
 
     def compiled(level):
         programme = jax.jit(bellman._best_paths, compiler_options={"xla_backend_optimization_level": level})
-        return programme(tables, jnp.asarray(LAM), plan, density, None)
+        return programme(SearchTables(tables, plan), jnp.asarray(LAM), density)
 
     (_, path, cut, sure), (_, same_path, same_cut, as_sure) = compiled(0), compiled(1)
     np.testing.assert_array_equal(as_sure, sure)

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 import rcjax
 from rcjax import solve_frontier
 from rcjax.model.calibrated_models import pairs
-from rcjax.solving.objective import build_tables, evaluate
+from rcjax.solving.objective import build_tables, outcome_of_cuts
 from rcjax.tuning.replaying.replay import area_under_curve
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -42,7 +42,7 @@ def test_fifty_starts_of_l_bfgs_b_never_beat_the_solver():
     @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})  # it runs some ten thousand times
     @jax.value_and_grad
     def objective(u, tables, price):
-        return evaluate(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).loss(price)
+        return outcome_of_cuts(tables, jnp.append(u, 0.0), np.ones(k - 1, bool), 0).terms.loss(price)
 
     rng = np.random.default_rng(0)
     for i in range(2):
@@ -76,10 +76,10 @@ def test_areas_against_the_published_thresholds(shared_data, shared_reference, b
     for cascade in (path for length in range(2, 6) for path in itertools.combinations(range(5), length)):
         place = "-".join(map(str, cascade))
         rows = [row for row in published if (row["cascade"], row["method"]) == (place, "rational_tuning")]
-        theirs = np.array([[float(row["cost_per_million_queries"]), 1 - float(row["accuracy"])] for row in rows]).T
+        reference = np.array([[float(row["cost_per_million_queries"]), 1 - float(row["accuracy"])] for row in rows]).T
         replayed = rcjax.replay(solve_frontier(model, cascades=[tuple(names[j] for j in cascade)]), test)
         ours = np.array([np.asarray(replayed.cost) * 1e6, replayed.error])
-        low, high = max(ours[0].min(), theirs[0].min()), min(ours[0].max(), theirs[0].max())
-        change.append(area_under_curve(*ours, low, high) / area_under_curve(*theirs, low, high) - 1)
+        low, high = max(ours[0].min(), reference[0].min()), min(ours[0].max(), reference[0].max())
+        change.append(area_under_curve(*ours, low, high) / area_under_curve(*reference, low, high) - 1)
     assert np.mean(change) < -0.002
     assert max(change) < 0.02

@@ -112,9 +112,9 @@ def test_its_points_have_the_figures_of_their_policies(additive_frontier, log, t
     assert policy.models == THREE
     assert policy.expected["lam"] == pytest.approx(LAM[2])
     ours.save(tmp_path / "frontier.json")
-    again = rcjax.load_frontier(tmp_path / "frontier.json")
-    assert again.search == "objective"
-    np.testing.assert_array_equal(again.thresholds, ours.thresholds)
+    loaded = rcjax.load_frontier(tmp_path / "frontier.json")
+    assert loaded.search == "objective"
+    np.testing.assert_array_equal(loaded.thresholds, ours.thresholds)
     with pytest.raises(ValueError, match=r"rcjax\.solving\.minimise"):
         rcjax.retune(policy, log)
     with pytest.raises(ValueError, match="refit=False"):

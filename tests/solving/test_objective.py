@@ -91,14 +91,14 @@ def test_gradients_match_central_differences(smooth):
         marginals = Marginal(**dict(columns, proportion=jnp.stack([share, 1 - share], -1)))
         return jnp.stack(error_and_cost(make_model(marginals, Gumbel(theta), cost), cuts))
 
-    found = jax.jit(jax.jacrev(both))(start)
+    result = jax.jit(jax.jacrev(both))(start)
     step = 1e-3 * jnp.maximum(jnp.abs(start), 0.05)
     moves = jnp.diag(step)
     many = jax.jit(jax.vmap(both))
     near, far = ((many(start + c * moves) - many(start - c * moves)) / (2 * c * step[:, None]) for c in (0.5, 1))
     expected = ((4 * near - far) / 3).T  # Richardson: the step's cubic term cancels
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result[1], expected[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.thorough
@@ -168,11 +168,11 @@ def test_degenerate_marginals_give_no_nan(float64):
 def test_every_query_ends_with_a_model_of_the_cascade(demo):
     names = "llama3.2-1b", "llama3.1-8b", "llama3.1-70b"
     inside = np.isin(demo.models, names)
-    told = outcomes(solve_frontier(demo, lam=[100.0, 300.0, 1000.0], cascades=[names]))
-    np.testing.assert_allclose(told.taken.sum(-1), 1.0, atol=1e-9)
-    assert (told.members == inside).all()
-    assert (told.asked[:, ~inside] == 0).all()
-    np.testing.assert_array_equal(told.price, np.tile(demo.cost, (3, 1)))
+    outcome = outcomes(solve_frontier(demo, lam=[100.0, 300.0, 1000.0], cascades=[names]))
+    np.testing.assert_allclose(outcome.taken.sum(-1), 1.0, atol=1e-9)
+    assert (outcome.members == inside).all()
+    assert (outcome.asked[:, ~inside] == 0).all()
+    np.testing.assert_array_equal(outcome.answer_cost, np.tile(demo.cost, (3, 1)))
 
 
 def test_the_smooth_quantile_goes_to_the_true_one():

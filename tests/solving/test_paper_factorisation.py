@@ -64,8 +64,8 @@ def test_no_grid_beats_the_solver(models):
         ]
         cuts = np.array(list(itertools.product(*quantiles)))
         error, cost = (np.asarray(figure) for figure in error_and_cost(model, cuts))
-        found = solve_frontier(model, lam=LAM)
-        assert (found.error + LAM * found.cost <= (error + LAM[:, None] * cost).min(1) + 1e-5).all(), i
+        result = solve_frontier(model, lam=LAM)
+        assert (result.error + LAM * result.cost <= (error + LAM[:, None] * cost).min(1) + 1e-5).all(), i
 
 
 def test_reported_figures_are_those_of_the_reported_thresholds(models):

@@ -103,8 +103,10 @@ def test_derivatives_at_corners_are_those_of_differences_and_of_float32(three):
             model.cost * (1 + t * jnp.array([0.1, 0.2, 0.3])),
             model.marginals.lowest * (1 - 0.01 * t),
         )
-        found = solve(moved, jnp.asarray(prices, model.cost.dtype) * (1 + 0.7 * t), "all")
-        return figures(dataclasses.replace(found, cost=found.cost / scale, loss=found.loss / (1 + found.lam * scale)))
+        result = solve(moved, jnp.asarray(prices, model.cost.dtype) * (1 + 0.7 * t), "all")
+        return figures(
+            dataclasses.replace(result, cost=result.cost / scale, loss=result.loss / (1 + result.lam * scale))
+        )
 
     run = jax.jit(lambda model, t: jax.jvp(lambda t: solved(model, t), (t,), (jnp.ones_like(t),)))
     for model in corners:
@@ -170,11 +172,11 @@ def test_a_price_that_is_none_is_refused(lam):
 @pytest.mark.thorough
 def test_an_invalid_traced_price_has_a_status():
     prices = jnp.array([300.0, jnp.nan, -1.0])
-    found = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
-    assert found.status.tolist()[1:] == [PointStatus.NO_LAMBDA] * 2
-    assert found.status[0] <= PointStatus.AT_BOUND
-    assert np.isnan(found.loss).tolist() == [False, True, True]
-    assert found.members.any(1).tolist() == [True, False, False]
+    result = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
+    assert result.status.tolist()[1:] == [PointStatus.NO_LAMBDA] * 2
+    assert result.status[0] <= PointStatus.AT_BOUND
+    assert np.isnan(result.loss).tolist() == [False, True, True]
+    assert result.members.any(1).tolist() == [True, False, False]
 
 
 @pytest.mark.thorough

@@ -63,8 +63,8 @@ def grid_losses(model, names, lam, count):
 def test_no_grid_beats_the_solver(request, which, count, fineness):
     for i in range(count):
         model = take(request.getfixturevalue(which), i)
-        found = loss(solve_frontier(model, lam=LAM, cascades="full"))
-        assert (found <= grid_losses(model, model.models, LAM, fineness) + GLOBAL).all(), i
+        result = loss(solve_frontier(model, lam=LAM, cascades="full"))
+        assert (result <= grid_losses(model, model.models, LAM, fineness) + GLOBAL).all(), i
 
 
 @pytest.fixture(scope="module")

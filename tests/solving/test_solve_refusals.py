@@ -40,10 +40,10 @@ def test_one_model_refuses_below_what_a_refusal_is_worth(price):
         assert float(frontier.abstention[0]) == pytest.approx(refused, abs=2e-6)
         assert float(frontier.error[0]) == pytest.approx(1 - refused - right, abs=2e-6)
         assert float(frontier.cost[0]) == pytest.approx(float(model.cost[0]))
-        assert float(frontier.thresholds[0, 0]) == float(frontier.refusals[0, 0])
+        assert float(frontier.thresholds[0, 0]) == float(frontier.refusal_thresholds[0, 0])
         # Where hardly any confidence lies, no threshold is better than its neighbours.
-        if float(take(model.marginals, 0).density(worth)) > 0.01:
-            assert float(frontier.refusals[0, 0]) == pytest.approx(worth, abs=1e-12)
+        if float(take(model.marginals, 0).profile(worth)[1]) > 0.01:
+            assert float(frontier.refusal_thresholds[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 
 # -- against draws and grids
@@ -90,7 +90,7 @@ def test_predictions_are_those_of_draws(search, theta):
 @pytest.mark.parametrize("search", thorough(["all", "full"], "full".__eq__))
 def test_the_last_model_of_a_cascade_refuses_and_no_other(demo, demo_lam, search):
     frontier = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=0.3)
-    refuses = np.asarray(frontier.refusals) > 0
+    refuses = np.asarray(frontier.refusal_thresholds) > 0
     last = len(demo.models) - 1 - np.asarray(frontier.members)[:, ::-1].argmax(1)
     assert (refuses == (np.arange(len(demo.models)) == last[:, None])).all()
 
@@ -99,16 +99,16 @@ def test_the_last_model_of_a_cascade_refuses_and_no_other(demo, demo_lam, search
 def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
     without = solve_frontier(demo, lam=demo_lam, cascades=search)
     assert without.abstention is None
-    assert without.refusals is None
+    assert without.refusal_thresholds is None
     for price in (1.0, 50, np.inf):
-        found = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
+        result = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=price)
         for name in ("error", "cost", "members", "status"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(without, name), err_msg=name)
+            np.testing.assert_array_equal(getattr(result, name), getattr(without, name), err_msg=name)
         for name in ("bounds", "actions"):
-            np.testing.assert_array_equal(getattr(found.policies, name), getattr(without.policies, name), err_msg=name)
-        assert found.abstain_price == (None if price == np.inf else price)
-        assert price == np.inf or not np.any(found.abstention)
-        assert found.point(3).rules == without.point(3).rules
+            np.testing.assert_array_equal(getattr(result.policies, name), getattr(without.policies, name), err_msg=name)
+        assert result.abstain_price == (None if price == np.inf else price)
+        assert price == np.inf or not np.any(result.abstention)
+        assert result.point(3).rules == without.point(3).rules
     nearly = solve_frontier(demo, lam=demo_lam, cascades=search, abstain_price=1 - 1e-12)
     np.testing.assert_allclose(loss(nearly), loss(without), rtol=1e-9)
 

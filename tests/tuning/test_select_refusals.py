@@ -44,7 +44,7 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
         assert np.abs(np.asarray(frontier.error - seen.error)).max() < 0.15
         assert frontier.abstain_price == PRICE
     assert float(whole.abstention.max()) > 0.1
-    assert (np.asarray(whole.refusals) <= np.asarray(whole.thresholds)).all()
+    assert (np.asarray(whole.refusal_thresholds) <= np.asarray(whole.thresholds)).all()
 
 
 @pytest.mark.thorough

@@ -1,11 +1,11 @@
-"""Bootstrap tests: p-values of which no more is drawn than needed, and the goodness of fit of a marginal.
+"""Bootstrap tests: p-values from as few replicates as needed, and the goodness of fit of a marginal.
 
 Drawing stops once so many replicates reach the statistic that it cannot be significant (Besag & Clifford 1991,
 "Sequential Monte Carlo p-values"). If the model fits, a test then needs a tenth of the replicates.
 
 The test of a marginal asks whether a model's calibrated confidence has the fitted distribution. The distance is
-√CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is taken of the marginal as
-trained, and of the marginal refitted to this log, whose distance is due to the shape of the family alone. Each
+√CvM = √∫ (F̂ − F)² dF, as in tables 5 and 6 of the paper, on the log under test. It is computed for the marginal as
+trained, and for the marginal refitted to this log, whose distance is due to the shape of the family alone. Each
 replicate repeats the procedure: training and test confidences are drawn from the fitted marginal, the marginal is
 fitted again, and the distance is computed (Stute, González Manteiga & Presedo Quindimil 1993, "Bootstrap based
 goodness-of-fit-tests").
@@ -39,7 +39,7 @@ _FEWEST_EXCEEDANCES = 20
 
 
 def bootstrap_size(n: int) -> int:
-    """The padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if n fits into that.
+    """Return the padded size of a bootstrap of n queries: their size class, or `MOST_QUERIES` if only n fits into it.
 
     >>> [bootstrap_size(n) for n in (100, 285, 480, 501)]
     [192, 384, 500, 768]
@@ -48,7 +48,7 @@ def bootstrap_size(n: int) -> int:
 
 
 def exceedances_needed(replicates: int) -> int:
-    """The number of exceedances that ends drawing: p is then above the level, whatever the other replicates are.
+    """Return the number of exceedances that ends drawing: p is then above the level, whatever other replicates give.
 
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
@@ -65,12 +65,12 @@ def replicate(
         step: function of (state, batch) that returns (next state, statistic of the log (), statistics of the batch
             (size,)); NaN if the batch holds no replicate.
         state: initial state.
-        batches: keys, or a pytree of arrays as `in_batches` gives them; (batches, size, …).
+        batches: (batches, size, …) keys or other arrays, from `in_batches`.
         replicates: greatest number of replicates.
 
     Returns:
-        (last state, statistic of the log (), statistics of the replicates (batches · size,)). NaN stands for replicates
-        that were not drawn or not needed; which ones does not depend on the size of a batch.
+        (last state, statistic of the log (), statistics of the replicates (batches · size,)). Replicates that were not
+        drawn or not needed are NaN, whatever the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
     >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
@@ -91,8 +91,8 @@ def replicate(
         return number + 1, state, observed, drawn.at[number].set(batch)
 
     _, like, _ = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
-    nothing, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
-    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, nothing, drawn))
+    undrawn, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
+    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, undrawn, drawn))
     exceeds = drawn.reshape(-1) >= observed
     return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
 
@@ -110,7 +110,7 @@ def in_batches(keys: jax.Array, most: int) -> jax.Array:
 
 
 def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
-    """(exceedances + ½)/(B + 1) of a statistic () among its B finite replicates.
+    """Return (exceedances + ½)/(B + 1) of a statistic () among its B finite replicates.
 
     It is NaN if the statistic, or every replicate, is not finite.
 
@@ -122,11 +122,8 @@ def p_value(statistic: jax.Array, replicates: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(statistic) & valid.any(), (exceeding + 0.5) / (valid.sum() + 1), jnp.nan)
 
 
-#: Padded values, and a mask of those present.
-Sample = tuple[Any, Any]
-
-#: Queries × replicates fitted at a time.
-_BATCH = 2**14
+Sample = tuple[Any, Any]  # padded values, and a mask of the values present
+_BATCH = 2**14  # queries × replicates fitted at a time
 
 
 @jax.tree_util.register_dataclass
@@ -135,11 +132,11 @@ class MarginalTest:
     """The goodness of fit of one model's marginal; a leading axis batches it over models."""
 
     trained: jax.Array
-    """(), √CvM of the marginal as trained."""
+    """() √CvM of the marginal as trained."""
     trained_p: jax.Array
-    """(), p-value of `trained`."""
+    """() p-value of `trained`."""
     refitted: jax.Array
-    """(), √CvM of the marginal refitted to the log under test."""
+    """() √CvM of the marginal refitted to the log under test."""
 
 
 def marginal_test(
@@ -152,8 +149,8 @@ def marginal_test(
     Args:
         marginals: (k,) fitted marginals.
         confidence: (k, n) calibrated confidence.
-        trained_on: number of queries that the marginals were fitted to, if the log has none of them; 0 if the marginals
-            were fitted to these confidences: the refitted marginals are tested then.
+        trained_on: number of queries that the marginals were fitted to, if these are not in the log; 0 if the marginals
+            were fitted to these confidences, for a test of the refitted marginals.
         key: JAX key; it seeds numpy's generator.
         replicates: greatest number of replicates.
 
@@ -169,7 +166,7 @@ def marginal_test(
     seed = np.asarray(jax.random.key_data(key)).tolist()
     models = zip(range(len(confidence)), np.random.default_rng(seed).spawn(len(confidence)), strict=True)
 
-    def test(model: tuple[int, np.random.Generator]) -> MarginalTest:  # model by model, since samples take memory
+    def test(model: tuple[int, np.random.Generator]) -> MarginalTest:  # one model at a time: samples take memory
         index, generator = model
         return _test(take_entries(data, index), generator, trained_on, replicates)
 
@@ -177,7 +174,10 @@ def marginal_test(
 
 
 def _masses_of(marginals: Marginal) -> jax.Array | None:
-    """Atoms of the refitted marginals: (k, A); they include the old ends, beyond which a log may go."""
+    """Return the confidences that may be atoms of the refitted marginals: (k, A).
+
+    They include the old ends, since the confidences of a log may lie beyond.
+    """
     if marginals.atoms is None:
         return None
     ends = jnp.stack([marginals.lowest, marginals.highest], axis=-1)
@@ -191,41 +191,42 @@ def _test(
     marginal, refitted, confidence = data
     tested = marginal if trained_on else refitted
     samples = draw(tested, (replicates, trained_on + len(confidence)), generator)
-    judged = _filled(samples[:, trained_on:])
-    train = _filled(samples[:, :trained_on]) if trained_on else judged
-    batch = max(1, _BATCH // (judged[0].shape[-1] + train[0].shape[-1] * bool(trained_on)))
-    return MarginalTest(*_judge(tested, refitted, _filled(confidence), judged, train, batch=batch))
+    test_samples = _filled(samples[:, trained_on:])
+    training_samples = _filled(samples[:, :trained_on]) if trained_on else test_samples
+    batch = max(1, _BATCH // (test_samples[0].shape[-1] + training_samples[0].shape[-1] * bool(trained_on)))
+    return MarginalTest(*_distances(tested, refitted, _filled(confidence), test_samples, training_samples, batch=batch))
 
 
 def _filled(values: np.ndarray) -> Sample:
-    """Pad values (…, n) to the size of a bootstrap, with a mask of those present."""
+    """Pad values (…, n) to the size of a bootstrap, and return them with a mask of the values present."""
     n = values.shape[-1]
     (filled,), (present,) = (fill_up(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool)))
     return filled, present
 
 
 @partial(compiled, static_argnames="batch", runs="long")
-def _judge(
-    marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, to_train: Sample, batch: int
+def _distances(
+    marginal: Marginal, refitted: Marginal, confidence: Sample, samples: Sample, training: Sample, batch: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(distance, its p-value, distance of the refitted marginal) on confidences (n,).
+    """Return (distance, its p-value, distance of the refitted marginal) on confidences (n,).
 
-    For the p-value, a marginal is fitted to each training sample (B, m), and its distance taken on the sample (B, n).
+    The p-value compares the distance with those of B replicates: each fits a marginal to a training sample (m,), and
+    measures its distance on a test sample (n,).
     """
 
-    def refit_and_judge(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
-        judge, train = sample
-        return cramer_von_mises(fit_marginal(train, to_train[1], near=marginal), judge, samples[1])
+    def refit_and_measure(sample: tuple[jax.Array, jax.Array]) -> jax.Array:
+        test, train = sample
+        return cramer_von_mises(fit_marginal(train, training[1], near=marginal), test, samples[1])
 
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
-    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], to_train[0]))
+    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], training[0]))
     count = len(samples[0])
-    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_judge)(batch)), (), batches, count)
+    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count)
     return distance, p_value(distance, distances[:count]), refitted_distance
 
 
 def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Sample a marginal that holds numpy arrays, by numpy; an array of the given shape."""
+    """Draw an array of the given shape from a marginal that holds numpy arrays."""
     dtype = np.asarray(marginal.lowest).dtype
     info = np.finfo(dtype)
     first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))

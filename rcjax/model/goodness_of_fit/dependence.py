@@ -8,11 +8,11 @@ empirical copula of a pair's ranks Û, V̂, and C_θ the family's maximum likeli
 
 The null distribution depends on θ and on the ties of the margins, so p-values come from a parametric bootstrap: each
 replicate is drawn from C_θ, tied as the log is, ranked and fitted again. The paper's test ranks the data but not the
-replicates. Their empirical copula strays from C_θ much further than that of ranks, and the test rejects nothing
-(`python -m benchmarks.goodness_of_fit study`).
+replicates. The empirical copula of unranked replicates strays from C_θ much further than that of ranks, and the test
+rejects nothing (`python -m benchmarks.goodness_of_fit study`).
 
-The Markov property (section 4.3 of the paper) holds if, given the confidence of the model asked just before, earlier
-confidences carry no more information about the next. Its test needs no labels.
+The Markov property (section 4.3 of the paper) holds if, given the last confidence, earlier confidences carry no more
+information about the next. Its test needs no labels.
 """
 
 import dataclasses
@@ -35,12 +35,9 @@ from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_
 from rcjax.model.likelihood import SMOOTH, Ranks
 from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
-#: Observations compared with all others at a time.
-_ROWS = 32
-#: Comparisons held in memory at a time: queries × queries × replicates.
-_BATCH = 2**21
-#: Queries per stratum, in which the middle model's confidence hardly varies.
-_STRATUM = 10
+_ROWS = 32  # observations compared with all others at a time
+_BATCH = 2**21  # comparisons held in memory at a time: queries × queries × replicates
+_STRATUM = 10  # queries per stratum, in which the middle model's confidence hardly varies
 
 
 @jax.tree_util.register_dataclass
@@ -51,13 +48,13 @@ class CopulaTest:
     copula: Copula
     """The family's maximum likelihood fit to the ranks."""
     process: jax.Array
-    """(), S_n."""
+    """() S_n."""
     process_p: jax.Array
-    """(), p-value of S_n."""
+    """() p-value of S_n."""
     distance: jax.Array
-    """(), √(S_n / n), the root mean squared gap between C_n and C_θ, in probability."""
+    """() √(S_n / n), the root mean squared gap between C_n and C_θ, in probability."""
     n: jax.Array
-    """(), number of observations."""
+    """() number of observations."""
 
 
 @jax.tree_util.register_dataclass
@@ -78,7 +75,7 @@ class Ties:
         return cls(upper, tied, present.sum())
 
     def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
-        """The rank to which `impose` moves draws that are tied at each atom (A,): (A,); infinite for infinite atoms."""
+        """Return the ranks to which `impose` moves draws tied at the atoms (A,): (A,); infinite for infinite atoms."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
@@ -106,7 +103,7 @@ def copula_test(
     Args:
         family: family of copulas.
         x, y: (…, n) confidences of the two models.
-        present: (…, n) whether both answered the query.
+        present: (…, n) whether both models answered the query.
         key: one JAX key for all pairs.
         replicates: greatest number of replicates.
         atoms: (…, A) confidences that each model states repeatedly, fitted as point masses; infinite entries are
@@ -154,7 +151,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         rows = zip(margins, (x, y), atoms, strict=True)
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
-    def judge(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
+    def measure(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
         """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
 
         One function does both, because the statistic takes long to compile.
@@ -172,11 +169,13 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         copula, observed = jax.tree.map(lambda old, new: jnp.where(drawing, old, new[0]), (copula, observed), figures)
         return (copula, jnp.ones((), bool), observed), observed, jnp.where(drawing, figures[1], jnp.nan)
 
-    nothing = tau * jnp.nan
-    unknown = family(**dict.fromkeys(family.supports, nothing))
+    unknown_figure = tau * jnp.nan
+    unknown_copula = family(**dict.fromkeys(family.supports, unknown_figure))
     keys = in_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
-    (copula, *_), process, drawn = replicate(judge, (unknown, jnp.zeros((), bool), nothing), keys, replicates)
+    (copula, *_), process, drawn = replicate(
+        measure, (unknown_copula, jnp.zeros((), bool), unknown_figure), keys, replicates
+    )
     n = present.sum()
     return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
 
@@ -200,14 +199,14 @@ def fitted_process(
     Args:
         family: family of copulas.
         x, y: (n,) confidences of the two models.
-        present: (n,) whether both answered the query.
+        present: (n,) whether both models answered the query.
         tau: () Kendall's τ at which the fit starts.
         atoms: (A,) values of x, and of y, that are point masses between the ends; infinite entries are padding.
     """
-    both = jnp.stack([x, y])
-    counts = jax.vmap(present_counts, (0, None))(both, present)
+    pair = jnp.stack([x, y])
+    counts = jax.vmap(present_counts, (0, None))(pair, present)
     stated = None if atoms is None else jnp.stack(atoms)
-    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(both, present, counts, stated)
+    ranked = jax.vmap(ranks_of_values, (0, None, 0, 0))(pair, present, counts, stated)
     weights = present.astype(x.dtype)
     copula = fit_pair(family, take_entries(ranked, 0), take_entries(ranked, 1), weights, tau).copula
     through = counts[1]
@@ -218,7 +217,7 @@ def fitted_process(
 
 
 def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Count, for every value (n,), the present values below it, and those not above it: (n,) each.
+    """Count the present values below each value (n,), and the present values not above it: (n,) each.
 
     >>> [count.tolist() for count in present_counts(jnp.array([0.1, 0.4, 0.1]), jnp.ones(3, bool))]
     [[0.0, 2.0, 0.0], [2.0, 3.0, 2.0]]
@@ -232,10 +231,11 @@ def present_counts(values: jax.Array, present: jax.Array) -> tuple[jax.Array, ja
 def ranks_of_values(
     values: jax.Array, present: jax.Array, counts: tuple[jax.Array, jax.Array], atoms: jax.Array | None
 ) -> Ranks:
-    """Mid-ranks over m + 1, m being the number of values present: the semiparametric variant, without marginals.
+    """Rank m values that are present, without marginals: mid-ranks over m + 1.
 
-    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. Genest, Ghoudi &
-    Rivest (1995), "A semiparametric estimation procedure of dependence parameters".
+    Values tied at the minimum, the maximum or an atom form a point mass; other ties share a mid-rank. A likelihood of
+    these ranks is semiparametric (Genest, Ghoudi & Rivest 1995, "A semiparametric estimation procedure of dependence
+    parameters").
 
     Args:
         values: (n,) observations.
@@ -251,7 +251,7 @@ def ranks_of_values(
     below, through = counts
     count, total = through - below, present.sum(dtype=values.dtype)
     scale = 1 / (total + 1)
-    # A single least value is an ordinary observation; a tie is a mass.
+    # A single least value is an ordinary observation; tied least values are a mass.
     low, high = (below == 0) & (count > 1), (through == total) & (count > 1) & (below > 0)
     lowest = jnp.max(jnp.where(low, through, 0.0), keepdims=True) * scale
     highest = 1 - jnp.max(jnp.where(high, count, 0.0), keepdims=True) * scale
@@ -266,15 +266,17 @@ def ranks_of_values(
         start = jnp.where(between, before * scale, 1 - scale)
         starts.insert(1, start)
         ends.insert(1, jnp.where(between, until * scale, start))
-        here = (values[:, None] == order) & between
-        mass = jnp.where(here.any(-1), 1 + jnp.argmax(here, axis=-1), SMOOTH)
+        at_atom = (values[:, None] == order) & between
+        mass = jnp.where(at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), SMOOTH)
     start, end = jnp.concatenate(starts), jnp.concatenate(ends)
     mass = jnp.where(low, 0, jnp.where(high, len(start) - 1, mass))
     return Ranks((below + (count + 1) / 2) * scale, mass, start, end)
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """The empirical copula C_n, for each observation the share of those present not above it in x and y (n,): (n,).
+    """Compute the empirical copula C_n at each observation: (n,).
+
+    It is the share of the observations present that exceed this one neither in x (n,) nor in y (n,).
 
     It takes O(n²) comparisons.
 
@@ -331,14 +333,12 @@ def compare_copulas(
 ) -> tuple[CopulaResult, ...]:
     """Fit one or more copula families to pairs of observations by likelihood; the least AIC first, failed fits last.
 
-    `rcjax.model.fit_copula` gives the copula alone: a pure function, differentiable by weights, and under `vmap`.
-
-    Observations enter by their ranks over n + 1, ties by their mean rank. If many tie, as confidences do at 0 and 1,
-    `rcjax.fit` has an exact likelihood.
+    The likelihood takes ranks over n + 1, ties at their mean rank. If many observations tie, as confidences do at 0 and
+    1, the likelihood of `rcjax.fit` is exact. `rcjax.model.fit_copula` fits one copula in a pure function.
 
     Args:
         x, y: (n,) observations of the two variables, on any scale, n at least 10.
-        families: "auto" for the ten common ones (`FAMILIES`), or one or more names and classes.
+        families: "auto" for the ten common families (`FAMILIES`); or one or more names and classes.
         replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
         seed: seed of the replicates.
 
@@ -350,6 +350,8 @@ def compare_copulas(
     >>> best.family, best.status, abs(best.parameters["theta"] - 2) < 3 * best.standard_errors["theta"]
     ('Clayton', 'converged', True)
     """
+    from scipy.stats import rankdata  # importing scipy.stats takes nearly as long as JAX
+
     columns = [np.asarray(values, float) for values in (x, y)]
     if columns[0].ndim != 1 or columns[0].shape != columns[1].shape or len(columns[0]) < 10:
         raise ValueError(f"x and y have shapes {columns[0].shape} and {columns[1].shape}; both must be (n,), n ≥ 10")
@@ -357,16 +359,9 @@ def compare_copulas(
         if not np.isfinite(values).all():
             raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
     tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
-    ranks = [jnp.asarray(_mean_ranks(values), jnp.result_type(float)) for values in columns]
+    ranks = [jnp.asarray(rankdata(values) / (len(values) + 1), jnp.result_type(float)) for values in columns]
     results = [_fit_family(as_family(family), ranks, replicates, seed) for family in tried]
     return tuple(sorted(results, key=lambda result: np.inf if np.isnan(result.aic) else result.aic))
-
-
-def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks over n + 1, ties at their mean rank: (n,)."""
-    ordered = np.sort(values)
-    below, through = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return (below + through + 1) / 2 / (len(values) + 1)
 
 
 def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, seed: int) -> CopulaResult:
@@ -399,7 +394,7 @@ def _fit_family(family: type[Copula], ranks: list[jax.Array], replicates: int, s
 
 @partial(compiled, static_argnames="family")
 def _fit_and_measure(u: jax.Array, v: jax.Array, family: type[Copula]) -> tuple[CopulaFit, Any]:
-    """(the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
+    """Return (the fit, (τ, Spearman's ρ, tail dependence) of the fitted copula)."""
     tau = kendall_tau(u, v, jnp.ones(u.shape, bool))
     fit = fit_pair(family, Ranks(u), Ranks(v), jnp.ones_like(u), tau)
     return fit, (fit.copula.tau(), fit.copula.spearman(), fit.copula.tail_dependence())
@@ -411,18 +406,20 @@ class MarkovTest:
     """A test of conditional independence of two models' confidences given a third's; a leading axis batches it."""
 
     tau: jax.Array
-    """(), Kendall's τ-b within strata of the middle model's confidence."""
+    """() Kendall's τ-b within strata of the middle model's confidence."""
     p_value: jax.Array
-    """(), two-sided p-value of τ = 0, by permutations within the strata."""
+    """() two-sided p-value of τ = 0, by permutations within the strata."""
     n: jax.Array
-    """(), number of queries that all three models answered."""
+    """() number of queries that all three models answered."""
 
 
 @partial(jax.jit, static_argnames="replicates")
 def conditional_test(
     first: jax.Array, middle: jax.Array, last: jax.Array, present: jax.Array, key: jax.Array, replicates: int = 1000
 ) -> MarkovTest:
-    """Conditional rank correlation of `first` and `last` given `middle`; 0 along a Markov chain. `vmap` it.
+    """Test the rank correlation of `first` and `last` given `middle`, which is 0 along a Markov chain.
+
+    `vmap` it over triples of models.
 
     Queries are sorted by the middle confidence, ties in random order, and cut into strata of ten. Kendall's τ-b
     compares queries of one stratum only (Agresti 1977, "Considerations in measuring partial association for ordinal
@@ -431,14 +428,14 @@ def conditional_test(
 
     Args:
         first, middle, last: (n,) confidences of three models, in the order asked.
-        present: (n,) whether all three answered the query.
+        present: (n,) whether all three models answered the query.
         key: JAX key for ties and permutations.
         replicates: number of permutations.
 
     >>> a, b, c = jax.random.normal(jax.random.key(0), (3, 300))
-    >>> one = jnp.ones(300, bool)
-    >>> chain = conditional_test(a, a + b, a + b + c, one, jax.random.key(1))
-    >>> fork = conditional_test(a, b, a + b + c, one, jax.random.key(1))
+    >>> present = jnp.ones(300, bool)
+    >>> chain = conditional_test(a, a + b, a + b + c, present, jax.random.key(1))
+    >>> fork = conditional_test(a, b, a + b + c, present, jax.random.key(1))
     >>> bool(chain.p_value > 0.05), bool(fork.p_value < 0.01), bool(fork.tau > 0.3)
     (True, True, True)
     """
@@ -450,18 +447,18 @@ def conditional_test(
     def strata(values: jax.Array) -> jax.Array:
         return jnp.pad(values[order], (0, rows * _STRATUM - n)).reshape(rows, _STRATUM)
 
-    x, y, here = strata(first), strata(last), strata(present)
+    x, y, is_present = strata(first), strata(last), strata(present)
     upper = np.triu(np.ones((_STRATUM, _STRATUM), bool), 1)
-    both = here[:, :, None] & here[:, None, :] & upper
-    sign_x = jnp.where(both, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
+    comparable = is_present[:, :, None] & is_present[:, None, :] & upper
+    sign_x = jnp.where(comparable, jnp.sign(x[:, :, None] - x[:, None, :]), 0.0)
 
     def association(y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        sign_y = jnp.where(both, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
+        sign_y = jnp.where(comparable, jnp.sign(y[:, :, None] - y[:, None, :]), 0.0)
         return (sign_x * sign_y).sum(), jnp.abs(sign_y).sum()
 
     def replicate(key: jax.Array) -> jax.Array:
         # Padding and unanswered queries stay at the end of the last strata.
-        permutation = jnp.argsort(jnp.where(here, jax.random.uniform(key, x.shape), 2.0), axis=1)
+        permutation = jnp.argsort(jnp.where(is_present, jax.random.uniform(key, x.shape), 2.0), axis=1)
         return association(jnp.take_along_axis(y, permutation, axis=1))[0]
 
     statistic, untied = association(y)

@@ -1,10 +1,11 @@
 """Calibration and discrimination on a log, and changes between two logs.
 
-Are 80 % right at a confidence of 80 %, and do right answers rank higher? The p-values of changes have closed forms that
-are accurate far into the tail: a weekly check compares them with a thousandth, for which permutation tests need ten
-thousand replicates. The null distribution of a statistic is a Pearson III with the statistic's first three moments. A
-difference of means takes the moments of the pooled sample, as a permutation test does (Mielke, Berry & Johnson 1976,
-Communications in Statistics 5(14)). A quadratic form in nearly normal sums takes those of Σ λ χ².
+Calibration asks whether 80 % of the answers are right at a confidence of 80 %; discrimination, whether right answers
+rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares them
+with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a statistic is a
+Pearson III with the statistic's first three moments. A difference of means takes the moments of the pooled sample, as a
+permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A quadratic form in nearly
+normal sums takes the moments of Σ λ χ².
 """
 
 import math
@@ -18,12 +19,9 @@ from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import mean_gap, tenths
 
-#: The least p-value reported: the approximation of the tail says nothing beyond it.
-_LEAST = 1e-16
-#: Skewness below which a Pearson III is a normal law, to the precision of a float64.
-_SYMMETRIC = 1.6e-5
-#: Groups of equal or neighbouring values, at most, in the null distribution of the distance.
-_MOST_GROUPS = 200
+_LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
+_SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
+_MOST_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
 
 
 class CalibrationTest(NamedTuple):
@@ -43,9 +41,10 @@ def calibration_test(
     """Test whether a model's expected calibration error exceeds that of perfect calibration.
 
     Ten bins of n/10 queries show an error even under perfect calibration: about 6 % with 300 queries. Replicates draw
-    labels with the confidences as probabilities. Scores vary less than labels, so their replicates flip the sign of
-    each gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). p =
-    (exceedances + ½)/(replicates + 1). The queries should be held out: on its training queries a calibrator errs less.
+    labels with the confidences as probabilities. Scores vary less than labels; their replicates flip the sign of each
+    gap between score and confidence at random (the wild bootstrap: Liu 1988, Annals of Statistics 16(4)). The p-value
+    is (exceedances + ½)/(replicates + 1). The queries should be held out: on its training queries a calibrator errs
+    less.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -72,10 +71,10 @@ def calibration_test(
 
 
 def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> float:
-    """Two-sided p-value of a log's accuracy against the expected accuracy: is the log as hard as the training log?
+    """Return the two-sided p-value of a log's accuracy, if the expected accuracy holds for the log.
 
-    The difference is taken as normal, with the sampling variances of the n queries and of the `trained_on` queries
-    behind the expectation.
+    A small value says that the log is easier or harder than the training log. The difference is taken as normal, with
+    the sampling variances of the n queries and of the `trained_on` queries behind the expectation.
 
     Args:
         expected: expected accuracy.
@@ -93,7 +92,9 @@ def accuracy_p_value(expected: float, correct: np.ndarray, trained_on: int) -> f
 
 
 def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -> np.ndarray:
-    """Confidence interval for a probability, given the share (…) of successes in n trials (Wilson 1927): (…, 2).
+    """Return a confidence interval of a probability, given the share (…) of successes in n trials: (…, 2).
+
+    Wilson (1927), "Probable inference, the law of succession, and statistical inference".
 
     >>> wilson_interval(0.0, 50).round(4).tolist()
     [0.0, 0.0513]
@@ -106,10 +107,11 @@ def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -
 
 
 def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-    """Accuracy against confidence, in the ten bins of the calibration error; empty bins are left out.
+    """Compute accuracy and confidence in the ten bins of the calibration error; empty bins are left out.
 
-    Keys: `confidence` and `accuracy`, the bin's means; `low` and `high`, the 90 % interval of the accuracy (Wilson
-    1927); `n`, its queries. For scores the interval takes the number of binary labels that would vary as much.
+    The keys are `confidence` and `accuracy`, the means of each bin; `low` and `high`, the 90 % Wilson interval of the
+    accuracy; and `n`, the number of queries. For scores the interval takes the number of binary labels that would vary
+    as much.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -129,17 +131,11 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
         spread = bins @ score**2 / n - share**2
         size = n * np.divide(share * (1 - share), spread, out=np.ones(len(n)), where=spread > 1e-9)
     low, high = wilson_interval(share, size).T
-    return {
-        "confidence": bins @ np.asarray(confidence, float) / n,
-        "accuracy": share,
-        "low": low,
-        "high": high,
-        "n": n,
-    }
+    return {"confidence": bins @ np.asarray(confidence, float) / n, "accuracy": share, "low": low, "high": high, "n": n}
 
 
 def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """The area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
+    """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
     ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
     1 − s wrong answers.
@@ -186,7 +182,7 @@ class Change(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """The mean of a sample with its moments: of the log tuned on, as promised, or of a fresh log."""
+    """The mean of a sample, with its moments."""
 
     mean: float
     variance: float
@@ -210,7 +206,7 @@ class Mean(NamedTuple):
         moments = float((residual**2).mean()), float((residual**3).mean())
         return cls(average if mean is None else mean, *moments, n or len(values))
 
-    def and_(self, other: "Mean") -> "Mean":
+    def pool(self, other: "Mean") -> "Mean":
         """Pool two samples, as under the null hypothesis of no change."""
         n, shares = self.n + other.n, (self.n, other.n)
         mean = (self.n * self.mean + other.n * other.mean) / n
@@ -223,27 +219,27 @@ class Mean(NamedTuple):
 
 
 def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
-    """(standard error of the difference of two means, one-sided p-value of the rise).
+    """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
-    The variance is that of the pooled sample (the score test), since a sample without any error has variance 0. The
-    skewness corrects the tail for small samples.
+    The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
+    corrects the tail for small samples.
 
     >>> rare, common = Mean.of(np.arange(300) % 20 == 0), Mean.of(np.arange(100) % 8 == 0)
     >>> se, p_value = mean_rise(rare, common)
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
     """
-    both = before.and_(now)
-    se = math.sqrt(both.variance * (1 / before.n + 1 / now.n))
+    pooled = before.pool(now)
+    se = math.sqrt(pooled.variance * (1 / before.n + 1 / now.n))
     gap = now.mean - before.mean
-    if se <= 1e-12 * max(abs(both.mean), 1e-300):
-        return se, float(gap <= 1e-9 * abs(both.mean))
-    skewness = both.third * (1 / now.n**2 - 1 / before.n**2) / se**3
+    if se <= 1e-12 * max(abs(pooled.mean), 1e-300):
+        return se, float(gap <= 1e-9 * abs(pooled.mean))
+    skewness = pooled.third * (1 / now.n**2 - 1 / before.n**2) / se**3
     return se, _tail(gap / se, skewness)
 
 
 def excess(now: Mean, limit: float) -> tuple[float, float]:
-    """(standard error of a mean, one-sided p-value of its excess over a fixed limit).
+    """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
     >>> se, p_value = excess(Mean.of(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
@@ -258,7 +254,10 @@ def excess(now: Mean, limit: float) -> tuple[float, float]:
 
 
 def _tail(z: float, skewness: float) -> float:
-    """Upper tail probability at z of a Pearson III with mean 0 and variance 1: of a gamma law, moved and scaled."""
+    """Return the upper tail probability at z of a Pearson III law with mean 0 and variance 1.
+
+    It is a gamma law, moved and scaled.
+    """
     from scipy.special import gammainc, gammaincc, ndtr  # importing scipy.stats takes nearly as long as JAX
 
     if abs(skewness) < _SYMMETRIC:
@@ -271,8 +270,8 @@ def _tail(z: float, skewness: float) -> float:
 def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndarray, np.ndarray]) -> Change:
     """Test for a change of calibration by the χ² of (y − p, (y − p)·p), with two degrees of freedom.
 
-    It is the score test of a change in the intercept and slope of a logistic recalibration; Spiegelhalter's
-    (y − p)(1 − 2p) is one direction of the two. `figure` is χ².
+    It is the score test of a change in the intercept and slope of a logistic recalibration, and includes
+    Spiegelhalter's (y − p)(1 − 2p) as a direction. `figure` is χ².
 
     Args:
         before, now: (calibrated confidence (n,), labels (n,)) of each sample.
@@ -288,9 +287,9 @@ def calibration_change(before: tuple[np.ndarray, np.ndarray], now: tuple[np.ndar
 
     scores = [np.stack([y - p, (y - p) * p], -1) for p, y in (before, now)]
     sizes = [len(rows) for rows in scores]
-    every = np.concatenate(scores)
+    pooled = np.concatenate(scores)
     gap = scores[1].mean(0) - scores[0].mean(0)
-    variance = np.cov(every.T) * (1 / sizes[0] + 1 / sizes[1])
+    variance = np.cov(pooled.T) * (1 / sizes[0] + 1 / sizes[1])
     rank = int(np.linalg.matrix_rank(variance, hermitian=True)) if np.isfinite(variance).all() else 0
     if rank == 0:
         return Change(0.0, 1.0)
@@ -330,7 +329,9 @@ def distribution_change(before: np.ndarray, now: np.ndarray) -> Change:
 
 
 def _traces(weight: np.ndarray) -> tuple[float, float, float]:
-    """Traces of K, K² and K³, K being the covariance of mid-rank cumulative shares of groups with shares (G,).
+    """Return the traces of K, K² and K³, for the covariance K of mid-rank cumulative shares.
+
+    Groups have shares `weight` (G,).
 
     With F at the middles of groups i ≤ j, K_ij = F_i − F_i F_j, less w_i/4 if i = j; √w weighs rows and columns.
 

@@ -24,15 +24,15 @@ class Uniform:
     batch_shape = ()
 
     def cdf(self, value: jax.Array) -> jax.Array:
-        """The value, clipped to [0, 1]."""
+        """Return the value, clipped to [0, 1]."""
         return jnp.clip(value, 0.0, 1.0)
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """Log density: 0 within [0, 1], else −∞."""
+        """Return the log density: 0 within [0, 1], else −∞."""
         return jnp.where((value < 0) | (value > 1), -jnp.inf, 0.0 * value)
 
     def quantile(self, level: jax.Array) -> jax.Array:
-        """The level."""
+        """Return the level."""
         return level
 
 
@@ -69,7 +69,7 @@ class Pair(NamedTuple):
         return np.broadcast_shapes(*shapes, *(tuple(margin.batch_shape) for margin in self.margins))
 
     def log_prob(self, value: ArrayLike) -> jax.Array:
-        """log f(x) + log g(y) + log c(F(x), G(y)) of values (…, 2), broadcast against the batch.
+        """Return log f(x) + log g(y) + log c(F(x), G(y)) of values (…, 2), broadcast against the batch.
 
         Ranks are clipped to the open unit interval: in float64, a normal margin is clipped 8 standard deviations out.
         """

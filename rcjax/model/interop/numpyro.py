@@ -41,7 +41,7 @@ class _NumPyroLaw(dist.Distribution):
 
     @validate_sample
     def log_prob(self, value: ArrayLike, intermediates: Any = None) -> jax.Array:
-        """Log density of values (…, k)."""
+        """Return the log density of values (…, k)."""
         return self.law.log_prob(value)
 
 

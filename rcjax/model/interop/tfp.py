@@ -124,11 +124,7 @@ class TFPCascade(_TFPLaw):
     """
 
     def __init__(
-        self,
-        model: CascadeModel,
-        validate_args: bool = False,
-        allow_nan_stats: bool = True,
-        name: str = "TFPCascade",
+        self, model: CascadeModel, validate_args: bool = False, allow_nan_stats: bool = True, name: str = "TFPCascade"
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
         instance(model, CascadeModel, "model")

@@ -53,25 +53,19 @@ from rcjax.solving.frontier.points import (
     policies_of,
 )
 
-#: Relative distance of a ladder from its limit, so that rounding does not lift it above.
+#: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
 _INSIDE = 1e-13
-
 #: Most rungs of a ladder. Fewer rungs raise errors a little: by 0.7 % where dropped rungs lay up to a tenth of a
 #: standard error below the line of their neighbours (TriviaQA).
 MAX_RUNGS = 20
 
-#: Distance within which a position is on a rung.
-_ON = 1e-9
-
+_ON = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=(
-        *("lam", "error", "cost", "status", "policies"),
-        *("model", "bands", "abstention", "seconds"),
-    ),
+    data_fields=("lam", "error", "cost", "status", "policies", "model", "bands", "abstention", "seconds"),
     meta_fields=("spec", "compare"),
 )
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,8 +74,8 @@ class Frontier:
 
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
-    Error and cost are expected figures per query, cost in the log's money. The model predicts them; for
-    `search="labels"` they are estimated from the log. Where models may refuse to answer (`abstain_price`), policies
+    Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
+    `search="labels"` the log's labels and bills do. Where models may refuse to answer (`abstain_price`), policies
     minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
@@ -115,7 +109,7 @@ class Frontier:
 
     @property
     def is_by_labels(self) -> bool:
-        """Whether the labels were searched (`select_frontier`): costs are bills; otherwise the model predicts them."""
+        """True for a search by labels (`select_frontier`), whose costs are bills and not predictions of the model."""
         return self.spec.is_by_labels
 
     @property
@@ -134,7 +128,7 @@ class Frontier:
         return self.policies.members
 
     @property
-    def refusals(self) -> Array | None:
+    def refusal_thresholds(self) -> Array | None:
         """(L, k) calibrated confidence up to which each model refuses, at most its threshold; None when adaptive."""
         if self.abstain_price is None or self.search == "adaptive":
             return None
@@ -343,13 +337,13 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
 
 
 def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
-    """Make a frontier of points.
+    """Build a frontier from its points.
 
     Args:
         model: the fitted model.
         points: L points, in numpy arrays.
-        spec: options of the tuning; the frontier keeps those of the search.
-        compare: comparison of answers, for policies that compare them.
+        spec: options of the tuning; the frontier keeps the options of the search.
+        compare: form of comparison, for policies that compare answers.
     """
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
@@ -365,7 +359,6 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm
 
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
-
 _LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
 
 _Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
@@ -424,11 +417,11 @@ class FrontierFile(Record):
     def __post_init__(self) -> None:
         check_fields(self)
         first = self.frontier[0]
-        alike = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
-        alike |= {"error_interval": self.bands, "cost_interval": self.bands}
+        first_values = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
+        first_values |= {"error_interval": self.bands, "cost_interval": self.bands}
         for row, point in enumerate(self.frontier):
             among(point.models, f"frontier[{row}].models", self.models)
-            for name, other in alike.items():
+            for name, other in first_values.items():
                 requirement = "must be there in all points or in none, and intervals where there are bands"
                 value = getattr(point, name)
                 require((value is None) == (other is None), f"frontier[{row}].{name}", requirement, value)
@@ -443,7 +436,7 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
 
 def frontier_from_json(data: Any) -> Frontier:
-    """Make a frontier from the object of `Frontier.to_json`. Unknown keys are ignored; problems raise ValueError."""
+    """Build a frontier from the object of `Frontier.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     header(data, FORMAT)
     file: FrontierFile = read(FrontierFile, data, "")
     with inside("model"):
@@ -456,15 +449,15 @@ def frontier_from_json(data: Any) -> Frontier:
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
-            same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
+            is_same = cascade_at(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
-            require(same, f"frontier[{row}].rules", requirement, dict(point.rules))
+            require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
     frontier = make_frontier(
         model,
         Points(lam, status.astype(int), LossTerms(*map(np.nan_to_num, expected)), policies),
         Spec(cascade=None if file.search == "labels" else file.search, abstain_price=file.abstain_price),
-        next((one.compare for point in points for one in point.agreements.values()), None),
+        next((agreement.compare for point in points for agreement in point.agreements.values()), None),
     )
     seconds = Seconds(*_columns(points, "seconds", "seconds_p95"))
     bands = None
@@ -482,13 +475,13 @@ def _columns(points: Sequence[PointFile], *names: str) -> list[np.ndarray]:
 
 
 def _as_cascades(policies: Policies) -> Policies:
-    """Convert policies whose models refuse, then ask the next model, then answer, to thresholds and refusals."""
+    """Convert policies whose models refuse, then ask the next model, then answer, to cascades."""
     itself = np.arange(policies.members.shape[-1])[:, None]
     used = (np.diff(policies.bounds, axis=-1, prepend=0.0) > 0) & policies.members[..., None]
-    thresholds, refusals = (
+    thresholds, refusal_thresholds = (
         np.where(used & chosen, policies.bounds, 0.0).max(-1)
         for chosen in (policies.actions != itself, policies.actions == ABSTAIN)
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
-    refusals = refusals if refusals.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refusals, agreements=policies.agreements)
+    refusal_thresholds = refusal_thresholds if refusal_thresholds.any() else None
+    return Policies.of_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)

@@ -17,8 +17,7 @@ from rcjax.policy.spec import Target
 #: Least gain, in errors, for which a cascade is preferred to a single model.
 LEAST_GAIN = 0.001
 
-
-_Point = tuple[float, float]  # cost, error
+_Point = tuple[float, float]  # (cost, error)
 
 
 def pareto(cost: Array, error: Array) -> np.ndarray:
@@ -55,7 +54,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
 
 
 def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
-    """Thin the corners of a hull; return the indices of those that stay, the ends among them.
+    """Thin the corners of a hull, and return the indices of the corners that stay, both ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
     enough corners are left.
@@ -139,8 +138,8 @@ def rows_to_show(
     Args:
         cost, error: (L,) figures of the points.
         most: number of rows at most, beside `kept`.
-        refusing: models may refuse.
-        kept: indices that are shown unless a point dominates them as printed, such as those of single models.
+        refusing: whether models may refuse.
+        kept: indices that are shown unless a point dominates them as printed, such as single models'.
 
     >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
@@ -156,11 +155,11 @@ def rows_to_show(
     front = np.array(first)[pareto(costs[first], errors[first])]
     if refusing:
         order = np.argsort(costs, kind="stable")
-        some = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
+        chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
     else:
         hull = front[lower_hull(costs[front], errors[front])]
-        some = hull[thinned(costs[hull], errors[hull], most)]
-    shown = {*some.tolist(), *({*front.tolist()} & {*kept})}
+        chosen = hull[thinned(costs[hull], errors[hull], most)]
+    shown = {*chosen.tolist(), *({*front.tolist()} & {*kept})}
     return sorted(shown, key=lambda place: (costs[place], -errors[place]))
 
 
@@ -187,18 +186,14 @@ def best_buys(
 
 
 class InfeasibleError(ValueError):
-    """No point of the frontier meets the target; the message names the best reachable figure."""
+    """The error that no point of the frontier meets the target; the message names the best reachable figure."""
 
     #: Result of `rcjax.tune` without a policy, a `Tuned`; None if nothing was tuned.
     tuned: Any = None
 
 
 def point_for(
-    target: Target,
-    cost: np.ndarray,
-    penalty: np.ndarray,
-    abstain_price: float | None,
-    counted: Counted = ERRORS,
+    target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
 

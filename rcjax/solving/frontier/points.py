@@ -1,7 +1,7 @@
 """Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
-Policies are intervals of calibrated confidence, with the action of the model in each: cascades with one threshold for
-each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
+Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
+for each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
 agreements of a deployed policy; `policies_of` converts them back.
 """
 
@@ -23,20 +23,13 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
 
-
 #: Action of a model that refuses to answer; other actions are indices of models.
 ABSTAIN = -1
-
-
 #: Thresholds of a model that answers every query, and of a model that answers none.
 ALWAYS_ANSWER, NEVER_ANSWER = 0.0, 1.0
-
-
 #: Refusal threshold of a model that does not refuse.
 NEVER_REFUSE = 0.0
-
-
-#: Position in place of a model, where a model does not compare answers.
+#: Index in place of a model's, where a model does not compare answers.
 NO_MODEL = -1
 
 
@@ -46,7 +39,7 @@ class Agreements:
     """The comparisons of answers in policies over k models; numpy or jax arrays.
 
     A model compares its answer with the answer of an earlier model. If they are equal, the answer is kept; if they
-    differ, a later model is asked. If one of them is not known, the model's intervals of confidence decide.
+    differ, a later model is asked. If an answer is not known, the model's intervals of confidence decide.
     """
 
     earlier: Array
@@ -65,15 +58,11 @@ class Agreements:
 
     @property
     def compares(self) -> Any:
-        """(…, k) bool: the models that compare their answer with an earlier one."""
+        """(…, k) bool: the models that compare their answer with an earlier answer."""
         return self.earlier != NO_MODEL
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("first", "bounds", "actions", "members", "agreements"),
-    meta_fields=(),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Policies:
     """Policies over k models, with R intervals of confidence for each model; numpy or jax arrays."""
@@ -94,19 +83,19 @@ class Policies:
         cls,
         thresholds: Any,
         members: Any,
-        refusals: Any = None,
+        refusal_thresholds: Any = None,
         xp: Any = np,
         agreements: Agreements | None = None,
     ) -> Policies:
         """Make cascades from thresholds: each member asks the next up to its threshold, and answers above it.
 
-        The thresholds become the last bounds but one, and the refusals the bounds before.
+        The thresholds become the last bounds but one, and the refusal thresholds the bounds before.
 
         Args:
             thresholds: (…, k) calibrated confidence up to which a member asks the next.
             members: (…, k) bool: the models of the cascade.
-            refusals: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None: models do
-                not refuse.
+            refusal_thresholds: (…, k) calibrated confidence up to which a member refuses, at most its threshold; None:
+                models do not refuse.
             xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
@@ -118,8 +107,8 @@ class Policies:
         later = members[..., None, :] & (models > models[:, None])
         following = xp.where(later.any(-1), later.argmax(-1), models)
         ends, targets = [thresholds, xp.ones_like(thresholds)], [following, xp.broadcast_to(models, following.shape)]
-        if refusals is not None:
-            ends, targets = [refusals, *ends], [xp.full_like(following, ABSTAIN), *targets]
+        if refusal_thresholds is not None:
+            ends, targets = [refusal_thresholds, *ends], [xp.full_like(following, ABSTAIN), *targets]
         bounds, actions = (xp.stack(columns, axis=-1) for columns in (ends, targets))
         return cls(members.argmax(-1), bounds, actions, members, agreements)
 
@@ -176,24 +165,25 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
             bounds[row, j, : len(table)] = [rule.up_to for rule in table]
             acts = [ABSTAIN if rule.action == "abstain" else index[rule.model or name] for rule in table]
             actions[row, j, : len(table)] = acts
-        for name, one in cascade.agreements.items():
-            agreements.earlier[row, index[name]] = index[one.earlier]
-            agreements.differ[row, index[name]] = index[one.model]
+        for name, agreement in cascade.agreements.items():
+            agreements.earlier[row, index[name]] = index[agreement.earlier]
+            agreements.differ[row, index[name]] = index[agreement.model]
     return Policies(first, bounds, actions, members, agreements=agreements if agreements.compares.any() else None)
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
-    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, empty ones dropped."""
+    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, and empty intervals
+    dropped."""
     table: list[Rule] = []
     start = 0.0
     for end, action in zip(np.asarray(bounds, float).tolist(), np.asarray(actions).tolist(), strict=True):
         if end <= start:
             continue
         asked = None if action in (j, ABSTAIN) else names[action]
-        here = Rule(end, "abstain" if action == ABSTAIN else "ask" if asked else "answer", asked)
-        if table and (table[-1].action, table[-1].model) == (here.action, here.model):
+        rule = Rule(end, "abstain" if action == ABSTAIN else "ask" if asked else "answer", asked)
+        if table and (table[-1].action, table[-1].model) == (rule.action, rule.model):
             table.pop()
-        table.append(here)
+        table.append(rule)
         start = end
     return tuple(table)
 
@@ -226,10 +216,7 @@ class PointStatus(Status):
 
     CONVERGED = 0, "converged"
     AT_BOUND = 1, "converged, with a threshold at the end of a model's range (it always or never answers)"
-    NOT_CONVERGED = (
-        2,
-        "the iterations ran out while the loss was still falling: the thresholds may be slightly off",
-    )
+    NOT_CONVERGED = (2, "the iterations ran out while the loss was still falling: the thresholds may be slightly off")
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
     NOT_FINITE = 5, "failed: error or cost came out as no finite number"
@@ -250,7 +237,7 @@ class Points:
 _TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weights
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("mean", "p95"), meta_fields=())
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Seconds:
     """Seconds per query, summed over the calls along its path, of a policy or of the L policies of a frontier.
@@ -291,15 +278,13 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     weights = jnp.where(known, weights, 0).astype(waits.dtype).ravel()
     waits = jnp.where(known, waits, jnp.inf).ravel()
     order, total = jnp.argsort(waits), weights.sum()
-    place = jnp.searchsorted(weights[order].cumsum(), (_TAIL) * total)
+    place = jnp.searchsorted(weights[order].cumsum(), _TAIL * total)
     mean = jnp.where(weights > 0, weights * waits, 0).sum() / total
     return Seconds(mean, jnp.where(total > 0, waits[order[place]], jnp.nan))
 
 
 @partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("error", "cost", "abstention"),
-    meta_fields=("level", "replicates"),
+    jax.tree_util.register_dataclass, data_fields=("error", "cost", "abstention"), meta_fields=("level", "replicates")
 )
 @dataclasses.dataclass(frozen=True)
 class Bands:
@@ -349,7 +334,7 @@ def check_abstain_price(abstain_price: Any) -> float | None:
     """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
     if abstain_price is None:
         return None
-    if not abstain_price >= 0:  # so written, NaN is refused too
+    if not abstain_price >= 0:  # negated, so that NaN raises too
         raise ValueError(
             f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
         )

@@ -553,6 +553,6 @@ class Baseline:
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)
-        before = self.promise.and_(Mean.of(earlier)) if len(earlier) else self.promise
+        before = self.promise.pool(Mean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
         return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, interval)

@@ -305,7 +305,7 @@ def diagnose(
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
-    promise, calibration = side_by_side(lambda check: check(), checks, n=1, alike=False)
+    promise, calibration = side_by_side(lambda check: check(), checks, n=1, same_programs=False)
     return Diagnosis(
         models=model.models,
         source=log.source,

@@ -28,7 +28,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibration import calibrate_rows
 from rcjax.model.goodness_of_fit.reliability import wilson_interval
-from rcjax.model.label_outcomes import corrected_log, is_whole
+from rcjax.model.label_outcomes import corrected_log, is_fully_labelled
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
@@ -97,7 +97,7 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     True
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
-    whole = log.scores is None and is_whole(log)
+    whole = log.scores is None and is_fully_labelled(log)
     return wilson_interval(error, replayed.n if whole else _size(error, replayed, log, level), level)
 
 
@@ -108,7 +108,7 @@ def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.nda
     in Wilson's interval, and the variance is raised accordingly.
     """
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
-    if is_whole(log):
+    if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
     labels = _labels(replayed, log)
     square = half_width(level) ** 2

@@ -37,7 +37,7 @@ from rcjax.model.calibrated_models import Details, fit_calibrators, stated_in
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import CascadePlan, candidate_paths
+from rcjax.solving.bellman import CascadePlan, SearchTables, candidate_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Tables, build_grid, transition
 from rcjax.solving.solution import adaptive_points, optimise, points_at
@@ -195,10 +195,10 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
 
 def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -> FrontierPoints:
     if plan is None:
-        return adaptive_points(tables, lam)
+        return adaptive_points(SearchTables(tables), lam)
     left, right, kernel = take_entries((tables.left, tables.right, tables.kernel), plan.pairs)
-    used = dataclasses.replace(tables, left=left, right=right, kernel=kernel)
-    return points_at(used, optimise(used, lam, plan), plan)
+    search = SearchTables(dataclasses.replace(tables, left=left, right=right, kernel=kernel), plan)
+    return points_at(search, optimise(search, lam))
 
 
 def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:

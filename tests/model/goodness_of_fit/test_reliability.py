@@ -43,8 +43,8 @@ def tests(confidences):
     def judge(probability):
         rng = np.random.default_rng(1)
         correct = rng.random((LOGS, N)) < probability
-        found = [calibration_test(*each, rng, REPLICATES) for each in zip(confidences, correct, strict=True)]
-        return correct, CalibrationTest(*np.array(found).T)
+        result = [calibration_test(*each, rng, REPLICATES) for each in zip(confidences, correct, strict=True)]
+        return correct, CalibrationTest(*np.array(result).T)
 
     return judge
 
@@ -57,9 +57,11 @@ def plain_error(confidence, correct):
 
 @pytest.mark.thorough
 def test_error_and_chance_are_those_of_a_plain_count(confidences, tests):
-    correct, found = tests(confidences)
+    correct, result = tests(confidences)
     rng = np.random.default_rng(2)
-    for confidence, right, error, chance in zip(confidences[:20], correct, found.error, found.by_chance, strict=False):
+    for confidence, right, error, chance in zip(
+        confidences[:20], correct, result.error, result.by_chance, strict=False
+    ):
         assert error == pytest.approx(plain_error(confidence, right), abs=1e-12)
         drawn = plain_error(confidence, rng.random((2000, N)) < confidence)
         assert abs(chance - drawn.mean()) < 5 * drawn.std() * np.sqrt(1 / REPLICATES + 1 / 2000)
@@ -117,9 +119,9 @@ def test_accuracy_p_value_is_that_of_two_proportions():
 
 def test_scores_that_all_lie_above_are_no_chance():
     confidence = np.linspace(0.2, 0.7, 60)
-    found = calibration_test(confidence, confidence + 0.1, np.random.default_rng(0), 50)
-    assert (found.error, found.p_value) == (pytest.approx(0.1), pytest.approx(0.5 / 51))
-    assert 0.02 < found.by_chance < 0.05
+    result = calibration_test(confidence, confidence + 0.1, np.random.default_rng(0), 50)
+    assert (result.error, result.p_value) == (pytest.approx(0.1), pytest.approx(0.5 / 51))
+    assert 0.02 < result.by_chance < 0.05
 
 
 @pytest.mark.parametrize(
@@ -133,10 +135,10 @@ def test_scores_that_all_lie_above_are_no_chance():
 )
 def test_corners(confidence, correct):
     confidence, correct = np.array(confidence), np.array(correct, bool)
-    found = calibration_test(confidence, correct, np.random.default_rng(0), 50)
-    assert float(found.error) == pytest.approx(plain_error(confidence, correct))
-    assert 0 < found.by_chance < 1
-    assert 0 < found.p_value < 1
+    result = calibration_test(confidence, correct, np.random.default_rng(0), 50)
+    assert float(result.error) == pytest.approx(plain_error(confidence, correct))
+    assert 0 < result.by_chance < 1
+    assert 0 < result.p_value < 1
     curve = reliability_curve(confidence, correct)
     assert all(np.isfinite(column).all() for column in curve.values())
     assert (curve["low"] <= curve["accuracy"] + 1e-12).all()
@@ -166,11 +168,11 @@ samples = st.lists(st.sampled_from([-np.inf, -2, -1, 0]), min_size=2, max_size=1
 @settings(max_examples=examples(100), deadline=None)
 @given(samples, samples)
 def test_the_distance_is_as_defined_and_of_ranks_alone(x, y):
-    found = distribution_change(x, y)
-    assert found.figure == pytest.approx(distance(x, y), abs=1e-9)
-    assert 0 <= found.p_value <= 1
+    result = distribution_change(x, y)
+    assert result.figure == pytest.approx(distance(x, y), abs=1e-9)
+    assert 0 <= result.p_value <= 1
     for other in ((y, x), (-x, -y), (np.exp(x) - 1, np.exp(y) - 1)):
-        assert distribution_change(*other) == pytest.approx(found, abs=1e-6)
+        assert distribution_change(*other) == pytest.approx(result, abs=1e-6)
 
 
 def test_with_ties_the_p_value_is_nearly_that_of_all_permutations():
@@ -188,8 +190,8 @@ def test_without_ties_the_p_value_is_that_of_scipy_far_out_too():
     rng = np.random.default_rng(0)
     for shift in (0.0, 0.3, 0.5, 0.7):
         x, y = rng.normal(size=100), rng.normal(shift, size=300)
-        theirs = stats.cramervonmises_2samp(x, y, method="asymptotic").pvalue
-        assert distribution_change(x, y).p_value == pytest.approx(theirs, rel=0.3, abs=1e-3), shift
+        reference = stats.cramervonmises_2samp(x, y, method="asymptotic").pvalue
+        assert distribution_change(x, y).p_value == pytest.approx(reference, rel=0.3, abs=1e-3), shift
 
 
 def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
@@ -210,13 +212,13 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
 def test_means_of_parts_are_those_of_the_whole():
     rng = np.random.default_rng(1)
     x, y = rng.gamma(2, size=40), rng.gamma(3, size=70)
-    assert Mean.of(x).and_(Mean.of(y)) == pytest.approx(Mean.of(np.concatenate([x, y])))
+    assert Mean.of(x).pool(Mean.of(y)) == pytest.approx(Mean.of(np.concatenate([x, y])))
 
 
 @pytest.mark.parametrize(("before", "now", "p_value"), [(0.0, 0.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 0.0)])
 def test_samples_without_any_spread(before, now, p_value):
-    found = mean_rise(Mean.of(np.full(30, before)), Mean.of(np.full(20, now)))[1]
-    assert found == pytest.approx(p_value, abs=1e-6)
+    result = mean_rise(Mean.of(np.full(30, before)), Mean.of(np.full(20, now)))[1]
+    assert result == pytest.approx(p_value, abs=1e-6)
     assert excess(Mean.of(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
 
 
@@ -224,13 +226,13 @@ def test_samples_without_any_spread(before, now, p_value):
 def test_small_p_values_come_as_often_as_they_say():
     """A hundred queries against three hundred, tied confidences, rare errors."""
     rng = np.random.default_rng(0)
-    found = []
+    result = []
     for _ in range(8000):
         p, q = rng.choice([0.5, 0.7, 0.9, 0.95], 300), rng.choice([0.5, 0.7, 0.9, 0.95], 100)
         y, z = rng.random(300) < p, rng.random(100) < q
         rise = mean_rise(Mean.of(~y), Mean.of(~z))[1]
-        found.append((rise, calibration_change((p, y), (q, z)).p_value, distribution_change(p, q).p_value))
-    for column in np.array(found).T:
+        result.append((rise, calibration_change((p, y), (q, z)).p_value, distribution_change(p, q).p_value))
+    for column in np.array(result).T:
         for level, most in ((0.05, 0.058), (0.01, 0.0135), (0.001, 0.0026)):
             assert level / 3 < np.mean(column < level) < most, (level, np.mean(column < level))
 

@@ -86,8 +86,8 @@ def test_shapes_batches_and_draws(library, margins):
 def test_a_distribution_is_a_pytree_with_gradients(library, margins):
     own = library.copula(rcjax.copulas.Clayton(3.0), margins)
     leaves, structure = jax.tree.flatten(own)
-    again = jax.tree.unflatten(structure, leaves)
-    np.testing.assert_array_equal(again.log_prob(POINTS), own.log_prob(POINTS))
+    repeated = jax.tree.unflatten(structure, leaves)
+    np.testing.assert_array_equal(repeated.log_prob(POINTS), own.log_prob(POINTS))
     np.testing.assert_allclose(jax.jit(lambda d: d.log_prob(POINTS))(own), own.log_prob(POINTS), rtol=1e-10)
 
     def total(theta, scale):

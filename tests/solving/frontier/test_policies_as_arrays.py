@@ -27,8 +27,8 @@ def action_at(policies, row, j, confidence):
 
 @pytest.mark.parametrize("refusing", [False, True])
 def test_intervals_of_cascades_are_those_of_a_loop(refusing):
-    thresholds, members, refusals = cascades(refusing)
-    policies = Policies.of_cascades(thresholds, members, refusals)
+    thresholds, members, refusal_thresholds = cascades(refusing)
+    policies = Policies.of_cascades(thresholds, members, refusal_thresholds)
     assert policies.bounds.shape == policies.actions.shape == (COUNT, K, 3 if refusing else 2)
     assert (policies.bounds[..., -1] == 1).all()
     assert (np.diff(policies.bounds, axis=-1) >= 0).all()
@@ -37,7 +37,7 @@ def test_intervals_of_cascades_are_those_of_a_loop(refusing):
         for j in range(K):
             following = next((later for later in range(j + 1, K) if members[row, later]), j)
             for confidence in (*LEVELS, *(LEVELS[:-1] + 0.1)):
-                refuses = refusals is not None and confidence <= refusals[row, j]
+                refuses = refusal_thresholds is not None and confidence <= refusal_thresholds[row, j]
                 asks = not refuses and confidence <= thresholds[row, j]
                 expected = ABSTAIN if refuses else following if asks else j
                 assert action_at(policies, row, j, confidence) == expected
