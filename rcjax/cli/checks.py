@@ -53,7 +53,7 @@ from rcjax.cli.options import (
 )
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 def judge_policy(
-    policy: AnyPolicy, log: Log, retuning: bool | Replacement = True
+    policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
     import rcjax
@@ -75,7 +75,7 @@ def judge_policy(
         return None, str(problem)
 
 
-def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
+def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
@@ -131,7 +131,7 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
     Args:
         log, test: files of the log and of the fresh queries.
     """
-    if isinstance(spec.today, AnyPolicy):
+    if isinstance(spec.today, AbstractPolicy):
         return ""
     options = dict(spec.options_for(target)) | {"today": spec.today}
     again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
@@ -204,7 +204,7 @@ def check(
 
 
 def _read_labelled(
-    policy: AnyPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
+    policy: AbstractPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
 ) -> tuple[Log | None, str]:
     """Read a log with labels; return (the log with times, ""), or (None, the reason) if it cannot be read.
 
@@ -220,7 +220,7 @@ def _read_labelled(
         return None, str(unreadable)
 
 
-def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
+def _compare_with_both(policy: AbstractPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
     """Return what `compare_fresh` does, with a remark on the reference that the policy was tuned with, if any."""
     from rcjax.tuning.replaying.replay import beside_reference
 
@@ -229,7 +229,7 @@ def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tupl
     return comparison, remarks if beside is None else [*remarks, f"on these queries it {beside.describe()}"]
 
 
-def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
+def _labelling_step(policy: AbstractPolicy, log: object) -> tuple[str, str]:
     """Return how to label a call log as the policy's log was labelled: by its grader, or by hand; and the command."""
     reference = recorded_reference(policy.provenance)
     if reference is None or reference.same == BY_ANSWER:

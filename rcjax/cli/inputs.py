@@ -26,14 +26,14 @@ from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, policy_from_json
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
     from rcjax.policy.ladder import Period, Queries
-    from rcjax.policy.policy import AnyPolicy
+    from rcjax.policy.policy import AbstractPolicy
     from rcjax.policy.spec import SecondsLimit, Target
     from rcjax.serving.call_log import ShadowRate
     from rcjax.solving.frontier.frontier import Frontier
@@ -155,7 +155,7 @@ def seconds_limit(text: str) -> SecondsLimit:
         raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
 
 
-def today(text: str) -> AnyPolicy | str:
+def today(text: str) -> AbstractPolicy | str:
     """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
@@ -366,7 +366,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
-    def read(data: Any) -> AnyPolicy | Frontier:
+    def read(data: Any) -> AbstractPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
             from rcjax.solving.frontier.frontier import frontier_from_json
 
@@ -378,7 +378,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     return load(path, read)
 
 
-def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
+def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
     """Return (the policy with its money for a period as a budget per query, remarks on that).
 
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
@@ -413,7 +413,7 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     return {**before, **given}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
@@ -423,7 +423,7 @@ def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mappi
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
-    if isinstance(subject, AnyPolicy):
+    if isinstance(subject, AbstractPolicy):
         tuning, provenance = recorded_tuning(subject), subject.provenance
         transform, recorded = tuning.spec.transform, {"segment": subject.segment_column}
     else:

@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
 from rcjax.policy.ladder import PERIODS, Period, Queries
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ Prices = Annotated[
         "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
     ),
 ]
-InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]
+InUse = Annotated[AbstractPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]
 
 
 @dataclass(frozen=True)

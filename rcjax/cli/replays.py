@@ -35,7 +35,7 @@ from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output,
 from rcjax.policy.comparison import advise
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def evaluate(
     steps = staged(3)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
-        if isinstance(tuned, AnyPolicy):
+        if isinstance(tuned, AbstractPolicy):
             tuned, notes = at_traffic_of(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
     notes += remarks
-    if isinstance(tuned, AnyPolicy):
+    if isinstance(tuned, AbstractPolicy):
         is_same_log, rungs = document["tuned_on_this_log"], list[int]()
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
@@ -102,13 +102,13 @@ def evaluate(
     conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
 
 
-def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
+def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
     """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.replay import beside_reference
 
     shared = overlap(log, tuned)
-    beside = beside_reference(tuned, log) if isinstance(tuned, AnyPolicy) else None
+    beside = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
     document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
     document["single_models"] = _single_models(log)
@@ -119,7 +119,7 @@ def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], 
     return document, notes
 
 
-def _repriced(policy: AnyPolicy, path: Path) -> bool:
+def _repriced(policy: AbstractPolicy, path: Path) -> bool:
     """Return whether a file of prices differs from the known prices of a policy's tuning."""
     from rcjax.logs.prices import read_prices
 
@@ -128,7 +128,7 @@ def _repriced(policy: AnyPolicy, path: Path) -> bool:
 
 
 def _next(
-    policy: AnyPolicy,
+    policy: AbstractPolicy,
     file: Path,
     log: Path,
     reading: LogOptions,
@@ -164,21 +164,21 @@ def _single_models(log: Log) -> dict[str, dict[str, float]]:
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
-def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Return the figures expected at the time of tuning, as JSON values: lists of figures for a frontier.
 
     The error is left out if the log counts another quantity.
     """
     from rcjax._core.batching import plain
 
-    if isinstance(tuned, AnyPolicy):
+    if isinstance(tuned, AbstractPolicy):
         same = recorded_counted(tuned.provenance).noun == log.counted.noun
         return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: plain(values) for name, values in figures.items() if values is not None}
 
 
-def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Replay a policy on a log; return figures as JSON values, with 90 % intervals of the true error and cost.
 
     The figures of a frontier are lists with a value for each point. For a ladder that follows its bill, `followed` has
@@ -199,7 +199,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
         intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     followed = {}
-    if isinstance(tuned, AnyPolicy) and (stream := replay_stream(tuned, log)) is not None:
+    if isinstance(tuned, AbstractPolicy) and (stream := replay_stream(tuned, log)) is not None:
         se = stream.wrong.std() / math.sqrt(len(stream.wrong))
         served = dataclasses.replace(replay, error=stream.wrong.mean(), error_se=se)
         interval = {"error_interval": plain(error_interval(served, log, LEVEL))}
@@ -339,7 +339,7 @@ def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
 
 
 def _read_fresh(
-    policy: AnyPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
+    policy: AbstractPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
 ) -> tuple[Log, Log]:
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
     from rcjax.logs.kept_sample import carried_log
@@ -358,7 +358,7 @@ def _read_fresh(
 
 
 def _judge_retuning(
-    old: AnyPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
+    old: AbstractPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
 ) -> tuple[Replacement, Mapping[str, Any] | None]:
     """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
 
@@ -379,7 +379,7 @@ def _judge_retuning(
     return replacement, facts
 
 
-def _replay_both(old: AnyPolicy, new: AnyPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
+def _replay_both(old: AbstractPolicy, new: AbstractPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
     """Replay two policies on a log; None for the old one if the log lacks a model of it."""
     is_comparable = set(old.models) <= set(log.models)
     return {"before": replay_on(old, log) if is_comparable else None, "after": replay_on(new, log)}
@@ -412,7 +412,7 @@ class _Grounds:
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])
 
-    def write(self, policy: AnyPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
+    def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
         """Write the new policy, if it is accepted or `anyway`; return (its file, the problem), None without one."""
         if self.refused and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"

@@ -34,7 +34,7 @@ import numpy as np
 from rcjax._base.codec import Between, Names, Object, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores, recorded_counted
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
 
@@ -204,7 +204,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     return Log(models=models, queries=names, task=task, source="the policy", **fields)
 
 
-def carried_log(policy: AnyPolicy) -> Log:
+def carried_log(policy: AbstractPolicy) -> Log:
     """Return the queries that a policy carries, as a log. Raises ValueError for a policy that carries no queries."""
     reference = policy.provenance.get("reference")
     if reference is None or not policy.calibrations:
@@ -361,7 +361,7 @@ def _labels(old: Log, fresh: Log) -> HandLabels | None:
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
 
 
-def remembered(policy: AnyPolicy, log: Log) -> Log:
+def remembered(policy: AbstractPolicy, log: Log) -> Log:
     """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log

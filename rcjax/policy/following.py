@@ -20,7 +20,7 @@ from rcjax._base.codec import (
     require,
 )
 from rcjax.policy.ladder import Period, position_at
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 #: Queries within which a balance is restored: a shorter window follows more closely, and moves more on the ladder.
 WINDOW = 400.0
@@ -245,7 +245,7 @@ def _memory(period: Period) -> float:
     return DAY * min(period.days, 7.0)
 
 
-def new_bill(policy: AnyPolicy, time: float) -> AnyBill | None:
+def new_bill(policy: AbstractPolicy, time: float) -> AnyBill | None:
     """Return the first bill of a service: for the money of a period, or else for the budget per query.
 
     Args:

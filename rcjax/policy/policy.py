@@ -55,7 +55,7 @@ from rcjax.policy.decisions import (
 )
 
 
-class AnyPolicy:
+class AbstractPolicy:
     """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
 
     A `Policy` is the only rung of itself.
@@ -220,7 +220,7 @@ _FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_c
 
 
 @dataclass(frozen=True, slots=True)
-class Policy(AnyPolicy):
+class Policy(AbstractPolicy):
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
     The first rule of a model with Φ ≤ `up_to` says whether the model answers, asks a later model or abstains. With one

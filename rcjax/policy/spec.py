@@ -40,7 +40,7 @@ from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 
 TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
@@ -247,19 +247,19 @@ def _limit(value: Any, where: str) -> SecondsLimit:
         raise
 
 
-def read_today(value: Any, where: str) -> str | AnyPolicy:
+def read_today(value: Any, where: str) -> str | AbstractPolicy:
     """Read today's model by its name, or today's policy; ValueError names the place of any other value.
 
     >>> read_today("large", "today")
     'large'
     """
-    if isinstance(value, AnyPolicy):
+    if isinstance(value, AbstractPolicy):
         return _without_records(value)
     require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
 
-def _without_records(policy: AnyPolicy) -> AnyPolicy:
+def _without_records(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
 
     Files that hold the policy stay small.
@@ -322,7 +322,7 @@ class Spec:
     budget: Amount | None = None
     max_error: Amount | None = _offered(TARGET, _SHARE)
     match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
-    today: Annotated[str | AnyPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
+    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
     cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
@@ -420,7 +420,9 @@ class Spec:
         """
         given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
-        return written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
+        return (
+            written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {})
+        )
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -478,7 +480,7 @@ class SpecFields(TypedDict, total=False):
     budget: float | None
     max_error: float | None
     match: float | None
-    today: str | AnyPolicy | None
+    today: str | AbstractPolicy | None
     error_cost: float | None
     lam: float | None
     cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
@@ -496,7 +498,7 @@ class SpecFields(TypedDict, total=False):
     max_seconds: float | str | SecondsLimit | None
 
 
-def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
+def with_spec(policy: AbstractPolicy, spec: Spec) -> AbstractPolicy:
     """Return the policy with the options of its tuning in the provenance of each rung; recorded entries stay."""
     return with_provenance(policy, tuning={**spec.to_json(), **policy.tuning})
 
@@ -540,7 +542,7 @@ class Tuning:
         if isinstance(cascade, tuple):
             cascade = tuple(path for path in cascade if set(path) <= set(models))
         today = self.spec.today
-        if today is not None and not {*(today.models if isinstance(today, AnyPolicy) else (today,))} <= {*names}:
+        if today is not None and not {*(today.models if isinstance(today, AbstractPolicy) else (today,))} <= {*names}:
             today = None
         spec = dataclasses.replace(self.spec, cascade=cascade, today=today)
         return dataclasses.replace(self, models=models, spec=spec)
@@ -551,7 +553,7 @@ class Tuning:
         return len(self.models) > 1 and self.spec.cascade != ()
 
 
-def recorded_tuning(policy: AnyPolicy) -> Tuning:
+def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     """Read how a policy or ladder was tuned.
 
     A policy made by hand counts as tuned by the defaults of `rcjax tune`, among its own models.
@@ -577,13 +579,13 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 
-def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
+def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
     record = policy.tuning
     return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
 
 
-def recorded_request_settings(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
+def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:
     """Read the settings with which each model was asked for the log that a policy was tuned on.
 
     Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the

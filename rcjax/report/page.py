@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
 from rcjax.policy.decisions import threshold_of
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
@@ -82,7 +82,7 @@ class Report:
         return self.tuned.spec
 
     @property
-    def policy(self) -> AnyPolicy:
+    def policy(self) -> AbstractPolicy:
         """The first policy of the page."""
         assert self.tuned.policy is not None
         return self.tuned.policy
@@ -124,7 +124,7 @@ class Report:
         """Noun for the counted quantity."""
         return self.log.counted.noun
 
-    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+    def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's, on the fresh queries if there are any."""
         if policy is self.policy:
             return self.fresh or self.promised
@@ -384,7 +384,7 @@ def context(report: Report) -> dict[str, Any]:
     }
 
 
-def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
+def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
     """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
     frontier, start = report.frontier, report.policy
     curve = frontier.rung_indices.tolist() if report.start.is_limit else range(len(frontier.lam))
@@ -398,7 +398,7 @@ def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
     return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
 
 
-def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _documents(policies: Sequence[AbstractPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Split the JSON forms of policies into (the entries that differ, by policy; the shared entries)."""
     documents = [policy.to_json() for policy in policies]
     reference = None
@@ -424,7 +424,7 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
         return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
-def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
+def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, Any]:
     """Return the texts of the page on the policy for a target."""
     expected = policy.expected
     money = report.money
@@ -477,7 +477,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     return rows, describe_cascade(policy.to_json())
 
 
-def _option(report: Report, target: Target, policy: AnyPolicy) -> str:
+def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's may be money for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
@@ -534,7 +534,7 @@ def make_report(
     )
 
 
-def _try_check(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
+def _try_check(policy: AbstractPolicy, log: Log) -> PolicyCheck | None:
     """Check a policy on a fresh log; None if it cannot be checked."""
     try:
         return check_policy(policy, log)

@@ -54,7 +54,7 @@ from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
@@ -163,13 +163,13 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     (100, 0)
     """
     n = log.n_queries
-    source = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    source = tuned.rungs[0] if isinstance(tuned, AbstractPolicy) else getattr(tuned, "model", tuned)
     if isinstance(source, Log):
         digest, models, old = source.digest, source.models, source
     else:
         digest = source.provenance.get("digest")
         models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
-        kept = source.provenance.get("reference") if isinstance(source, AnyPolicy) else source.details.reference
+        kept = source.provenance.get("reference") if isinstance(source, AbstractPolicy) else source.details.reference
         old = None if kept is None else read_reference(kept, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, whole=True)
@@ -364,7 +364,7 @@ class Certificate:
     at the same confidence for this policy alone, as if no other position had been tested.
     """
 
-    policy: AnyPolicy
+    policy: AbstractPolicy
     """The policy to deploy, a ladder at the position; its `provenance["guarantee"]` holds the figures below."""
     position: float
     """Position of the policy on the frontier's ladder; 0 is the cheapest rung."""

@@ -27,7 +27,7 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, with_following, with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
@@ -74,7 +74,7 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
-def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
+def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Mapping[str, float]) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     budget = target.get("budget")
     if budget is None or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * budget:
@@ -137,7 +137,7 @@ class Tuned:
     """Figures of each single model, in the order of the models."""
     spec: Spec
     """Options of the tuning, with `today` filled in."""
-    policy: AnyPolicy | None = None
+    policy: AbstractPolicy | None = None
     """Policy for the target; None without a target."""
     certificate: Certificate | None = None
     """Guarantee of the policy; None without a guarantee."""
@@ -163,7 +163,7 @@ class Tuned:
             return None
         return advise(self.policy, self.comparison, self.money, self.log.counted)
 
-    def policy_for(self, target: Target) -> AnyPolicy:
+    def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
@@ -179,7 +179,7 @@ class Tuned:
         policy = with_following(policy, follows=self.spec.follows, period=None)
         return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
 
-    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+    def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
 
         Args:
@@ -191,7 +191,7 @@ class Tuned:
         unshown = None if budget is None else self.unshown_gain(policy, target)
         return dataclasses.replace(comparison, unshown=unshown)
 
-    def unshown_gain(self, policy: AnyPolicy, target: Target) -> UnshownGain | None:
+    def unshown_gain(self, policy: AbstractPolicy, target: Target) -> UnshownGain | None:
         """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
 
         A gain is shown if a tenth of a point is expected, and the gain on held-out queries is not below 0 by more than
@@ -420,8 +420,8 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
 
 
 def _replace_unearned(
-    policy: AnyPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
-) -> tuple[AnyPolicy, list[str]]:
+    policy: AbstractPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
+) -> tuple[AbstractPolicy, list[str]]:
     """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
 
     At a budget a ladder stays: it follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from
@@ -455,8 +455,10 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     )
 
 
-@takes(policy=AnyPolicy, log=(Log, None))
-def retune(policy: AnyPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None) -> Tuned:
+@takes(policy=AbstractPolicy, log=(Log, None))
+def retune(
+    policy: AbstractPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None
+) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
     The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
@@ -522,7 +524,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
     return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 
-def _with_request_settings(log: Log, policy: AnyPolicy) -> Log:
+def _with_request_settings(log: Log, policy: AbstractPolicy) -> Log:
     """Add the request options that a policy records for its models, where the log has none for them."""
     recorded = {model: how for model, how in recorded_request_settings(policy).items() if model in log.models}
     return dataclasses.replace(log, request_settings={**recorded, **(log.request_settings or {})} or None)

@@ -29,7 +29,7 @@ from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
@@ -523,7 +523,7 @@ class Baseline:
     """Name of the rival that the figure is a difference from; None if it is no difference."""
 
     @classmethod
-    def promised(cls, policy: AnyPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
+    def promised(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
         """Return the promise of a policy's tuning; without a record, its mean over the queries that it carries.
 
         Args:

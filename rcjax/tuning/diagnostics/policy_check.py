@@ -31,7 +31,7 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.counted import ERRORS, Counted, recorded_counted
 from rcjax.policy.following import Bill
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import (
@@ -218,9 +218,9 @@ class PolicyCheck:
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
 
 
-@takes(policy=AnyPolicy, log=Log)
+@takes(policy=AbstractPolicy, log=Log)
 def check_policy(
-    policy: AnyPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
+    policy: AbstractPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
 ) -> PolicyCheck:
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
@@ -292,7 +292,7 @@ def check_policy(
     )
 
 
-def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
+def _judge_retuned(policy: AbstractPolicy, log: Log, seed: int) -> Replacement:
     """Tune a policy again on a log, and judge whether the new policy replaces it."""
     try:
         tuned = retune(policy, log, intervals=False)
@@ -302,7 +302,7 @@ def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
     return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
-def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
+def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, log: Log) -> PolicyDecision:
     """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
 
     An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
@@ -320,7 +320,7 @@ def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: L
     return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {beaten}")
 
 
-def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:
+def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     """Return the queries of a log that were tuned on.
 
     Raises LogError if these are all, or if the log counts another kind of error than the policy was tuned for.
@@ -333,7 +333,7 @@ def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:
     return shared
 
 
-def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
+def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
     """For a policy with a margin, take the queries that its models and today's have answered: differences need both."""
     if (today := matched_today(policy, log)) is None:
         return log
@@ -361,7 +361,7 @@ class _QueryFigures:
         return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
 
 
-def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
+def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
     Args:
@@ -456,7 +456,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
 
 
 def _model_changes(
-    policy: AnyPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
+    policy: AbstractPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
     """Compare each model on the queries in the window with the carried queries and those of weeks without an alarm."""
     sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
@@ -480,7 +480,7 @@ class _Answers(NamedTuple):
     answered: np.ndarray  # (k, n) bool: there is an answer
 
 
-def _answers(policy: AnyPolicy, log: Log) -> _Answers:
+def _answers(policy: AbstractPolicy, log: Log) -> _Answers:
     """Take the answers of a log whose models are those of a policy, in its order."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
@@ -531,7 +531,7 @@ def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     return walked.cost_at_means + share @ (walked.query_cost - mean[:, None])
 
 
-def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
+def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():

@@ -25,7 +25,7 @@ from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
 from rcjax.policy.following import MOST_TIMES
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
 
 #: Weeks in the window of a check.
@@ -188,7 +188,7 @@ def is_call_log(source: Any) -> bool:
     return {"call_log", "query", "model", "time"} <= {*columns}
 
 
-def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
+def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
     """Check whether the traffic of a policy has changed, by figures that need no label.
 
     Args:
@@ -211,7 +211,7 @@ def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> T
     )
 
 
-def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
+def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
     limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
@@ -245,7 +245,7 @@ def _calls(source: Any) -> pl.DataFrame:
     return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
 
 
-def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
+def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
     """Check the raw confidences of each model against those before, or those of the queries that the policy carries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
@@ -276,7 +276,7 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]
 
 
-def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     """Check failed calls and tokens of each model; its share of the queries too, if the bill is not followed."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:

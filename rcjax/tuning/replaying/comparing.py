@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Ladder, penalty
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
@@ -32,7 +32,7 @@ from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
 
-Today = str | AnyPolicy
+Today = str | AbstractPolicy
 """The model, by name, or the policy that is in use today."""
 
 
@@ -97,7 +97,7 @@ def name_today(today: Today) -> str:
     return f"{today} alone" if isinstance(today, str) else IN_SERVICE
 
 
-def matched_today(policy: AnyPolicy, log: Log) -> Today | None:
+def matched_today(policy: AbstractPolicy, log: Log) -> Today | None:
     """Return today's model or policy for a policy tuned with a margin, if the log has its answers; None otherwise."""
     spec = recorded_tuning(policy).spec
     if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
@@ -155,7 +155,7 @@ def best_single_for(log: Log, money: float) -> str:
 
 
 def compare_policy(
-    policy: AnyPolicy, log: Log, today: Today | None = None, *, money: float | None = None, tuned: bool = False
+    policy: AbstractPolicy, log: Log, today: Today | None = None, *, money: float | None = None, tuned: bool = False
 ) -> Comparison:
     """Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
@@ -202,22 +202,22 @@ def compare_policy(
     return Comparison(error, cost, shared.n_queries, not tuned, rivals, policy.expected.get("error_cost"))
 
 
-def _expected(policy: AnyPolicy) -> tuple[float, float]:
+def _expected(policy: AbstractPolicy) -> tuple[float, float]:
     """Return (error with refusals at their price, bill), as expected by the tuning."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
-def _bill(policy: AnyPolicy, log: Log) -> float:
+def _bill(policy: AbstractPolicy, log: Log) -> float:
     """Return the dollars per query of a policy on a log."""
     return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
 
 
-def is_itself(policy: AnyPolicy, subject: Today) -> bool:
+def is_itself(policy: AbstractPolicy, subject: Today) -> bool:
     """Return whether a model or a policy decides as a policy does, whatever their figures."""
     return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
 
 
-def _bare(policy: AnyPolicy) -> AnyPolicy:
+def _bare(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without its figures and provenance: equal ones decide alike."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
@@ -226,7 +226,7 @@ def _bare(policy: AnyPolicy) -> AnyPolicy:
     return replace(policy, rungs=rungs, position=0.0 if follows else policy.position)
 
 
-def _alone(policy: AnyPolicy) -> str | None:
+def _alone(policy: AbstractPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
     names = {name for rung in policy.adjacent_rungs for name in rung.models}
     rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]

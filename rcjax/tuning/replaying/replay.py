@@ -32,7 +32,7 @@ from rcjax.model.label_outcomes import corrected_log, is_whole
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Policies, Seconds, seconds_of
 from rcjax.tuning.replaying.walk import (
@@ -249,8 +249,8 @@ class Replay:
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
-@takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
-def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
+@takes(policy_or_frontier=(AbstractPolicy, Frontier), log=Log)
+def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     """Replay a policy, a ladder, or every policy of a frontier on the queries of a log, in jitted calls.
 
     Raw confidences are calibrated by the policy or the frontier's model. Model j then answers or defers by the first
@@ -283,7 +283,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
-    if not isinstance(policy_or_frontier, AnyPolicy):
+    if not isinstance(policy_or_frontier, AbstractPolicy):
         return _replay_frontier(policy_or_frontier, log)
     policy = policy_or_frontier
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
@@ -324,7 +324,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
         return QueryReplay(*map(cut, self))
 
 
-def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
@@ -333,7 +333,7 @@ def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def replay_rungs(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.first(counts.sum())
@@ -354,7 +354,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 
 def _replay_cascades(
-    policy: AnyPolicy, log: Log, rungs: Sequence[Policy]
+    policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]
 ) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
@@ -378,7 +378,7 @@ def _replay_cascades(
     return walked._replace(query_cost=columns.query_cost), columns.counts
 
 
-def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
+def _reached(policy: AbstractPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
     """Return the models that some query can reach: (k,) bool; by every rung, if the policy follows its bill."""
     if policy.follows:
         every = [cascade for rung in policy.rungs for cascade in rung.cascades]
@@ -386,7 +386,7 @@ def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.nd
     return np.isin(np.arange(len(policy.models)), places[policies.members])
 
 
-def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+def _number_cascades(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
     """Return the number of the cascade by which each of R rungs answers each complete query: (R, n).
 
     It is the cascade of the query's segment, or else of the rung. Raises LogError if the log has no segments.
@@ -484,7 +484,7 @@ class LadderReplay(NamedTuple):
     spent: np.ndarray  # (R, n) money
 
     @classmethod
-    def of(cls, policy: AnyPolicy, log: Log) -> LadderReplay:
+    def of(cls, policy: AbstractPolicy, log: Log) -> LadderReplay:
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
@@ -514,7 +514,7 @@ class LadderReplay(NamedTuple):
         return Stream(*rows.T)
 
 
-def replay_stream(policy: AnyPolicy, log: Log) -> Stream | None:
+def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
 
     Errors and money are those of `replay`, and so is LogError.
