@@ -346,7 +346,7 @@ def render(report: Report) -> str:
     environment.filters |= {
         "percent": percent,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
-        "figured": lambda check: check_figure(check.figure, check.unit),
+        "figured": lambda check: check_figure(check.figure, check.kind.unit),
     }
     return environment.get_template("page.html.jinja").render(context(report))
 

@@ -1,11 +1,10 @@
-"""Estimate intervals around a frontier by the bootstrap, end to end from the queries of the log to the policies.
+"""Estimate intervals around a frontier by the bootstrap, from the queries of the log to the policies.
 
-The queries are drawn again with replacement, and the policies of the frontier answer each draw: the spread of their
-figures is the sampling error. On some draws everything is done again: the calibrators, marginals and copulas are
-fitted, and cascades and thresholds chosen. These policies answer the queries of their draw and the queries that were
-not drawn (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): the difference is the optimism of
-the search. Both together estimate how far the figures in service are from the figures on the log. They do not rely on
-the model being right.
+The queries are drawn with replacement, and the policies of the frontier answer each draw: the spread of their figures
+is the sampling error. On some draws the models are fitted again, and cascades and thresholds chosen again. These
+policies answer the queries of their draw and the queries that were not drawn (Efron & Tibshirani 1993, "An
+Introduction to the Bootstrap", chapter 17): the difference is the optimism of the search. Both together estimate how
+far the figures in service are from the figures on the log. They do not rely on the model being right.
 """
 
 import enum
@@ -34,7 +33,7 @@ _POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, s
 _LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
 
-#: Draws on which everything is tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
+#: Draws on which policies are tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
@@ -75,9 +74,11 @@ def bootstrap(
         log: the log that the frontier was tuned on.
         replicates: number of draws of the log's queries, with replacement; 20 or more.
         level: coverage of each interval, in (0, 1).
-        refit: repeat the whole search (`Frontier.search`) on the first 50 draws, with copulas by Kendall's τ. False:
-            policies stay as they are, and only the queries vary. That is right for policies that were fixed before
-            this log was seen, and nearly right for a large log. None: repeat it for up to 5,000 queries.
+        refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
+            and the copulas by Kendall's τ too), score the candidates, and choose. The blending weights, the λ and the
+            decision to compare answers stay those of the log, without a new cross-validation. False: policies stay as
+            they are, and only the queries vary. That is right for policies that were fixed before this log was seen,
+            and nearly right for a large log. None: tune again for up to 5,000 queries.
         seed: seed of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` that is to be

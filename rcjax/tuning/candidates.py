@@ -42,7 +42,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_ca
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
-#: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
+#: Queries that blending weights and seconds are estimated on at most, and up to which replicates of a
 #: bootstrap are fitted again: more would not change a choice.
 ENOUGH_QUERIES = 5_000
 

@@ -27,10 +27,9 @@ walking the queries of the log itself.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import jax
@@ -56,7 +55,6 @@ from rcjax.tuning.candidates import (
     blend_labels,
     candidate_rows,
     candidates_at_thresholds,
-    draw_enough,
     recentre,
     score_pairs,
     spread_thresholds,
@@ -276,8 +274,6 @@ def score_chains(
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
-    5,000 queries at most are used, drawn at random.
-
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
     most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples
     if they are few.
@@ -289,23 +285,23 @@ def score_chains(
         query_cost: (n, k) money of each answer.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
-    >>> tried = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
+    >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
+    >>> chains.chain.round(2).tolist(), chains.error.tolist(), chains.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
-    k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
-    if k < 3 or not rows.size:
+    k, n = confidence.shape[1], int(complete.sum())
+    if k < 3 or not n:
         return None
-    confidence, right, query_cost = (np.asarray(column, float)[rows] for column in (confidence, right, query_cost))
+    confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
     thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    defers = confidence <= thresholds
-    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, query_cost)}
+    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
+    chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
-        chains |= {*combinations(range(k), 3)}
+        chains |= {*itertools.combinations(range(k), 3)}
     useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    shares, bills = np.array([_score_chain(chain, defers, right, query_cost) for chain in useful]).T
+    shares, bills = np.array([sums.of_chain(chain) for chain in useful]).T / n
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
@@ -313,6 +309,39 @@ def score_chains(
     level = np.zeros(len(useful))
     figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
+
+
+class _DeferredSums:
+    """Sums over the queries that several models defer: right answers and money of each of k models.
+
+    The path of a query depends only on the set of models that defer it: queries with the same set are one row.
+    """
+
+    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
+        patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
+        self.k = defers.shape[1]
+        self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
+        columns = np.concatenate([right, query_cost], axis=1).T
+        self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
+        self._known: dict[frozenset[int], np.ndarray] = {}
+
+    def deferred_by(self, models: Sequence[int]) -> np.ndarray:
+        """Return (right answers, money) of each model on the queries that all of some models defer: (2, k)."""
+        key = frozenset(models)
+        if key not in self._known:
+            reached = self._defers[list(models)].all(0)
+            self._known[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
+        return self._known[key]
+
+    def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
+        """Return (right answers, money) of a chain."""
+        reached = [self.deferred_by(chain[:length]) for length in range(len(chain))]
+        passed_on = itertools.pairwise(here[0] for here in reached)
+        right = reached[-1][0, chain[-1]] + sum(
+            (here - later)[model] for model, (here, later) in zip(chain[:-1], passed_on, strict=True)
+        )
+        money = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
+        return float(right), float(money)
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
@@ -324,32 +353,16 @@ def _threshold_between_top_values(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
-    chain, reaching, grown = [first], np.ones(len(defers), bool), list[tuple[int, ...]]()
-    while len(chain) < LONGEST_CHAIN:
-        deferred, later = reaching & defers[:, chain[-1]], range(chain[-1] + 1, defers.shape[1])
-        if not deferred.any() or not later:
-            break
-        gains = right[deferred][:, later].sum(0) - right[deferred, chain[-1]].sum()
-        worth = gains / np.maximum(query_cost[deferred][:, later].sum(0), np.finfo(float).tiny)
+    chain = (first,)
+    while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
+        right, money = sums.deferred_by(chain)
+        worth = (right[later] - right[chain[-1]]) / np.maximum(money[later], np.finfo(float).tiny)
         if worth.max() <= 0:
             break
-        chain.append(later[int(worth.argmax())])
-        reaching = deferred
-        grown += [tuple(chain)] if len(chain) > 2 else []
-    return grown
-
-
-def _score_chain(
-    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray
-) -> tuple[float, float]:
-    """Return (share of right answers, money per query) of a chain."""
-    at, answered, spent = np.ones(len(defers), bool), np.zeros(len(defers)), np.zeros(len(defers))
-    for j in chain:
-        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, query_cost[:, j], 0.0)
-        at = at & defers[:, j]
-    return float(answered.mean()), float(spent.mean())
+        chain = (*chain, later[int(worth.argmax())])
+    return [chain[:length] for length in range(3, len(chain) + 1)]
 
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision

@@ -44,7 +44,8 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.search import search_of
+from rcjax.tuning.seconds_filter import SecondsFilter
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # share of a budget left from which on a note says why
@@ -130,7 +131,8 @@ class Tuned:
     model: Fitted
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search."""
+    """Frontier of the search. The errors of the default search are corrected for optimism; those of a search by the
+    paper's model are its predictions, without that correction."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]

@@ -73,24 +73,36 @@ class CheckKind:
             subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
             noun: the kind of error that is counted.
         """
-        kind: dict[str, Any] = vars(self) | {"label": self.label.format(noun=noun)}
-        return CheckResult(**kind, subject=subject, figure=figure, p_value=p_value, verdict=verdict, advice=advice)
+        kind = dataclasses.replace(self, label=self.label.format(noun=noun))
+        return CheckResult(kind, subject, figure, p_value, verdict, advice)
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckResult(CheckKind):
-    """The verdict on one figure, with the fields of its kind: its JSON is flat."""
+class CheckResult:
+    """The verdict on one figure."""
 
-    subject: str = ""
+    kind: CheckKind
+    """Kind of the check; its label has the kind of error that is counted."""
+    subject: str
     """Model that the figure describes; empty for the log as a whole."""
-    figure: float = math.nan
-    """Figure, in `unit`."""
-    p_value: float | None = None
+    figure: float
+    """Figure, in the unit of its kind."""
+    p_value: float | None
     """p-value of the figure; None if it is not tested."""
-    verdict: CheckVerdict = "fine"
+    verdict: CheckVerdict
     """Verdict on the figure."""
-    advice: str = ""
-    """Sentence that explains the figure and says what to do; empty if all is fine."""
+    advice: str
+    """Sentence that explains the figure and says what to do; empty if the verdict is fine."""
+
+    @property
+    def name(self) -> str:
+        """Name of the kind."""
+        return self.kind.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the check and of its kind as one object."""
+        document = dataclasses.asdict(self)
+        return document.pop("kind") | document | {"primary": self.name in PRIMARY}
 
 
 def worst_verdict(checks: Iterable[CheckResult]) -> CheckVerdict:
@@ -185,7 +197,7 @@ def adjust_p_values(checks: Iterable[CheckResult], looks: float = 1.0, alarm: fl
 
 
 def _verdict(check: CheckResult, p_value: float, alarm: float) -> CheckVerdict:
-    if not check.figure > check.limits.doubtful:
+    if not check.figure > check.kind.limits.doubtful:
         return "fine"
     if p_value < alarm:
         return "bad"

@@ -493,7 +493,7 @@ def _money_in_words(cost: PrimaryFigure, check: CheckResult, money: Money) -> st
 
 def _chance(check: CheckResult) -> str:
     """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
-    if check.p_value is None or (check.verdict == "fine" and not check.figure > check.limits.doubtful):
+    if check.p_value is None or (check.verdict == "fine" and not check.figure > check.kind.limits.doubtful):
         return ""
     return f" ({'by chance, ' * (check.verdict == 'fine')}p = {check.p_value:.2g})"
 

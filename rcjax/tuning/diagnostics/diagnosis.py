@@ -248,7 +248,7 @@ class Diagnosis:
         """Return the findings as JSON values; None for NaN."""
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
-        document |= {"counted": self.counted.noun, "checks": [*map(dataclasses.asdict, self.checks)]}
+        document |= {"counted": self.counted.noun, "checks": [check.to_json() for check in self.checks]}
         return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
 
 

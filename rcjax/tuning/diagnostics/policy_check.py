@@ -36,7 +36,6 @@ from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import (
     KINDS,
-    PRIMARY,
     Baseline,
     CheckResult,
     CheckVerdict,
@@ -212,7 +211,7 @@ class PolicyCheck:
         }
         records["window"]["described"] = self.window.describe()
         records["models"] = [dataclasses.asdict(model) for model in self.models]
-        records["checks"] = [dataclasses.asdict(check) | {"primary": check.name in PRIMARY} for check in self.checks]
+        records["checks"] = [check.to_json() for check in self.checks]
         records |= {"replacement": self.replacement and self.replacement.to_json()}
         records |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)

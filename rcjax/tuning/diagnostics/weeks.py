@@ -171,7 +171,7 @@ class TrafficCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
-        checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
+        checks = [check.to_json() for check in self.checks]
         fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
         return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
