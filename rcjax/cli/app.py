@@ -175,9 +175,9 @@ def load(name: str) -> Any:
     called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
     function = as_command(called)
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
-    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
-    one.command(name, cls=LongHelp, help=text, epilog=example)(function)
-    return typer.main.get_command(one)
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
+    application.command(name, cls=LongHelp, help=text, epilog=example)(function)
+    return typer.main.get_command(application)
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:

@@ -134,9 +134,9 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
     if isinstance(spec.today, AbstractPolicy):
         return ""
     options = dict(spec.options_for(target)) | {"today": spec.today}
-    again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
+    retuning = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"
+    return f"{tune} && {command('retune', 'policy.json', test, **retuning.as_options(), out='policy.json')}"
 
 
 #: The verdicts, in a word, of bad checks of the sample.
@@ -509,7 +509,7 @@ def report(
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
         retune = tune_and_again(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, again=retune)
+        findings = dataclasses.replace(findings, retuning=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})

@@ -269,23 +269,22 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     with busy("asking"):
         abilities = asyncio.run(probe_all(plan))
-    document = {
-        "models": [
-            asdict(one) | {"signals": list(one.signals), "wrong_signal": _wrong_signal(plan, one)} for one in abilities
-        ]
-    }
-    conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
-    if any(one.error or _wrong_signal(plan, one) for one in abilities):
+    rows = [
+        asdict(ability) | {"signals": list(ability.signals), "wrong_signal": _wrong_signal(plan, ability)}
+        for ability in abilities
+    ]
+    conclude({"models": rows}, partial(_show_probe, rows), as_json=as_json)
+    if any(row["error"] or row["wrong_signal"] for row in rows):
         raise typer.Exit(1)
 
 
-def _wrong_signal(plan: Plan, one: Capabilities) -> str | None:
+def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
     from rcjax.policy.signals.records import is_check
 
-    signal = plan.models[one.model].signal or plan.signal
-    known = one.error is None and signal is not None and not is_check(signal)
-    return signal if known and signal not in one.signals else None
+    signal = plan.models[ability.model].signal or plan.signal
+    known = ability.error is None and signal is not None and not is_check(signal)
+    return signal if known and signal not in ability.signals else None
 
 
 def _run(
@@ -365,12 +364,12 @@ def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers
     from rcjax.serving.models_file import describe_listed
 
     notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
-    notes += describe_listed(one.respondent.settings for one in assumed)
+    notes += describe_listed(setup.respondent.settings for setup in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
     if others:
-        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
-        notes.append(f"{count(others, 'answer')} {what}")
+        fact = "of the log are to other questions than these (ids made of the content change with it and the template)"
+        notes.append(f"{count(others, 'answer')} {fact}")
     return notes
 
 
@@ -420,8 +419,8 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["error"] is not None:
             screen.hang("error", f"{row['model']}: {row['error']}")
         elif row["logprobs"] and row["top"] <= 1:
-            what = "only the log-probability of its own tokens: no choice, no verification"
-            screen.hang("note", f"{row['model']}: {what}")
+            fact = "only the log-probability of its own tokens: no choice, no verification"
+            screen.hang("note", f"{row['model']}: {fact}")
         if row["wrong_signal"] is not None:
             able = f"it can give {', '.join(row['signals'])}"
             screen.hang("error", f"{row['model']}: its signal is {row['wrong_signal']}, and {able}")
@@ -450,8 +449,8 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{several}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
-        screen.hang("assumed", f"{what}; after twenty answers of each model a run tells by theirs what all will cost")
+        usual = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
+        screen.hang("assumed", f"{usual}; after twenty answers of each model a run tells by theirs what all will cost")
     screen.hang("note", *document["notes"])
 
 
@@ -473,7 +472,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     if document["silent"]:
         screen.hang("silent", f"no answer at all: {', '.join(document['silent'])}")
     for why in dict.fromkeys(document["stopped"].values()):
-        names = ", ".join(name for name, one in document["stopped"].items() if one == why)
+        names = ", ".join(name for name, reason in document["stopped"].items() if reason == why)
         screen.hang("stopped", f"{names}: {why}")
     _show_graded(screen, document)
     if document["grading"]:

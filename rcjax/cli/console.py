@@ -318,7 +318,7 @@ class Screen(Console):
 
 
 @contextmanager
-def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
+def busy(work: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
     """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
@@ -334,14 +334,14 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
         with screen.status("") as status:
             while True:
                 compiling = COMPILING if COMPILES.is_set() else ""
-                words = (f"{what} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
+                words = (f"{work} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
                 status.update(Text(" ".join(filter(None, words))))
                 if done.wait(0.2):
                     return
 
     def write(progress: str) -> None:
         with suppress(OSError, ValueError):  # standard error is closed
-            typer.echo(f"{what}: {progress}", err=True)
+            typer.echo(f"{work}: {progress}", err=True)
 
     def write_lines() -> None:
         next_line = started + EVERY
@@ -391,9 +391,9 @@ def staged(total: int) -> Callable[[str], AbstractContextManager[None]]:
     """Return a function that counts the stages of a command: its first call is `busy("reading, step 1 of 3")`, …"""
     numbers = counting(1)
 
-    def steps(what: str) -> AbstractContextManager[None]:
+    def steps(work: str) -> AbstractContextManager[None]:
         number = next(numbers)
-        return busy(f"{what}, step {number} of {total}" if number <= total else what)
+        return busy(f"{work}, step {number} of {total}" if number <= total else work)
 
     return steps
 

@@ -48,14 +48,14 @@ _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _number(number: str, text: str, what: str) -> float:
+def _number(number: str, text: str, kind: str) -> float:
     """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is no {what}")
+        raise typer.BadParameter(f"{text!r} is no {kind}")
     return value
 
 
@@ -216,11 +216,11 @@ _IF_RIGHT = "; if it is right, add --yes"
 # Refusals before any work.
 
 
-def require_libraries(what: str, extra: str, *names: str) -> None:
+def require_libraries(user: str, extra: str, *names: str) -> None:
     """Raise ValueError if a library is not installed: `what` needs it, and the `extra` brings it."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")
+            raise ValueError(f"{user} needs {name}: {how_to_install(extra)}")
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -247,8 +247,8 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
             continue
         name, other = taken.setdefault(os.path.realpath(path), (option, path))
         if name != option:
-            what = f"{path} must not be the file of {name}, {other}: give another one"
-            raise typer.BadParameter(what, param_hint=option)
+            problem = f"{path} must not be the file of {name}, {other}: give another one"
+            raise typer.BadParameter(problem, param_hint=option)
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
@@ -301,8 +301,8 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
     odd = [*oddities(log)]
-    for what in (*odd, *doubts(log)):
-        warn(f"{Path(log.source).name}: {what}")
+    for oddity in (*odd, *doubts(log)):
+        warn(f"{Path(log.source).name}: {oddity}")
     if odd and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
@@ -319,9 +319,9 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
     if target is None or target.name != "budget" or really:
         return
-    what = odd_budget(target.value, log, "--budget {}/M".format)
-    if what is not None:
-        raise typer.BadParameter(f"{what}{_IF_RIGHT}", param_hint="--budget")
+    oddity = odd_budget(target.value, log, "--budget {}/M".format)
+    if oddity is not None:
+        raise typer.BadParameter(f"{oddity}{_IF_RIGHT}", param_hint="--budget")
 
 
 # Logs.

@@ -110,11 +110,11 @@ def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, A
     shared = overlap(log, tuned)
     beside = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
-    document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
+    document |= {"tuned_on_this_log": shared.covers_log} | ({} if beside is None else {"reference": beside.to_json()})
     document["single_models"] = _single_models(log)
     notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
     if shared:
-        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
+        which = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
         notes.append(f"{which}, where it looks better than it is: evaluate it on others")
     return document, notes
 
@@ -263,8 +263,8 @@ def _show_replay(
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
     alone = [
-        f"{name} {percent(one['error'])} at ${money.show(one['cost'])}"
-        for name, one in document["single_models"].items()
+        f"{name} {percent(single['error'])} at ${money.show(single['cost'])}"
+        for name, single in document["single_models"].items()
     ]
     screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
     screen.hang("note", *notes)
@@ -321,8 +321,8 @@ def retune(
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    then = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
+    retuning = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    then = ("", "") if problem else grounds.next_step(retuning) if facts is None else next_of(facts, retuning)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
@@ -334,8 +334,8 @@ def retune(
 def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
     """Refuse to tune again with neither fresh queries nor new prices."""
     if not log and reading.prices is None:
-        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(what, param_hint="LOG")
+        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(problem, param_hint="LOG")
 
 
 def _read_fresh(
@@ -511,7 +511,7 @@ def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
-    rows = [(one["model"], percent(1 - one["accuracy"]), money.show(one["cost"])) for one in document["model_summary"]]
+    rows = [(row["model"], percent(1 - row["accuracy"]), money.show(row["cost"])) for row in document["model_summary"]]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):

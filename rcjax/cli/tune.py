@@ -216,8 +216,8 @@ def _warn_of_unused_answers(spec: Spec) -> None:
     """Warn if the search of a log with answers does not compare them."""
     if spec.cascade is not None:
         named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
-        what = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"the answers of the log are not used: {what}: leave out --cascade")
+        reason = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
@@ -381,9 +381,9 @@ def _frontier_table(
     room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
     table = make_table(*heads, words=0, unbroken=True)
     simple = all(map(is_chain, points))
-    what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    heading = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     # Fold a name that is wider than the room, rather than cut figures.
-    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
+    table.add_column(heading.replace(", ", ",\n", 1) if len(heading) > room else heading, overflow="fold")
     for row, point, star in zip(cells, points, starred, strict=True):
         table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
     return table

@@ -123,9 +123,9 @@ def _require_one_notation(rows: Rows) -> None:
     if len(first) < len(_SIGNS):
         return
     (other, beside, its), (row, name, sign) = sorted(first)
-    what = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
+    problem = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
     at_row = np.arange(frame.height) == row
-    rows.refuse(at_row, name, f"{what}: write all decimals of a file alike, and nothing between thousands")
+    rows.refuse(at_row, name, f"{problem}: write all decimals of a file alike, and nothing between thousands")
 
 
 def _advice(column: str, scoring: Scoring) -> str:

@@ -161,7 +161,7 @@ def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[st
     """
     known = known_columns(columns)
     here = {name: column for name, column in named.items() if column in columns}
-    taken = {one for name in here for one in in_place_of(name)}
+    taken = {synonym for name in here for synonym in in_place_of(name)}
     plain = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)
@@ -322,8 +322,8 @@ class Scoring(NamedTuple):
             labels: rescaled scores of its answers, from 0 to 1.
         """
         if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
-            what = f"no score is above 1, and the full score is said to be {self.most:g}"
-            raise LogError(f"{name}: {what}: leave out --score-max (score_max=) where they are shares of it")
+            problem = f"no score is above 1, and the full score is said to be {self.most:g}"
+            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) where they are shares of it")
 
 
 RIGHT_OR_WRONG = Scoring()

@@ -194,14 +194,14 @@ class _Reader:
             rows = self._learnable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
         if not parts and "shadow" in columns and any(self.left_out.values()):
-            what = "no query of it went to all models, and those that were deferred are no fair sample"
+            problem = "no query of it went to all models, and those that were deferred are no fair sample"
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
-            raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
+            raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if lacks_confidence(columns):
-            what = "every answer counts as sure, and only whether models agree counts"
-            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+            problem = "every answer counts as sure, and only whether models agree counts"
+            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {problem}")
         self._warn_of_rows_left_out(table, read, {*frame["model"].unique()})
         return frame
 
@@ -273,8 +273,8 @@ class _Reader:
         if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
             if answer is None and self.options.answers is None:
-                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
-                raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
+                problem = "column sample, but no column answer (or answer_key) to tell which samples agree"
+                raise LogError(f"{rows.name}: {problem}: add it, or keep one row per query and model")
             cells[SAMPLE] = frame[SAMPLE]
         return cells
 
@@ -308,8 +308,8 @@ class _Reader:
                 model for model in self.options.wanted or self.models if model in self.models and model not in usable
             ]
             models = f"; that is all of {listed(lost)}" if lost else ""
-            what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
-            self.options.warn(LeftOutWarning, f"{table.name}: {what}")
+            problem = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
+            self.options.warn(LeftOutWarning, f"{table.name}: {problem}")
 
 
 def _key(frame: pl.DataFrame) -> list[str]:
@@ -329,14 +329,14 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     if places.n_unique() == len(places):
         return answers
     assert reader.rows is not None
-    one = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
-    earlier = frame.filter(*(pl.col(name) == one[name] for name in names))["row"][0]
-    first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(one["row"])
-    what = f"query {brief(answers.queries[one['query']])} was answered already in {first}: {_ONE_ROW}"
+    duplicate = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
+    earlier = frame.filter(*(pl.col(name) == duplicate[name] for name in names))["row"][0]
+    first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(duplicate["row"])
+    problem = f"query {brief(answers.queries[duplicate['query']])} was answered already in {first}: {_ONE_ROW}"
     if SAMPLE in names:
-        sample = answers.samples[one[SAMPLE]]
-        what = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
-    raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[one['model']])}: {what}")
+        sample = answers.samples[duplicate[SAMPLE]]
+        problem = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
+    raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[duplicate['model']])}: {problem}")
 
 
 def _reduce_to_one_each(
@@ -358,8 +358,8 @@ def _reduce_to_one_each(
     if answers.samples:
         answers, votes = vote(answers)
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
-        what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
-        options.warn(LeftOutWarning, f"{name}: {what}")
+        fact = "the confidence is the share that agree, the cost that of all"
+        options.warn(LeftOutWarning, f"{name}: several answers to a query ({several}): {fact}")
     return answers, settings, votes
 
 

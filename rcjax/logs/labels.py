@@ -125,8 +125,8 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        what = f"its answers are those of {listed(authors)}, which the log judges"
-        raise LogError(f"{labels.name}: {what}: {_LABEL_TABLES}; if they are right, leave out the column model")
+        problem = f"its answers are those of {listed(authors)}, which the log judges"
+        raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
         about = labels.frame["model"] if labels.kind == "correct" else ()
@@ -139,11 +139,11 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     """Look up the labels of rows by query, model and, if the log has samples, sample."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
-        what = "labels by query and model do not tell samples apart"
+        problem = "labels by query and model do not tell samples apart"
         if SAMPLE in key:
-            what = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
+            problem = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
         advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
-        raise LogError(f"{name}: {what}: {advice}")
+        raise LogError(f"{name}: {problem}: {advice}")
     return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
 
 
@@ -159,8 +159,8 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     answered = rows.drop_nulls()
     if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
-        what = f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
-        raise LogError(f"{labels.name}: {what}answer {answer}): write labels and answers alike")
+        example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
+        raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 
 
@@ -187,8 +187,8 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
 
     table, key = load(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
-        what = f"a table of answers does not tell the samples of {name} apart"
-        raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
+        problem = f"a table of answers does not tell the samples of {name} apart"
+        raise LogError(f"{table.name}: {problem}: put a column answer into the log itself")
     parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
     answers = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
     column = answers.columns[-1]
@@ -241,8 +241,8 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
 def refuse_scores(log: Log) -> None:
     """Raise `LogError` if the labels of a log are scores: a sheet holds 1 or 0."""
     if log.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{log.source}: {what}, or make all of it 1 or 0")
+        problem = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{log.source}: {problem}, or make all of it 1 or 0")
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
@@ -278,7 +278,7 @@ def answer_texts(source: Path) -> pl.DataFrame:
         require_columns(name, ["query", "model"], columns)
         plain = {plain_name(column): column for column in reversed(columns)}
         for text, synonyms in TEXTS.items():
-            if (column := next((plain[one] for one in synonyms if one in plain), None)) is not None:
+            if (column := next((plain[synonym] for synonym in synonyms if synonym in plain), None)) is not None:
                 names[text] = column
         marks = ("error", "shadow") if "call_log" in columns else ()
         besides = [column for column in (SAMPLE, *marks) if column in columns]

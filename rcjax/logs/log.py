@@ -243,8 +243,8 @@ class Log(Cells):
         """
         size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
         if not 0 < size < self.n_queries:
-            what = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
-            raise LogError(f"{self.source}: {what}: give one between 0 and 1, nearer to 0.5")
+            problem = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
+            raise LogError(f"{self.source}: {problem}: give one between 0 and 1, nearer to 0.5")
         order = np.random.default_rng(seed).permutation(self.n_queries)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
 

@@ -61,8 +61,8 @@ def doubts(log: Log) -> Iterator[str]:
         if len(known) > 1 and (known == known[0]).all():
             constant.setdefault((figure(math.exp(known[0])), len(known)), []).append(name)
     for (value, answers), names in constant.items():
-        what = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
-        yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+        fact = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
+        yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
@@ -83,8 +83,8 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
         return None
     unit = choose_unit([dearest])
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
-    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    return f"{what}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+    fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    return f"{fact}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
 
 
 def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
@@ -117,13 +117,13 @@ def oddities(log: Log) -> Iterator[str]:
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
-        what = "the reference's" if log.counted.noun == "difference" else "right"
-        fact = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
+        label = "the reference's" if log.counted.noun == "difference" else "right"
+        fact = f"{'every' if labels[0] else 'no'} answer of any model is {label}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
     if log.prices is None and paid and min(paid)[0] > _MAX_CHEAPEST_COST:
-        what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
-        yield f"{what}: is it money per million queries? Write money per query"
+        fact = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
+        yield f"{fact}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
         surer = _surer(confidence[known], right[known])

@@ -112,8 +112,8 @@ def _price(entry: Any, where: str, model: str) -> Price:
 
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
-            what = f"{brief(key)} is no price{near(key, PRICES)}"
-            raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
+            problem = f"{brief(key)} is no price{near(key, PRICES)}"
+            raise LogError(f"{where}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
             shown = brief(reprlib.repr(price))
@@ -309,9 +309,9 @@ def mend_costs(
             costs[gone] = math.fsum(costs[of_model]) / (every - few)  # exact in any order of the rows
             lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
         elif few and rates is not None and model in rates and rates[model].input > 0:
-            what = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
-            raise LogError(f"{place}, model {brief(model)}: {what}")
+            problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
+            raise LogError(f"{place}, model {brief(model)}: {problem}")
     if lost:
-        what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-        warn(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")
+        problem = "left out of the mean cost, as they cost 0 and others of the same model do not"
+        warn(LeftOutWarning, f"{place}: {problem}: {listed(lost)} (streamed calls that lost their usage?)")
     return frame.with_columns(cost=pl.Series(costs))

@@ -259,15 +259,16 @@ def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> t
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
-        what = f"left out, as no answer of theirs has a label: {listed(name for name in labels if name not in names)}"
-        warn(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
+        unlabelled = listed(name for name in labels if name not in names)
+        problem = f"left out, as no answer of theirs has a label: {unlabelled}"
+        warn(LeftOutWarning, f"{where}: {problem}: label some ({TO_LABEL})")
     few = [name for name in names if labels[name] < _FEWEST_LABELS]
     if few:
-        what = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{where}, model {brief(few[0])}: {what}; {TO_LABEL}")
+        problem = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
+        raise LogError(f"{where}, model {brief(few[0])}: {problem}; {TO_LABEL}")
     if not named and len(names) < 2:
-        what = f"only one model has labels, {listed(names)}: a cascade needs at least two"
-        raise LogError(f"{where}: {what}: {TO_LABEL}")
+        problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
+        raise LogError(f"{where}: {problem}: {TO_LABEL}")
     return names
 
 
@@ -285,8 +286,8 @@ def _require_answers(answers: Answers, where: str) -> None:
         if number < 2:
             raise LogError(f"{where}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
         if not any_confidence:
-            what = f"none of its {count(int(number), 'answer')} has a confidence"
-            raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")
+            problem = f"none of its {count(int(number), 'answer')} has a confidence"
+            raise LogError(f"{where}, model {brief(model)}: {problem}: fill in logprob or confidence, or leave it out")
 
 
 @takes(log=Log)
@@ -327,8 +328,8 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
                 both = f"{brief(segments[query])!r} and {brief(segment)!r}"
                 raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
     if missing := [query for query in log.queries if str(query) not in segments]:
-        what = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
-        raise LogError(f"{table.name}: {what}: give every query a row, its {column} may be empty")
+        problem = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
+        raise LogError(f"{table.name}: {problem}: give every query a row, its {column} may be empty")
     return dataclasses.replace(log, segment=tuple(segments[str(query)] for query in log.queries))
 
 

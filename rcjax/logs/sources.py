@@ -110,10 +110,10 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _scan(sound).collect_schema().names()]
         pairs = our_names(columns, named or {})
-        theirs = dict(reversed(pairs))
+        spellings = dict(reversed(pairs))
         needed = choose(name, [ours for ours, _ in pairs])
-        renamed = [nw.col(theirs[column]).alias(column) for column in needed]
-        frame = _scan(sound, [theirs[column] for column in needed]).select(*renamed)
+        renamed = [nw.col(spellings[column]).alias(column) for column in needed]
+        frame = _scan(sound, [spellings[column] for column in needed]).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut, columns)
 
 

@@ -226,7 +226,7 @@ class Comparison(Record):
         """
         if not self.error_cost:
             return None
-        avoided = counted.one.removeprefix("one ").removeprefix("a ")
+        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
         return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
 
 

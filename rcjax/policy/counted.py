@@ -37,7 +37,7 @@ class Counted:
     """Noun after a share, without an article: "error" in "3 % error"."""
     verb: str
     """Verb before a share: "errs on"."""
-    one: str
+    unit: str
     """Unit that `error_cost` is the price of: "one error"."""
     success: str
     """Noun for 1 minus the counted share: "share right"."""

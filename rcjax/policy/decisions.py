@@ -274,9 +274,9 @@ def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Seque
     """Check the rules of each model of a cascade, and return them in its order; a rule may ask later models only."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
-        what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+        rule_text = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
-            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", what, rule.model)
+            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", rule_text, rule.model)
     return keyed(rules, where, models)
 
 

@@ -45,7 +45,7 @@ _JUMP = 60.0  # seconds: a time this much before the last one is a clock set bac
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyBill:
+class AbstractBill:
     """The costs that a service which follows its bill remembers: immutable.
 
     Args:
@@ -97,7 +97,7 @@ class AnyBill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill(AnyBill):
+class Bill(AbstractBill):
     """The bill of a service with a budget per query: immutable; `pay` gives the bill after another query.
 
     Args:
@@ -133,7 +133,7 @@ class Bill(AnyBill):
         return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
-def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
+def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | None:
     """Return the bill of one client among several.
 
     Its budget per query is the shared budget or, for a period, the shared bill's current aim.
@@ -161,7 +161,7 @@ def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodBill(AnyBill):
+class PeriodBill(AbstractBill):
     """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
 
     The aim of a query is the money left over the number of queries still expected. The end of a period cancels
@@ -245,7 +245,7 @@ def _memory(period: Period) -> float:
     return DAY * min(period.days, 7.0)
 
 
-def new_bill(policy: AbstractPolicy, time: float) -> AnyBill | None:
+def new_bill(policy: AbstractPolicy, time: float) -> AbstractBill | None:
     """Return the first bill of a service: for the money of a period, or else for the budget per query.
 
     Args:

@@ -177,8 +177,8 @@ class Ladder(AbstractPolicy):
                 for name in SHARED
                 for model in rung.models
             )
-            what = "must have the calibrations, costs, prices and provenance of the others"
-            require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
+            requirement = "must have the calibrations, costs, prices and provenance of the others"
+            require(alike and rung.provenance == self.provenance, f"rungs[{index}]", requirement, rung.models)
         costs = self.rung_costs if len(self.rungs) > 1 else ()
         for index, (low, high) in enumerate(pairwise(costs)):
             require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)

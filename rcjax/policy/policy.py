@@ -415,7 +415,7 @@ class Policy(AbstractPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        return self.head | self.own_to_json([one.name for one in fields(self) if one.init])
+        return self.head | self.own_to_json([entry.name for entry in fields(self) if entry.init])
 
     def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the named fields as JSON values; agreements and segments only if there are any."""
@@ -424,7 +424,7 @@ class Policy(AbstractPolicy):
         return values | ({"segments": parts} if parts else {})
 
 
-def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
+def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
     """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
@@ -433,14 +433,14 @@ def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **r
         shared: the fields `SHARED`, by name and model.
         rest: further fields.
     """
-    own = read(Mapping[str, object], own, where)
-    models = read(Names, own.get("models"), f"{where}.models")
+    data = read(Mapping[str, object], data, where)
+    models = read(Names, data.get("models"), f"{where}.models")
     unknown = [model for model in models if model not in shared["cost"]]
     require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
-    return read(Policy, {**own, **parts, "prices": parts["prices"] or None, **rest}, where)
+    return read(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:

@@ -110,7 +110,7 @@ class Target:
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost
-        return f"{counted.one} costs more than any money" if cost is None else f"{counted.one} costs ${cost:.4g}"
+        return f"{counted.unit} costs more than any money" if cost is None else f"{counted.unit} costs ${cost:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class SecondsLimit:
         try:
             return cls(float(number), number != text)
         except ValueError:
-            what = "give a number of seconds above 0, such as 2 (on average), or p95=4"
-            raise ValueError(f"max_seconds {value!r:.40}: {what}") from None
+            advice = "give a number of seconds above 0, such as 2 (on average), or p95=4"
+            raise ValueError(f"max_seconds {value!r:.40}: {advice}") from None
 
     @property
     def text(self) -> str:
@@ -176,13 +176,13 @@ class SpecError(ValueError):
     confidence needs max_error; needs --max_error
     """
 
-    def __init__(self, option: str | None, what: str) -> None:
-        self.option, self._what = option, what
+    def __init__(self, option: str | None, problem: str) -> None:
+        self.option, self._problem = option, problem
         super().__init__(f"{option or ''} {self.say(str)}".lstrip())
 
     def say(self, name: Callable[[str], str]) -> str:
         """Return the problem with the option; `name` spells the other options in it."""
-        return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
+        return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._problem)
 
 
 _MARGIN = 0.01  # the default target: error above today's
@@ -418,7 +418,7 @@ class Spec:
         >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
         {'budget': 0.0001, 'max_seconds': 'p95=4'}
         """
-        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
         return (
             written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {})
@@ -448,8 +448,8 @@ class Spec:
         Args:
             held_out: whether separate queries are given for the test of a guarantee.
         """
-        for option, what in self._conflicts(held_out):
-            raise SpecError(option, what)
+        for option, problem in self._conflicts(held_out):
+            raise SpecError(option, problem)
         return self
 
     def _conflicts(self, held_out: bool) -> list[tuple[str, str]]:
@@ -471,7 +471,7 @@ class Spec:
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
             ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(confidence)),
         ]
-        return [(option, what) for option, what, broken in rules if broken]
+        return [(option, problem) for option, problem, broken in rules if broken]
 
 
 class SpecFields(TypedDict, total=False):
@@ -574,7 +574,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
     lam = None if spec.target else policy.expected.get("lam")
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
-    known |= next(({"transform": one.transform} for one in policy.calibrations.values()), {})
+    known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 

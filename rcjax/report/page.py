@@ -61,7 +61,7 @@ class Report:
     """Comparison of the policy with today's on fresh queries; None without fresh queries."""
     check: PolicyCheck | None = None
     """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
-    again: str | None = None
+    retuning: str | None = None
     """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
     """`rcjax tune` with the log and its options, except the target; None if no command made the report."""
@@ -418,8 +418,8 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
         plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
         lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
-        what = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
-        drawn = to_svg(canvas, "curve", what)
+        caption = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
+        drawn = to_svg(canvas, "curve", caption)
         ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
         return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 

@@ -328,13 +328,13 @@ def calibrate_conditionally(
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
-    def one(left: Array, right: Array) -> Array:
+    def estimate(left: Array, right: Array) -> Array:
         raw = logprob[:, left]
         both = present[:, left] & present[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
-    return lax.map(lambda pair: one(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
+    return lax.map(lambda pair: estimate(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
 def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:

@@ -142,7 +142,7 @@ class Overlap(NamedTuple):
 
     queries: int  # queries of the log that were tuned on
     n: int  # all queries of the log
-    whole: bool  # every query was tuned on
+    covers_log: bool  # every query was tuned on
 
     def __bool__(self) -> bool:
         return self.queries > 0
@@ -172,9 +172,9 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         kept = source.provenance.get("reference") if isinstance(source, AbstractPolicy) else source.details.reference
         old = None if kept is None else read_reference(kept, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
-        return Overlap(n, n, whole=True)
+        return Overlap(n, n, covers_log=True)
     if old is None:
-        return Overlap(0, n, whole=False)
+        return Overlap(0, n, covers_log=False)
     both = [name for name in old.models if name in log.models]
     rows, old_rows = answers_by_name(log, both), answers_by_name(old, both)
     often = Counter(old_rows.values())
@@ -183,13 +183,13 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
     queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
-    return Overlap(queries, n, whole=0 < queries == n)
+    return Overlap(queries, n, covers_log=0 < queries == n)
 
 
 def require_unseen(log: Log, tuned: Any) -> None:
     """Raise LogError if queries of a log for a guarantee were tuned on, by `overlap`."""
     if shared := overlap(log, tuned):
-        problem = "all of its queries were tuned on" if shared.whole else shared.describe()
+        problem = "all of its queries were tuned on" if shared.covers_log else shared.describe()
         raise LogError(f"{log.source}: {problem}: certify on queries that were held out")
 
 
@@ -280,8 +280,8 @@ class LadderTest:
         tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
-        theirs = () if today is None else models_of(today)
-        names += [name for name in theirs if name not in names]
+        rival_models = () if today is None else models_of(today)
+        names += [name for name in rival_models if name not in names]
         require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))

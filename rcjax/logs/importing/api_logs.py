@@ -174,8 +174,8 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
-    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
+    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(choice), body) for choice in choices]
+    called = [_calls_responded(body)] if "output" in body else [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (of_content(content, text) if content and text and not (calls or tools) else {})
@@ -249,7 +249,7 @@ def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) ->
     if not echoes or written is None:
         return part
     content = content[len(content) - written.written :]
-    return "".join(one["token"] for one in content), content, finish
+    return "".join(token["token"] for token in content), content, finish
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:

@@ -94,7 +94,7 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from pieces(
-            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, options, where)]
+            where, "Inspect", lambda sample=sample, run=evaluation, where=where: [_line(sample, run, options, where)]
         )
 
 
@@ -187,8 +187,10 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     values: dict[str, tuple[Any, str | None]] = {}
     for scorer, score in scores.items():
         value, answer = score.get("value"), score.get("answer")
-        parts = {f"{scorer}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {scorer: value}
-        values |= {label: (one, answer) for label, one in parts.items()}
+        if isinstance(value, dict):
+            values |= {f"{scorer}.{part}": (figure, answer) for part, figure in value.items()}
+        else:
+            values[scorer] = value, answer
     return values
 
 
@@ -500,7 +502,7 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
 def _parts(arguments: Any) -> list[list[Any]]:
     """Return the arguments of each request of a document, in order."""
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
-    return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
+    return [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
 
 
 def _prompt(arguments: Any) -> str | None:
@@ -512,8 +514,8 @@ def _prompt(arguments: Any) -> str | None:
 def _continuations(arguments: Any) -> list[str] | None:
     """Return the continuation in each request; None if one is unknown."""
     parts = _parts(arguments)
-    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
-    return [one[1] for one in parts] if complete else None
+    complete = all(isinstance(part, Sequence) and len(part) > 1 and isinstance(part[1], str) for part in parts)
+    return [part[1] for part in parts] if complete else None
 
 
 #: Length of a choice, by the metric that divides log-likelihoods by it.

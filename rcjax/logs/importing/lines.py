@@ -163,16 +163,16 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
     return value / per
 
 
-def require(condition: bool, where: str, what: str) -> None:
+def require(condition: bool, where: str, problem: str) -> None:
     """Raise LogError with the place and the problem unless a condition holds."""
     if not condition:
-        raise LogError(f"{where}: {what}")
+        raise LogError(f"{where}: {problem}")
 
 
-def require_sound(condition: bool, where: str, what: str) -> None:
+def require_sound(condition: bool, where: str, problem: str) -> None:
     """Raise DamageError with the place and the problem unless a condition holds."""
     if not condition:
-        raise DamageError(f"{where}: {what}")
+        raise DamageError(f"{where}: {problem}")
 
 
 def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
@@ -366,7 +366,7 @@ def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoR
     meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
-    advice += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
+    advice += ["give --format wide for columns of each model"] if any("|" in name_there for name_there in there) else []
     raise LogError(f"{where}: no column {column}{meant}: {', or '.join(advice)}; there are {listed(there)}")
 
 
@@ -429,9 +429,9 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         name: (options.columns[name],) if name in options.columns else usual
         for name, usual in (_OF_ROW | _ENDINGS).items()
     }
-    of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
-    what = f"no column names the query: --column query=…; there are {listed(columns)}"
-    require(of_row["query"] is not None, path.name, what)
+    of_row = {name: next((column for column in names[name] if column in columns), None) for name in _OF_ROW}
+    problem = f"no column names the query: --column query=…; there are {listed(columns)}"
+    require(of_row["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
@@ -464,7 +464,7 @@ def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[st
                     models.setdefault(model, {}).setdefault(name, column)
     for model in {*models} & {*columns}:
         models[model]["correct"] = model
-    return dict(sorted(models.items(), key=lambda one: min(columns.index(column) for column in one[1].values())))
+    return dict(sorted(models.items(), key=lambda entry: min(columns.index(column) for column in entry[1].values())))
 
 
 def _unwrapped(text: str) -> str:

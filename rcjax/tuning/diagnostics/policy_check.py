@@ -325,7 +325,7 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     Raises LogError if these are all, or if the log counts another kind of error than the policy was tuned for.
     """
     shared = overlap(log, policy)
-    if shared.whole:
+    if shared.covers_log:
         raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
     if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
         raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")

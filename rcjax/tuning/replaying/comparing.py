@@ -188,15 +188,16 @@ def compare_policy(
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = losses_of(subject, shared)
+        rival_losses = losses_of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
-        err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
+        rival_error, bill = float(rival_losses.wrong.mean()), float(rival_losses.spent.mean())
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
-            err, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+            rival_error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
         if is_itself(policy, subject):
             return Rival(name, role, error, cost, 0.0, 0.0)
-        return Rival(name, role, err, bill, error - err, float(paired_error(replies.wrong - theirs.wrong)))
+        se = float(paired_error(replies.wrong - rival_losses.wrong))
+        return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     return Comparison(error, cost, shared.n_queries, not tuned, rivals, policy.expected.get("error_cost"))

@@ -97,8 +97,8 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     True
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
-    whole = log.scores is None and is_whole(log)
-    return wilson_interval(error, replayed.n if whole else _size(error, replayed, log, level), level)
+    fully_labelled = log.scores is None and is_whole(log)
+    return wilson_interval(error, replayed.n if fully_labelled else _size(error, replayed, log, level), level)
 
 
 def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
@@ -440,23 +440,23 @@ _seconds_of = compiled(seconds_of)
 def _replay_paths(
     phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
 ) -> QueryReplay[jax.Array]:
-    def one(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
+    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
-    return lax.map(lambda one_of: one(*one_of), (policies, places))
+    return lax.map(lambda pair: walk_cascade(*pair), (policies, places))
 
 
 @partial(compiled, static_argnames="batch")
 def _replay_points(
     phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int
 ) -> tuple[dict[str, jax.Array], Any]:
-    def one(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
+    def replay_point(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
         return _figures(paths, columns.counts), seconds
 
-    return lax.map(one, policies, batch_size=batch)
+    return lax.map(replay_point, policies, batch_size=batch)
 
 
 class Stream(NamedTuple):

@@ -263,8 +263,8 @@ def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
     require(bool(searches), where, "must name a search, such as 'all'", value)
     for name, search in searches.items():
         paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
-        what = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
-        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", what, search)
+        rule = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
+        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", rule, search)
     return searches
 
 
@@ -536,6 +536,6 @@ def _fully_labelled(log: Log) -> Log:
     """Return the log, or raise LogError for answers without a label: a sweep does not estimate labels."""
     missing = int((np.asarray(log.answered) & ~log.labelled).sum())
     if missing:
-        what = f"{missing:,} answers have no label, and a sweep needs them all"
-        raise LogError(f"{log.source}: {what}: tune this log by itself (rcjax tune), or leave those rows out")
+        problem = f"{missing:,} answers have no label, and a sweep needs them all"
+        raise LogError(f"{log.source}: {problem}: tune this log by itself (rcjax tune), or leave those rows out")
     return log
