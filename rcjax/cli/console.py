@@ -218,7 +218,7 @@ _FINISHING = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM do in the block what Ctrl-C does; after an interrupt, a further SIGTERM is ignored."""
+    """Treat SIGTERM as Ctrl-C in the block; after an interrupt, a further SIGTERM is ignored."""
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield

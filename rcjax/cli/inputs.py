@@ -1,4 +1,4 @@
-"""Parse options, read logs, policies and frontiers, and refuse what is wrong before any work.
+"""Parse options, read logs, policies and frontiers, and refuse bad input before any work.
 
 An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
 and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
@@ -49,7 +49,7 @@ _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M":
 
 
 def _number(number: str, text: str, kind: str) -> float:
-    """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `kind`."""
     try:
         value = float(number)
     except ValueError:
@@ -202,7 +202,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
-    """Return the models of `--models`, or those of one `--cascade`, in the order given rather than by cost.
+    """Return the models of `--models`, or of one `--cascade`, in the order given rather than by cost.
 
     >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)
@@ -217,7 +217,7 @@ _IF_RIGHT = "; if it is right, add --yes"
 
 
 def require_libraries(user: str, extra: str, *names: str) -> None:
-    """Raise ValueError if a library is not installed: `what` needs it, and the `extra` brings it."""
+    """Raise ValueError if a library is not installed that `user` needs, and the `extra` brings."""
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise ValueError(f"{user} needs {name}: {how_to_install(extra)}")
@@ -398,7 +398,7 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, replaced by those in a file where the file has them."""
+    """Return the prices of a tuning, with the prices of a file in their place where the file has them."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 
@@ -418,8 +418,8 @@ def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: 
 
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.
-        how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
-            default. The task, and prices that a file of prices lacks, are always those of the tuning.
+        how: options of reading (`LogOptions.options`). The reference and the scale of scores are the tuning's by
+            default. The task, and prices that a file of prices lacks, are always the tuning's.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 

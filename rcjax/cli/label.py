@@ -276,7 +276,7 @@ def _key(screen: Screen) -> str:
 
 @dataclass(frozen=True)
 class VerdictOptions:
-    """The options of what a verdict says, and of its column.
+    """The options of a verdict: its reference and its column.
 
     Args:
         into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in

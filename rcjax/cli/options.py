@@ -23,7 +23,7 @@ from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecEr
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
 
-# Types of options, which are those that their parsers return. The help of an option is in the docstring of its command,
+# Types of options: the types that their parsers return. The help of an option is in the docstring of its command,
 # unless it stands here.
 
 File = Annotated[Path | None, typer.Option(metavar="FILE")]

@@ -103,7 +103,7 @@ def evaluate(
 
 
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
-    """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
+    """Replay a policy or a frontier; return (its figures and the predicted figures, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.replay import beside_reference
 

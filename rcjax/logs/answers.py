@@ -269,8 +269,8 @@ def compare_with_reference(
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
     """Compare all answers with the reference's, and drop the queries that the reference did not answer.
 
-    Return (the answers with a column `judged_same`, the reference with what is counted, the dropped queries as failed
-    calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
+    Return (the answers with a column `judged_same`, the reference with the counted quantity, the dropped queries as
+    failed calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
 
     Args:
         reference: the model, and the way to tell whether two answers are the same.

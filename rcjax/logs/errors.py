@@ -8,11 +8,11 @@ from typing import Any
 
 
 class LogError(ValueError):
-    """A log cannot be used: the message says what is wrong, where, and what to do."""
+    """The error for a log that cannot be used; its message has the problem, its place and an advice."""
 
 
 class MissingPricesError(LogError):
-    """A log counts tokens, but has no prices: read it again with prices."""
+    """The error for a log that counts tokens and has no prices."""
 
 
 class IncompleteLogWarning(UserWarning):
@@ -69,7 +69,7 @@ def near(word: str, names: Iterable[str]) -> str:
 
 
 def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """Contrast the first names of a log with those of a table that matches none of its rows, and advise.
+    """Contrast the first names of a log with the first names of a table that matches none of its rows, and advise.
 
     >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"

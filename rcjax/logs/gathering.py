@@ -1,8 +1,8 @@
 """Gather the usable rows of a log into one frame of numbers, joined with labels and answers from other tables.
 
-A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample: a query that
-was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are dropped.
-Each model keeps only the calls with the settings of most of its calls.
+A service logs every call. Only queries that went to all models, regardless of the answers, are a fair sample: a query
+that was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are
+dropped. Each model keeps only the calls with the settings of most of its calls.
 """
 
 from __future__ import annotations
@@ -64,14 +64,15 @@ class ReadOptions:
     warn: Warn
     """Receiver of warnings about the log: class and text."""
     answers: object = None
-    """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
+    """File or dataframe of answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
     """Also read a log without labels, or without labels of some models."""
     reference: str | Reference | None = None
     """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
     the comparison is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
-    `counts="differences"` counts differences even then; `Log.reference` says what is counted. Answers are compared as
-    policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the log."""
+    `counts="differences"` counts differences even then; `Log.reference` names the counted quantity. Answers are
+    compared as policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the
+    log."""
     score_max: float = 1.0
     """Full score, which divides all labels; True stands for a full score."""
 
@@ -88,7 +89,7 @@ class ReadOptions:
 
     @cached_property
     def wanted(self) -> tuple[str, ...] | None:
-        """Names of the models whose rows are read: those to keep, and the reference; None for all."""
+        """Names of the models whose rows are read: the models to keep, and the reference; None for all."""
         if self.models is None or self.reference_model is None:
             return self.models
         return (*self.models, self.reference_model.model)
@@ -121,7 +122,7 @@ def require_table(name: str, table: Any, optional: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The usable rows of a log, with what its other rows say about them."""
+    """The usable rows of a log, with the findings from its other rows."""
 
     answers: Answers
     """Answers, one per query and model."""
@@ -247,7 +248,7 @@ class _Reader:
         self.failed.append(frame.select(prompt.alias("prompt"), "model").drop_nulls())
 
     def _cells(self, rows: Rows) -> dict[str, Any]:
-        """Return cells of `Answers.frame`, queries and models as texts. Raises `LogError` for the first bad cell."""
+        """Return the cells of `Answers.frame`, with queries and models as texts; LogError for the first bad cell."""
         require_names(rows)
         self.rows, frame, columns = rows, rows.frame, rows.frame.columns
         cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}

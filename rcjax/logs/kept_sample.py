@@ -10,12 +10,12 @@ JSON has neither infinities nor compact numbers: the columns are numpy arrays in
   the policy was tuned on (`rcjax.tuning.certify`).
 
 A policy that is tuned again carries queries of the fresh log and some that its predecessor carried: it remembers, and
-forgets. Fresh queries get half of the places, or those that carried ones leave free: a bad log fades as fast as it
-came.
+forgets. Fresh queries get half of the places, or all places that carried queries leave free: a bad log fades as fast as
+it came.
 
-`pooled` joins carried queries with those of a fresh log: a week may bring only a hundred labels, and the three or four
-hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since a new
-price applies to all queries.
+`pooled` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
+four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since
+a new price applies to all queries.
 """
 
 import base64
@@ -116,7 +116,7 @@ def carried_rows(log: Log) -> np.ndarray:
 
 
 def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Draw `size` of n queries at random: fresh queries get half of the places, or those that carried ones leave free.
+    """Draw `size` of n queries at random: fresh queries get half of the places, or all that carried queries leave.
 
     Args:
         carried: (n,) bool mask of the queries carried before.
@@ -256,10 +256,10 @@ _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.na
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`) followed by those of a fresh log, with the models of the latter.
+    """Return the carried queries (`read_reference`) and then the queries of a fresh log, with the fresh log's models.
 
-    A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
-    log; answers, seconds, segments and times are kept only if the fresh log has them.
+    A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
+    answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
     >>> from rcjax.logs.kept_sample import describe_reference, read_reference
@@ -341,7 +341,7 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
 
 
 def _joined_field(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """Join a field of n carried queries, unknown if they lack it, with the fresh log's; None if the latter lacks it."""
+    """Join a field of n carried queries (`_UNKNOWN` if they lack it) with the fresh log's; None without the latter."""
     if fresh is None:
         return None
     nothing = _UNKNOWN[name]

@@ -116,7 +116,7 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
     """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
 
     A query may have several right answers. A row without an answer is wrong if its query has a right answer.
-    Raises `LogError` if no label belongs to the log, or the right answers are those of its own models.
+    Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
 
     Args:
         frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
@@ -168,7 +168,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
-    """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
+    """Replace the answers of a log by the answers of a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
     answers of a model to a query differ, or no answer belongs to the log.
@@ -270,7 +270,7 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
 def answer_texts(source: Path) -> pl.DataFrame:
     """Read the texts of a log by query and model (and sample): questions, right answers and answers, if present.
 
-    Failed calls of a call log, and those of queries that did not go to all models, are left out.
+    Failed calls of a call log, and calls of queries that did not go to all models, are left out.
     """
     names: dict[str, str] = {}
 
@@ -313,7 +313,7 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
-#: Control characters that a terminal obeys, except tabs and newlines, and those that change the direction of text.
+#: Control characters that a terminal obeys, except tabs and newlines, and the marks of the direction of text.
 _CONTROLS = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 
 

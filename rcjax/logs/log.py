@@ -168,8 +168,8 @@ class Log(Cells):
     """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
     a log without latencies."""
     reference: Reference | None = None
-    """Model whose answers count as right, and what is counted. If differences are counted, `correct` says whether an
-    answer equals the reference's. None if right and wrong are known."""
+    """Model whose answers count as right, and the counted quantity. If differences are counted, `correct` says whether
+    an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
     calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""

@@ -1,8 +1,8 @@
 """Read a log from a file or dataframe, and check every row.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
-package works on. It refuses an unusable log with a line that says what is wrong, where, and what to do. Models without
-labels are left out.
+package works on. It refuses an unusable log with one line: the problem, its place and an advice. Models without labels
+are left out.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def read_log(
     hard ones, not a sample of all. A frame without the columns `call_log` and `shadow` is not filtered.
 
     A cost of 0 counts as missing if other rows of the model cost money, as for streamed calls without usage: it is left
-    out of the mean, and a `LeftOutWarning` counts such rows. A model whose rows all cost 0 is free.
+    out of the mean, and a `LeftOutWarning` counts these rows. A model whose rows all cost 0 is free.
 
     A model may be always or never right: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c right
     answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; a `LeftOutWarning` counts the
@@ -203,7 +203,7 @@ def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
 
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
-    """Warn if answers lack labels; `replaced`: other labels have replaced those of the log's own column."""
+    """Warn if answers lack labels; `replaced`: other labels have replaced the labels of the log's own column."""
     if log.hand is None or log.labelled[np.asarray(log.answered)].all():
         return
     labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
@@ -234,7 +234,8 @@ _FEWEST_LABELS = 2  # per model
 
 
 def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
-    """Return the models with answers, as wanted or by first appearance; LogError for one without, or only one model."""
+    """Return the models with answers, as wanted or by first appearance; LogError for a model without, or a single
+    one."""
     numbers = dict(zip(answers.models, answers.answered.sum(0).tolist(), strict=True))
     names = wanted or tuple(name for name, number in numbers.items() if number)
     unused = [name for name in names if not numbers.get(name)]

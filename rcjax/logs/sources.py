@@ -1,8 +1,8 @@
 """Read tables from files and dataframes, batch by batch.
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
-other text is converted in memory. This module also finds what polars does not report: the line in which a record
-starts, and a broken or truncated line. `join_parts` reads several files or a folder as one table: the file that a
+other text is converted in memory. Polars does not report the line in which a record starts, or a broken or
+truncated line: this module finds them. `join_parts` reads several files or a folder as one table: the file that a
 service writes, and its rotated files.
 """
 
@@ -344,7 +344,7 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
     A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
-    do not begin like those of a call log are kept, for the reader to refuse.
+    do not begin like the lines of a call log are kept, for the reader to refuse.
 
     >>> sound_calls(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
@@ -398,7 +398,7 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several, and those of folders, into one table, the oldest first.
+    """Return a single file as it is; join several files, and the files of folders, into one table, the oldest first.
 
     Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
     folder has no log.

@@ -57,7 +57,7 @@ class Calibration:
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
 
     Values that a model states often may have separate estimates: `stated` holds pairs (p, Φ), p rising. A probability
-    within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to theirs. `no_confidence` is the Φ
+    within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to their Φ. `no_confidence` is the Φ
     of an answer without a confidence (`NO_CONFIDENCE`), and every other Φ is larger; None: the Φ of p = 0.
 
     Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or unordered stated

@@ -165,7 +165,7 @@ class PeriodBill(AbstractBill):
     """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
 
     The aim of a query is the money left over the number of queries still expected. The end of a period cancels
-    what is left, and what was overspent.
+    savings and overspending.
 
     Args:
         period: the money and the length of the period.

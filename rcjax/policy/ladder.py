@@ -50,7 +50,7 @@ PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 #: The interval of the bill, which a ladder that follows its bill does not have.
 _BILL_INTERVAL = ("cost_low", "cost_high")
 _PLACE = ("position", "budget", "follows", "period")
-#: The fields that the rungs of a file share, and those of each rung.
+#: The fields that the rungs of a file share, and the fields of each rung.
 _COMMON, _OF_RUNG = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
 
 

@@ -160,7 +160,7 @@ class AbstractPolicy:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a policy from a file that `save` wrote.
 
-        Raises ValueError (place, problem, what to do) for an invalid file, OSError for an unreadable one.
+        Raises ValueError (place, problem, advice) for an invalid file, OSError for an unreadable file.
         """
         return load(path, cls.from_json)
 
@@ -303,7 +303,7 @@ class Policy(AbstractPolicy):
 
     @property
     def cascades(self) -> tuple[Policy, ...]:
-        """This policy, and those of its segments."""
+        """This policy, and the policies of its segments."""
         return (self, *self.segments.values())
 
     @property
@@ -315,7 +315,7 @@ class Policy(AbstractPolicy):
     def parallel_model(self) -> str | None:
         """The model that can be asked at the same time as the first; None if there is none.
 
-        It is asked whatever the first model answers, and its answer is compared with the first one's.
+        It is asked after any answer of the first model, and the two answers are compared.
         """
         *before, last = self.rules[self.first]
         asks = last.model is not None and all(rule.up_to <= 0 for rule in before)

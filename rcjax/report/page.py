@@ -1,6 +1,6 @@
 """A report: the tuned policy, its comparison with today's and the checks, in sentences and as one HTML page.
 
-Drawings are SVG inside the page: text stays text, and colours are those of the page, light or dark.
+Drawings are SVG inside the page: text stays text, in the colours of the page, light or dark.
 """
 
 import dataclasses
@@ -502,7 +502,7 @@ def make_report(
             a point more error than today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         replicates: number of bootstrap replicates of the tests.
-        fields: fields of `Spec` that replace those of `spec`.
+        fields: fields of `Spec`, which override `spec`.
 
     Raises ValueError for several targets and without intervals, InfeasibleError for a target that no policy meets,
     LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.

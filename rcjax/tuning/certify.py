@@ -16,7 +16,7 @@ Each test is a bet on the losses of the queries, as described below. The loss of
 between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
 hand, the loss of an answer is 1 − g + R/π · (g − y) (prediction-powered inference: Angelopoulos, Bates, Fannjiang,
 Jordan & Zrnic 2023, Science 382). Here y is the label, and g its prediction by the log tuned on; R is 1 if there is a
-label and else 0, and π is the probability of a label. The expectation of the loss is the error, whatever g is.
+label and else 0, and π is the probability of a label. The expectation of the loss is the error for any g.
 
 Queries that were tuned on cannot guarantee anything. `overlap` finds them by the digest of the log, and by names with
 equal rows. A row holds a query's log-probabilities in single precision, as policies carry them. Names recur between
@@ -327,7 +327,7 @@ class LadderTest:
 
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
-    """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
+    """Return the positions (m,) of a ladder below a bill, the dearest first: the order of the tests."""
     rungs = frontier.rung_indices
     positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
@@ -390,7 +390,7 @@ class Certificate:
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
-        """Describe the guarantee and the queries that it rests on, in words; `noun` names what is counted."""
+        """Describe the guarantee and its held-out queries in words; `noun` names the counted quantity."""
         refused = f" and refused {self.refusals:,}" if self.refusals else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.error_difference is not None:

@@ -304,7 +304,7 @@ class CrossValidatedLosses(NamedTuple):
             candidates: the candidate set.
             over: the candidate set that it is compared with.
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
-                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
+                of 7 % has a standard error of 5 %, and two of three gains would be missed.
         """
         lam = self.targets.lam_slice
         money = self.targets.lam[:, None] * self.cost[:, lam]
@@ -399,7 +399,7 @@ def cross_validate(
 def _choose_without(
     log: Log, out: np.ndarray, like: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
-    """Calibrate, and choose from each candidate set, on all queries of a log but those `out` (n,).
+    """Calibrate, and choose from each candidate set, on the queries of a log that are not `out` (n,).
 
     The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.

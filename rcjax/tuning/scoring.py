@@ -398,7 +398,7 @@ def score_candidates(
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
-    """Score all candidates; keep single models, and those of the others that are the best for some target.
+    """Score all candidates; keep single models, and each other candidate that is the best for some target.
 
     The result is (single models and pairs, agreement policies or None). If all confidences are verdicts,
     chains of three or more models are included in the first table.
@@ -408,7 +408,7 @@ def score_candidates(
         labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
-        admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
+        admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     table = score_table(calibrators, labelled._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)

@@ -82,7 +82,7 @@ def select_frontier(
         seed: seed of the folds.
         abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
             and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
-        admits: function from policies (C,) and the model to those that may be chosen, (C,) bool; None: all.
+        admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all.
 
     Raises ValueError for an empty or negative `lam` or a negative price; LogError if there are fewer queries than
     folds, or no query has the answers of all models.
@@ -182,7 +182,7 @@ class LabelSearch:
 
         Args:
             log: the log.
-            model: what `fit` learnt from it.
+            model: the model that `fit` returned.
             limit: limit on the seconds of policies; None: no limit.
             lam: (L,) the λ of the frontier; None: the search chooses them.
             seed: seed of the folds of the cross-validation.

@@ -54,8 +54,8 @@ _UNSPENT = 0.1  # share of a budget left from which on a note says why
 def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
 
-    Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
-    bills already.
+    More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
+    a frontier by labels are bills already.
     """
     if frontier.is_by_labels:
         return frontier, []
@@ -131,8 +131,8 @@ class Tuned:
     model: Fitted
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search. The errors of the default search are corrected for optimism; those of a search by the
-    paper's model are its predictions, without that correction."""
+    """Frontier of the search. Its errors are corrected for optimism by the default search, and uncorrected predictions
+    of the model by a search with the paper's model (`spec.cascade`)."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]
@@ -146,7 +146,7 @@ class Tuned:
     comparison: Comparison | None = None
     """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and what was decided."""
+    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and decisions of the tuning."""
 
     @property
     def target(self) -> Mapping[str, float]:
@@ -160,7 +160,7 @@ class Tuned:
 
     @property
     def advice(self) -> str | None:
-        """Sentence that says what to do; None without a policy."""
+        """Advice in a sentence; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
         return advise(self.policy, self.comparison, self.money, self.log.counted)
@@ -463,8 +463,8 @@ def retune(
 ) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
-    The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
-    the first tuning that the log holds. Carried queries cost what their models cost in the log. The guarantee of a
+    The target is the record of `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are the models of the
+    first tuning that the log holds. Carried queries have the costs of their models in the log. The guarantee of a
     policy is tested again, on half of the fresh queries.
 
     Args:

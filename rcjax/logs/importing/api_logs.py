@@ -1,4 +1,4 @@
-"""Requests and replies in the formats of APIs, and logs of calls: those of LiteLLM, and OpenAI's batches.
+"""Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
 The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
 does, which the batches of all models must share.

@@ -132,7 +132,7 @@ def _is_evaluation(file: Path) -> bool:
 
 
 def _put(several: list[Line], line: Line) -> None:
-    """Insert a line among those of its model and query, in the order of samples; LogError for a second one."""
+    """Insert a line into the lines of its model and query, in the order of samples; LogError for a second answer."""
     line["sample"] = line.get("sample") or len(several) + 1
     first = next((other for other in several if other["sample"] == line["sample"]), None)
     if first is not None:

@@ -2,7 +2,7 @@
 
 - Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
   query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated
-  model are counted, not those of graders.
+  model are counted, without graders.
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
   choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
   metric. A line of text has the replies before and after the filter.
@@ -531,8 +531,8 @@ def choice_made(
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
-            choices without the question.
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then the pairs of
+            the choices without the question.
         continuations: texts of the choices, each after its separator from the question; None if unknown.
         metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
             (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).

@@ -92,7 +92,7 @@ class CheckResult:
     verdict: CheckVerdict
     """Verdict on the figure."""
     advice: str
-    """Sentence that explains the figure and says what to do; empty if the verdict is fine."""
+    """Sentence with the explanation of the figure and an advice; empty if the verdict is fine."""
 
     @property
     def name(self) -> str:
@@ -117,8 +117,8 @@ UNLIKELY = 0.1
 #: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
 
-#: All kinds of checks: first those of `diagnose`, of a tuning; then those of `check`, of a policy.
-#: The table in the documentation says what their figures are, and is made from these limits.
+#: All kinds of checks: the kinds of `diagnose`, of a tuning, then the kinds of `check`, of a policy. The table in the
+#: documentation defines the figures, and is made from these limits.
 KINDS: Mapping[str, CheckKind] = {
     kind.name: kind
     for kind in (
@@ -231,7 +231,7 @@ _CHANCE = 0.01  # level of the tests of labels: the share of false alarms where 
 
 
 def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
-    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
+    """Check the share of the queries sent to all models that a model, or the reference, failed to answer.
 
     Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
 
@@ -261,7 +261,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
 
     There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
-    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
+    difference between the shares of unsure queries among the labelled queries and among all. The p-value is raw.
 
     Args:
         log: the log.
@@ -480,7 +480,7 @@ class PrimaryFigure:
 
     @property
     def tuned_on_is_the_limit(self) -> bool:
-        """Whether the queries tuned on, and not those of the log, cause most of the standard error."""
+        """Whether the queries tuned on cause most of the standard error, and the queries of the log less."""
         return 0 < self.before < 0.8 * self.n
 
     @property

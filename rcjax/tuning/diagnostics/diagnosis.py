@@ -105,7 +105,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
 def _fitted_near(model: Fitted, log: Log) -> Fitted:
     """Fit a model of the same kind to another log: calibration alone, or all of the paper's model.
 
-    With copulas by Kendall's τ, the fit of the mixtures starts from those of the model.
+    With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
     """
     if not isinstance(model, CascadeModel):
         return calibrated_like(model, log)
@@ -268,8 +268,8 @@ def diagnose(
     folds, each judged by a model fitted to the others. Queries that lack the answer of a model are left out. An
     `OverlapWarning` counts queries of another log that the model was fitted to.
 
-    The promise is the error and cost of the tuned policies (`try_promise`): those of `frontier`, or of the frontier
-    that the default search finds on the training log. Without either, it is not checked.
+    The promise is the error and cost of the tuned policies (`try_promise`), from `frontier` or from the default search
+    on the training log. Without a frontier and a training log, no promise is checked.
 
     Args:
         model: the fitted model.

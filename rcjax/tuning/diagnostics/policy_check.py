@@ -1,8 +1,8 @@
 """Check whether a policy is still right: a rolling window of fresh labels against the queries tuned on.
 
-A look at a hundred labelled queries of one week has little power, and a year of such looks has many false alarms. So a
-check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned on;
-they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
+A look at a hundred labelled queries of one week has little power, and a year of weekly looks has many false alarms. So
+a check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned
+on; they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
 ones.
 
 Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
@@ -71,7 +71,7 @@ _FEWEST_FOR_DRIFT = 20  # queries below which no drift is certain
 
 @dataclasses.dataclass(frozen=True)
 class ModelChange:
-    """Figures of one model on a fresh log, beside those on the queries tuned on."""
+    """Figures of one model on a fresh log, and on the queries tuned on."""
 
     model: str
     """Name of the model."""
@@ -90,7 +90,7 @@ class ModelChange:
     calibration_p: float
     """p-value of the change of calibration."""
     distance: float
-    """Distance of the raw confidences from those on the queries tuned on: √CvM."""
+    """Distance of the raw confidences from the confidences on the queries tuned on: √CvM."""
     distance_p: float
     """p-value of the distance."""
     median: float
@@ -131,7 +131,7 @@ class CheckWindow:
     begin: str | None
     """First day of these weeks."""
     earlier: int
-    """Number of queries of earlier weeks without an alarm, which joined those tuned on."""
+    """Number of queries of earlier weeks without an alarm, which joined the queries tuned on."""
     alarms: tuple[str, ...] = ()
     """First day of each week at whose end a look raised an alarm."""
     since: str | None = None
@@ -253,7 +253,7 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    log, recent = in_order(log), last_weeks(log)  # `recent` is what `rcjax retune` takes
+    log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
     old = carried_log(policy).select(policy.models)
     every_model, log = log, _with_todays_answers(policy, log)
     new = log.select(policy.models)
@@ -333,7 +333,7 @@ def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
 
 
 def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
-    """For a policy with a margin, take the queries that its models and today's have answered: differences need both."""
+    """Take the queries that the models of a policy with a margin, and today's, have answered; all of other policies."""
     if (today := matched_today(policy, log)) is None:
         return log
     named = {*policy.models, *models_of(today)}
@@ -344,8 +344,8 @@ def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
 class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, those of the stream
-    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, that of its cheapest rung
+    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, errors of the stream
+    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, cost of its cheapest rung
     bill: np.ndarray  # (N,) cost at the position as tuned
     error: Baseline  # of `wrong`
     cost: Baseline  # of `money`
@@ -457,7 +457,7 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
 def _model_changes(
     policy: AbstractPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
-    """Compare each model on the queries in the window with the carried queries and those of weeks without an alarm."""
+    """Compare each model in the window with the carried queries and the weeks without an alarm."""
     sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
     if fine.any():
         sides[0].append(_answers(policy, new.take(fine)))
@@ -480,7 +480,7 @@ class _Answers(NamedTuple):
 
 
 def _answers(policy: AbstractPolicy, log: Log) -> _Answers:
-    """Take the answers of a log whose models are those of a policy, in its order."""
+    """Take the answers of a log with the models of a policy, in the order of the log."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]

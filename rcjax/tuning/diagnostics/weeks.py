@@ -2,8 +2,9 @@
 
 Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
 labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,
-confidences are compared with those of the queries that the policy carries. The confidences of a model are taken from
-calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions count once.
+confidences are compared with the confidences of the queries that the policy carries. The confidences of a model are
+taken from calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions
+count once.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class TrafficCheck:
     checks: tuple[CheckResult, ...]
     """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
     dear: str | None = None
-    """Note, in words, on calls that cost a hundred times the mean of their model; None without such calls."""
+    """Note on calls that cost a hundred times the mean of their model; None without any."""
 
     @property
     def changed(self) -> bool:
@@ -246,7 +247,7 @@ def _calls(source: Any) -> pl.DataFrame:
 
 
 def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
-    """Check the raw confidences of each model against those before, or those of the queries that the policy carries."""
+    """Check the raw confidences of each model against the weeks before, or else against the carried queries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
         carried = carried_log(policy)
@@ -277,7 +278,7 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
 
 
 def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Check failed calls and tokens of each model; its share of the queries too, if the bill is not followed."""
+    """Check failed calls and tokens of each model and, unless the bill is followed, its share of the queries."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]

@@ -108,7 +108,7 @@ def matched_today(policy: AbstractPolicy, log: Log) -> Today | None:
 def comparable_log(log: Log, subjects: Sequence[Today]) -> Log:
     """Take the queries that all models of some policies or models have answered, with corrected labels.
 
-    Raises LogError if the log lacks a model, or has no such query.
+    Raises LogError if the log lacks a model, or no query has the answers of all.
     """
     log = corrected_log(_log_of(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
@@ -214,7 +214,7 @@ def _bill(policy: AbstractPolicy, log: Log) -> float:
 
 
 def is_itself(policy: AbstractPolicy, subject: Today) -> bool:
-    """Return whether a model or a policy decides as a policy does, whatever their figures."""
+    """Return whether a model or a policy makes the decisions of a policy; their figures may differ."""
     return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
 
 
@@ -277,7 +277,7 @@ class Disagreements(NamedTuple):
     def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError if the log lacks a model, or has no such query.
+        Raises LogError if the log lacks a model, or no query has the answers of all.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)

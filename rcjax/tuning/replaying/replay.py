@@ -334,7 +334,7 @@ def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
 
 
 def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
-    """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
+    """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.first(counts.sum())
 
@@ -495,7 +495,7 @@ class LadderReplay(NamedTuple):
 
         Args:
             bill: the bill at the start.
-            changes: (n,) factor on the cost of each query; None: costs are those of the log.
+            changes: (n,) factor on the cost of each query; None: the costs of the log.
 
         >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
         >>> rungs = LadderReplay((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
@@ -517,7 +517,7 @@ class LadderReplay(NamedTuple):
 def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
 
-    Errors and money are those of `replay`, and so is LogError.
+    Errors and money are as in `replay`. Raises LogError as `replay`.
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)

@@ -211,8 +211,8 @@ def require_answers(policies: Policies, log: Log) -> None:
 def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
     """Convert cascades to (policies (C,) over k models, positions (C, k) of the models, in the order of each cascade).
 
-    Cascades may ask the same models in different orders, as those of segments do. Raises ValueError for a cascade that
-    is not calibrated.
+    Cascades may ask the same models in different orders, as cascades of segments do. Raises ValueError for a cascade
+    that is not calibrated.
     """
     if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")

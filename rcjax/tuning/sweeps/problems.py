@@ -73,9 +73,9 @@ class Draws:
     replicate: jax.Array  # (U,) number of the replicate; 0 is the sample itself
 
     def rows(self, data: Data) -> jax.Array:
-        """Return the (m,) rows of a problem's log: those of its sample, or a bootstrap draw from them.
+        """Return the (m,) rows of a problem's log: the rows of its sample, or a bootstrap draw from these.
 
-        The draw depends on the problem alone, not on the other problems of the batch, and is made anew at each use.
+        The draw depends on the problem alone, not on the other problems of the batch, and is repeated at each use.
         """
         rows, size = data.rows[self.sample], data.size[self.sample]
         key = jax.random.wrap_key_data(data.key[self.sample], impl="threefry2x32")
@@ -224,7 +224,7 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
 def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
     """Return held-out error and cost of the points, as `replay` computes them, and the number of held-out queries.
 
-    The held-out queries are those of the sample's log that are not among the problem's rows.
+    The held-out queries are the queries of the sample's log without the problem's rows.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = take_entries(logs, sample)
