@@ -70,7 +70,6 @@ class CommandLine(TyperGroup):
 
 
 _HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
-
 app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_HOW)
 
 

@@ -177,6 +177,7 @@ def check(
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
     from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
+    from rcjax.tuning.replaying.replay import beside_reference
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -191,7 +192,10 @@ def check(
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, remarks = _compare_with_both(subject, in_order(fresh), today)
+        in_turn = in_order(fresh)
+        comparison, remarks = compare_fresh(subject, in_turn, today)
+        if (beside := beside_reference(subject, in_turn)) is not None:
+            remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
@@ -218,15 +222,6 @@ def _read_labelled(
         if is_needed:
             raise
         return None, str(unreadable)
-
-
-def _compare_with_both(policy: AbstractPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
-    """Return what `compare_fresh` does, with a remark on the reference that the policy was tuned with, if any."""
-    from rcjax.tuning.replaying.replay import beside_reference
-
-    comparison, remarks = compare_fresh(policy, log, today)
-    beside = beside_reference(policy, log)
-    return comparison, remarks if beside is None else [*remarks, f"on these queries it {beside.describe()}"]
 
 
 def _labelling_step(policy: AbstractPolicy, log: object) -> tuple[str, str]:
@@ -318,18 +313,11 @@ def diagnose(
     if test is not None and fresh is not None:
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            document["check"] = _check_of_tuning(training, spec, fresh)
+            policy = rcjax.tune(training, spec).policy
+            assert policy is not None  # as there is a target
+            document["check"] = judge_policy(policy, fresh)[0]
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
-
-
-def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
-    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
-    import rcjax
-
-    policy = rcjax.tune(log, spec).policy
-    assert policy is not None  # as there is a target
-    return judge_policy(policy, fresh)[0]
 
 
 @shown
@@ -426,7 +414,6 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
 
 
 def _word(check: Mapping[str, Any]) -> str:
-    """Return the verdict of a check in a word."""
     changed = "DRIFTED" if check["primary"] else "changed"
     return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
 
@@ -442,24 +429,19 @@ def _beyond(check: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _by_chance(check: Mapping[str, Any]) -> bool:
-    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
-    return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
-
-
 def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]
         held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
-        verdict = "by chance" if _by_chance(check) else word(check)
+        beyond = 0 < _beyond(check) < math.inf
+        verdict = "by chance" if beyond and check["verdict"] == "fine" else word(check)
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)

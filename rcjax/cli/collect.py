@@ -111,7 +111,6 @@ def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | N
 
 
 _TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
-
 _LABELS = 100  # answers to label by hand
 
 
@@ -246,7 +245,6 @@ def collect(
 
 
 def _require_signal(signal: str | None) -> None:
-    """Refuse an unknown signal of confidence."""
     from rcjax.policy.signals.records import require_signal_name
 
     try:
@@ -360,7 +358,6 @@ async def _work(
 
 
 def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
-    """Return remarks for the user before the run."""
     from rcjax.serving.models_file import describe_listed
 
     notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
@@ -404,7 +401,6 @@ async def _ask(
 
 @shown
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
-    """Print the abilities of each model."""
     screen = Screen()
     table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals")
     for row in models:
@@ -474,7 +470,10 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     for why in dict.fromkeys(document["stopped"].values()):
         names = ", ".join(name for name, reason in document["stopped"].items() if reason == why)
         screen.hang("stopped", f"{names}: {why}")
-    _show_graded(screen, document)
+    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
+    if graders:
+        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -484,16 +483,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     screen.next_step(*_next(document, source))
 
 
-def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    """Print the number of answers by grader, and of ungraded answers."""
-    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
-    if graders:
-        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
-        show_ungraded(screen, document["ungraded"], document["without_reference"])
-
-
 _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"
-
 _ENOUGH = 30  # questions that all models answered, to tune on
 
 

@@ -39,13 +39,9 @@ if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison
 
 P = ParamSpec("P")
-
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
-
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # by XLA, ld.so, Python
-
 _TOO_LITTLE_MEMORY = "there is not enough memory: give it more, or a part of the log"
-
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
 
@@ -276,9 +272,7 @@ def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None],
 
 
 LEVEL = 0.9  # confidence level of intervals
-
 TERMINAL = 80  # columns
-
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
 #: Set when the first program is compiled, for which people wait once; a pipe gets one line about it.

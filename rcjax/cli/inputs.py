@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 
 
 _SEARCHES = ("all", "full", "adaptive")
-
 _MAX, _MIN = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
-
 _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
-
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rcjax.tuning.replaying.comparing import Today
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
-
 _WIDEST = 100  # most columns of a text: longer lines are hard to read
 
 
@@ -103,7 +102,7 @@ def label(
     """
     sides = compared.sides()
     _require_table(out, reading.inputs(log) | {"--questions": questions}, ask=ask, as_json=json_)
-    from rcjax.logs.labels import label_sheet, read_sheet, write_sheet
+    from rcjax.logs.labels import label_sheet, read_sheet, refuse_scores, write_sheet
 
     back = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
@@ -114,7 +113,9 @@ def label(
         raise ValueError(f"{out}: {problem}")
     require_outputs({"--out": out}, {})
     start_jax()
-    data = _read_to_label(log, reading)
+    options = reading.options() | {"models": reading.models, "unlabelled": True}
+    data = read_log(log, "their answers are drawn too", **options)
+    refuse_scores(data)
     drawn, how_drawn = _draw(data, n, seed) if not sides else _draw_between(data, sides, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
@@ -149,16 +150,6 @@ def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence
         return command("tune", log, **options)
     options |= {"task": None, "models": None}  # the policy records these
     return command("check", sides[0][0], log, **options, against=sides[1][0])
-
-
-def _read_to_label(log: Path, reading: LogOptions) -> Log:
-    """Read a log, of which any answer may lack a label. Raises LogError for labels that are scores."""
-    from rcjax.logs.labels import refuse_scores
-
-    options = reading.options() | {"models": reading.models, "unlabelled": True}
-    data = read_log(log, "their answers are drawn too", **options)
-    refuse_scores(data)
-    return data
 
 
 def _draw(data: Log, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:

@@ -316,7 +316,6 @@ def _text_of(default: Any) -> Any:
 
 
 def _of_record(kind: Any) -> list[inspect.Parameter]:
-    """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
     if kind is Spec:
         return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]

@@ -157,7 +157,6 @@ def _next(
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
-    """Return the error and the cost of each model alone, on the queries that it answered."""
     from rcjax.tuning.replaying.comparing import single_model_errors
 
     figures = zip(log.models, single_model_errors(log).tolist(), log.cost.tolist(), strict=True)
@@ -296,7 +295,9 @@ def retune(
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
-    _require_news(log, reading)
+    if not log and reading.prices is None:
+        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(problem, param_hint="LOG")
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
@@ -312,7 +313,8 @@ def retune(
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
         replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
-        replays = _replay_both(old, new, fresh)
+        is_comparable = set(old.models) <= set(fresh.models)
+        replays = {"before": replay_on(old, fresh) if is_comparable else None, "after": replay_on(new, fresh)}
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
@@ -329,13 +331,6 @@ def retune(
     heading = fresh.describe(confidences=False)
     show = partial(_show_retuning, heading, document, fresh.counted.noun, then, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
-
-
-def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
-    """Refuse to tune again with neither fresh queries nor new prices."""
-    if not log and reading.prices is None:
-        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(problem, param_hint="LOG")
 
 
 def _read_fresh(
@@ -377,12 +372,6 @@ def _judge_retuning(
     replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
-
-
-def _replay_both(old: AbstractPolicy, new: AbstractPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
-    """Replay two policies on a log; None for the old one if the log lacks a model of it."""
-    is_comparable = set(old.models) <= set(log.models)
-    return {"before": replay_on(old, log) if is_comparable else None, "after": replay_on(new, log)}
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,10 @@ def sweep(
 
     start_jax(cpu_devices=cores(), float64=not float32, long=True)
     if ray is not None:
-        _leave_to_ray()
+        require_libraries("--ray", "ray", "ray")
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # the GPUs are for the tasks of Ray
     from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
 
     settings = read_sweep(config)
@@ -110,14 +113,6 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
     inputs += [("prices", prices)] if isinstance(prices, str) else []
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
-
-
-def _leave_to_ray() -> None:
-    """Leave the GPUs of this machine to the tasks of Ray. Raises ValueError without Ray."""
-    require_libraries("--ray", "ray", "ray")
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")
 
 
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
@@ -153,9 +148,7 @@ def _show_sweep(facts: dict[str, Any]) -> None:
 
 
 _GAP = 3  # between two columns of a table
-
 _LEAST_WIDTH = 20  # columns of a cascade in a table
-
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
 
@@ -197,8 +190,10 @@ def tune(
         data = read_log(join_parts(log), **options)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
-    if data.answer is not None:
-        _warn_of_unused_answers(spec)
+    if data.answer is not None and spec.cascade is not None:
+        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
+        reason = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
     infeasible = None
     try:
         tuned = tune_in_stages(data, None, spec, steps)
@@ -210,14 +205,6 @@ def tune(
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
-
-
-def _warn_of_unused_answers(spec: Spec) -> None:
-    """Warn if the search of a log with answers does not compare them."""
-    if spec.cascade is not None:
-        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
-        reason = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
@@ -305,7 +292,6 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
 
 
 def _words_of(tuned: Tuned) -> dict[str, Any]:
-    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today

@@ -149,7 +149,6 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
 
 
 _ENOUGH = 0.5  # share of a model's queries that must have as many answers as vote
-
 _CELL = ("model", "query")
 
 
@@ -333,7 +332,6 @@ def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
 
 
 _REQUESTS, _PRICES = "requests", "prices"
-
 _DIFFERING = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
 
 
@@ -366,7 +364,9 @@ def keep_common_settings(
             problem = f"was asked for its confidence in several ways, {listed(signals)}"
             raise LogError(f"{name}, model {brief(model)}: {problem}: keep the rows of one")
         of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
-        plain, calls = {index: _settings_key(record) for index, record in known.items()}, Counter[str]()
+        plain, calls = dict[int, str](), Counter[str]()
+        for index, record in known.items():
+            plain[index] = json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
         for _, index, times in of_model.iter_rows():
             calls[plain[index]] += times
         most, times = calls.most_common(1)[0]
@@ -392,10 +392,6 @@ def _record(text: str | None) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # RecursionError: nested too deeply
         return None
     return record if isinstance(record, dict) else None
-
-
-def _settings_key(record: Mapping[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
 
 
 def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 LEAST, MOST = 1e-18, 1e18
 
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
-
 _DECIMALS = "write decimals with a point, and nothing between thousands"
 
 

@@ -14,7 +14,6 @@ from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
 from rcjax.policy.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
-
 CACHED = ["cached_tokens", "cache_write_tokens"]  # input tokens read from, and written to, a cache
 
 
@@ -92,7 +91,6 @@ CALL_COLUMNS = [
 ]
 
 ANSWERS = ["answer_key", "answer"]  # the first one present is compared between models
-
 SAMPLE = "sample"  # tells several answers of a model to a query apart
 
 #: Columns of latency, with their divisors: a division turns 300 ms into 0.3 s to the last bit.

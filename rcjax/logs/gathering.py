@@ -45,7 +45,6 @@ from rcjax.policy.decisions import AnswerForm
 UNUSABLE = "its calls failed, or did not go to all models"
 
 _DIGEST = "prompt_digest"  # equal for equal prompts
-
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 

@@ -37,20 +37,15 @@ from rcjax.policy.counted import Scores, recorded_counted
 from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
-
 _WHERE = "provenance.reference"
-
 _MAX_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
-
 _HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
 
 #: Prefix of the name of a carried query, before its hash in hexadecimal.
 _CARRIED = "carried:"
 
 _WEEK = 7 * 86_400  # seconds
-
 _UNKNOWN_WEEK = -1
-
 
 #: The columns: dtype kinds, axes ("nk": per query and model), least and largest value. NaN marks an unknown value.
 _COLUMNS = {

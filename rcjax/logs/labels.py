@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
 _LABEL_TABLES = "give a table of query and answer (the right one), or of query, model and correct"
-
 _FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
 
 

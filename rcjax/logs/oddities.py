@@ -20,21 +20,14 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 
 FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
 
-
 #: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
-
 
 #: Factors to money per query from a budget per thousand and per million queries.
 _UNITS = (1e-3, 1e-6)
 
-
 _MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
-
-
 _INVERTED = 0.45  # ROC area below which confidences look inverted
-
-
 _Z = 3.5  # standard errors below a half
 
 
@@ -199,7 +192,8 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
-    costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    costs = rows["cost"] if "cost" in rows.columns else pl.Series(dtype=pl.Float64)
+    costs = costs.filter(costs > 0) if (costs > 0).any() else costs
     rows = rows.rename({"score": "correct"}, strict=False)
     answers = rows.height
     rows = rows.filter(rows["correct"].is_not_null())
@@ -211,14 +205,8 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
         "answers": answers,
         "accuracy": right / n if n else None,
         "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
-        "cost": costs,
+        "cost": float(costs.sum()) / len(costs) if len(costs) else None,
     }
-
-
-def _mean_cost(costs: pl.Series) -> float:
-    paid = costs.filter(costs > 0)
-    counted = paid if len(paid) else costs
-    return float(counted.sum()) / len(counted)
 
 
 def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:

@@ -170,7 +170,10 @@ def _read(source: Any, options: ReadOptions) -> Log:
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    _warn_of_gaps(log, name, options.warn)
+    if (remark := log.without_confidence()) is not None:
+        options.warn(NoConfidenceWarning, f"{name}: {remark}")
+    if not log.complete.all():
+        options.warn(IncompleteLogWarning, log.describe(confidences=False))
     if needed:
         _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
@@ -191,15 +194,10 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
     _require_answers(answers, name)
     if labelled:
         answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
-    return answers if options.models is not None else answers.select(_by_cost(answers))
-
-
-def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
-    """Warn if answers lack a confidence, or queries an answer."""
-    if (remark := log.without_confidence()) is not None:
-        warn(NoConfidenceWarning, f"{name}: {remark}")
-    if not log.complete.all():
-        warn(IncompleteLogWarning, log.describe(confidences=False))
+    if options.models is not None:
+        return answers
+    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    return answers.select([answers.models[i] for i in order])
 
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
@@ -271,12 +269,6 @@ def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> t
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {problem}: {TO_LABEL}")
     return names
-
-
-def _by_cost(answers: Answers) -> tuple[str, ...]:
-    """Return the names of the models by mean cost; ties keep their order."""
-    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
-    return tuple(answers.models[i] for i in order)
 
 
 def _require_answers(answers: Answers, where: str) -> None:

@@ -40,9 +40,7 @@ BATCH = 250_000
 CALL = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
-
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
-
 Choose = Callable[[str, list[str]], list[str]]
 """Choose the columns to read, from the name of the log and its columns."""
 
@@ -226,7 +224,6 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
 
 
 MAX_ROWS = 50_000_000  # rows of a Parquet file: five times the largest log that is measured
-
 SMALL_FILE_BYTES, MAX_TEXT_BYTES = 10_000_000, 200_000_000  # bytes of a small Parquet file, and of all text in it
 
 
@@ -414,21 +411,17 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
-    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _is_answer_table(frame.columns)]
+    parts, figures = list[tuple[pl.DataFrame, int]](), {"logprob", "confidence", "cost", *TOKENS}
+    for frame, cut in map(_read, _files_in(folder)):
+        names = {*map(plain_name, frame.columns)}
+        parts += [(frame, cut)] if {"query", "model"} <= names and figures & names else []
     if not parts:
         needed = "query, model, and a confidence or what a call cost"
         raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
     return parts
 
 
-def _is_answer_table(columns: Sequence[str]) -> bool:
-    """Return whether a table is a log of answers, by its columns."""
-    names = {*map(plain_name, columns)}
-    return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)
-
-
 def _files_in(folder: Path) -> list[Path]:
-    """Return the tables of a folder, the oldest first."""
     files = [file for file in folder.iterdir() if file.is_file() and _TABLE.search(file.name) and file.stat().st_size]
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 

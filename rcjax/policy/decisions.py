@@ -21,7 +21,6 @@ from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
-
 #: Tolerance within which a raw probability is a stated value, rounded.
 NEAR = 5e-4
 
@@ -150,16 +149,13 @@ NO_ANSWERS = (
 _INTEGER = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
 _NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_INTEGER}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
-
 _NOUN = r"(?:answer|choice|option|letter)"
-
 
 _LETTERS = (
     re.compile(r"\W*([a-z])\W*"),  # alone: "b", "(b)", "b."
     re.compile(rf"\W*(?:the\s+)?(?:\w+\s+)?{_NOUN}\W*(?:is\W*)?(?:{_NOUN}\W*)?([a-z])(?:\W.*)?"),  # "answer: b"
     re.compile(r"\W*([a-z])[).:\]](?:\W.*)?"),  # "b) jupiter"
 )
-
 
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 

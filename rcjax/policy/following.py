@@ -14,33 +14,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rcjax._base.codec import (
-    Positive,
-    read,
-    require,
-)
+from rcjax._base.codec import Positive, read, require
 from rcjax.policy.ladder import Period, position_at
 from rcjax.policy.policy import AbstractPolicy
 
 #: Queries within which a balance is restored: a shorter window follows more closely, and moves more on the ladder.
 WINDOW = 400.0
 
-
 #: Weight of the newest query in the running means of paid and of expected costs.
 _NEWEST = 0.005
 
-
 DAY = 86_400.0  # seconds
-
 
 #: Largest cost of an answer in the mean of paid costs, as a multiple of its rung's expected cost: a larger cost is an
 #: outlier or a wrong count, and predicts nothing.
 MOST_TIMES = 100.0
 
-
 _OTHERS = 30  # other periods whose money is remembered: a month of days
-
-
 _JUMP = 60.0  # seconds: a time this much before the last one is a clock set back, and is accepted
 
 

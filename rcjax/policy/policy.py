@@ -183,7 +183,6 @@ OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost",
 #: The fields that a file leaves out if they are empty.
 _OPTIONAL = ("agreements", "segments")
 
-
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
 
@@ -213,7 +212,6 @@ class Abstain:
 
 
 Decision = Answer | Defer | Abstain
-
 
 #: Upper limits of promised figures; the lower limit is 0.
 _FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_cost": HUGE}
@@ -444,7 +442,6 @@ def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
-    """Return the message for a step that compares answers, and was not given them."""
     forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
     missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
     return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"

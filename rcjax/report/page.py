@@ -112,7 +112,9 @@ class Report:
             float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
         values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
-        return Target(kind, _rounded(values[kind]) if kind in ("budget", "max_error") else values[kind])
+        # A limit is rounded to seven digits, and up.
+        rounded = float(f"{values[kind] * (1 + 1e-6):.7g}")
+        return Target(kind, rounded if kind in ("budget", "max_error") else values[kind])
 
     @property
     def money(self) -> Money:
@@ -213,11 +215,6 @@ class Report:
         write_atomically(path, self.to_html())
 
 
-def _rounded(limit: float) -> float:
-    """Round a limit to seven digits, so that it does not become smaller."""
-    return float(f"{limit * (1 + 1e-6):.7g}")
-
-
 #: The CSS variables of the page for the colours of `rcjax.report.plots`.
 VARIABLES: Mapping[str, str] = {
     "#000000": "--ink",
@@ -306,7 +303,6 @@ def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
 
 
 def _reliability(diagnosis: Diagnosis) -> Figure:
-    """Draw the reliability of confidences, with a panel for each model."""
     columns = min(len(diagnosis.models), 3)
     rows = -(-len(diagnosis.models) // columns)
     figure = Figure(figsize=(3.4 * columns, 3.2 * rows))
@@ -332,10 +328,7 @@ def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
 
 
 _VERDICTS = ("bad", "doubtful", "fine")
-
 _MAX_ROWS = 15
-
-
 _SAME = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
@@ -425,7 +418,6 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
 
 
 def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, Any]:
-    """Return the texts of the page on the policy for a target."""
     expected = policy.expected
     money = report.money
     comparison = report.compare(policy, target)
@@ -455,7 +447,9 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "advice": f"{capitalised(advice)}.",
-        "tried": _describe_fresh(report, comparison),
+        "tried": f"This one had {percent(comparison.error)} {report.noun} on them, at {money.full(comparison.cost)}."
+        if comparison.fresh
+        else "",
         "rows": rows,
     }
 
@@ -481,13 +475,6 @@ def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's may be money for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
-
-
-def _describe_fresh(report: Report, comparison: Comparison) -> str:
-    """Describe the results of a policy on fresh queries; empty without them."""
-    if not comparison.fresh:
-        return ""
-    return f"This one had {percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}."
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))
@@ -535,7 +522,6 @@ def make_report(
 
 
 def _try_check(policy: AbstractPolicy, log: Log) -> PolicyCheck | None:
-    """Check a policy on a fresh log; None if it cannot be checked."""
     try:
         return check_policy(policy, log)
     except ValueError:  # too few labels, for example, or queries that were tuned on

@@ -27,11 +27,8 @@ from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, requ
 from rcjax.tuning.search import Retuner, search_of
 
 _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
-
 _POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, so that few shapes are compiled
-
 _LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
-
 
 #: Draws on which policies are tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
@@ -172,7 +169,11 @@ def _noise_and_optimism(
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
         alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        fixed, tuned = (_hold_fixed(alone, fixed, figures_at_bill(terms, money)) for terms in (fixed, tuned))
+        kept = fixed
+        fixed, tuned = (
+            jax.tree.map(lambda old, new: np.where(alone, old[: len(new)], new), kept, figures_at_bill(terms, money))
+            for terms in (fixed, tuned)
+        )
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: Array) -> np.ndarray:
@@ -187,11 +188,6 @@ def _noise_and_optimism(
         for figure in (fixed.wrong, bills, fixed.refused)
     ]
     return LossTerms(*noise), LossTerms(*optimism)
-
-
-def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTerms:
-    """Keep the figures of `which` (G, 1) policies, and take the moved figures of the others: (S, G, 3)."""
-    return jax.tree.map(lambda kept, new: np.where(which, kept[: len(new)], new), fixed, moved)
 
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:

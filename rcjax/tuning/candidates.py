@@ -247,8 +247,10 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
-    parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    middle = _midpoint(ordered[last], ordered[following])
+    low, high = ordered[last], ordered[following]
+    parts = fresh & (last + 1 < count) & (high > low)
+    middle = low + (high - low) / 2
+    middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
     every = fresh & (last + 1 == count)
     return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
@@ -257,12 +259,6 @@ def even_parts(count: Array, parts: int) -> Array:
     """Return ⌈i · count / parts⌉ for i = 1, …, parts; i · count may exceed int32, so it is not formed."""
     i = np.arange(1, parts + 1)
     return count // parts * i - (-(count % parts) * i // parts)
-
-
-def _midpoint(low: Array, high: Array) -> Array:
-    """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
-    middle = low + (high - low) / 2
-    return jnp.where(middle < high, middle, low)
 
 
 def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:

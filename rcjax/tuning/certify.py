@@ -63,11 +63,8 @@ from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log,
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MAX_STAKED = 0.9  # of the stake that could lose the whole capital at once
-
 _LOSSES_KNOWN = 4.0  # weight of the variance supposed at first, in losses
-
 _BLOCKS = 200  # blocks of losses with one stake, at most
-
 _GRID, _REFINED = 32, 4  # limits tried at once; refinements of the grid
 
 
@@ -125,11 +122,8 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 
 
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
-
 CHEAPER = 1e-6  # share by which a bill must be below today's: more than the rounding of float32
-
 _HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
-
 _FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
@@ -334,13 +328,6 @@ def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
     return positions[bills < bill * (1 - CHEAPER)]
 
 
-def _bill_of_today(frontier: Frontier, today: Today, tuned_on: Log) -> float:
-    """Return today's bill on the queries tuned on, in money per query."""
-    if isinstance(today, str) and today in frontier.models:  # of all queries, where `tuned_on` is a sample of them
-        return float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
-    return float(QueryLosses.of(today, comparable_log(tuned_on, [today])).spent.mean())
-
-
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     """Return (corrected outcomes (n, k), largest error of each query (n,), infinite after the last label).
 
@@ -489,7 +476,10 @@ def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | N
     kept = frontier.model.details.reference
     known = tuned_on or (log if kept is None else read_reference(kept, log.task))
     today = default_today(known) if today is None else today
-    return today, _bill_of_today(frontier, today, known if {*models_of(today)} <= {*known.models} else log)
+    if isinstance(today, str) and today in frontier.models:  # of all queries, where `known` is a sample of them
+        return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+    known = known if {*models_of(today)} <= {*known.models} else log
+    return today, float(QueryLosses.of(today, comparable_log(known, [today])).spent.mean())
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
@@ -505,7 +495,6 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 
 def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
-    """Make the certificate of a position that passed."""
     target, confidence = _limit_of(spec)
     kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
     policy = with_spec(frontier.ladder(position, target), kept)

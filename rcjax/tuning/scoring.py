@@ -62,7 +62,6 @@ from rcjax.tuning.candidates import (
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
-
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
@@ -366,8 +365,6 @@ def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
 
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
-
-
 _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 

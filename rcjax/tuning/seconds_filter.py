@@ -19,7 +19,6 @@ from rcjax.tuning.candidates import draw_enough
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
 
 _SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
-
 _AT_ONCE = 64  # policies that are replayed at a time
 
 

@@ -57,9 +57,8 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
     a frontier by labels are bills already.
     """
-    if frontier.is_by_labels:
-        return frontier, []
-    if (replayed := _replayed(frontier, log)) is None:
+    replayed = None if frontier.is_by_labels else _replayed(frontier, log)
+    if replayed is None:
         return frontier, []
     spent = np.asarray(replayed.spent, float)
     predicted = np.asarray(frontier.cost, float)
@@ -304,7 +303,6 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
 
 def _note_default_today(log: Log) -> str:
-    """Return a note that names the default for today's policy, in words."""
     default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
         default = "the model that answers are held to"
@@ -374,7 +372,6 @@ def _find(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: Seco
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    """Raise InfeasibleError if no single model keeps to a budget, by its mean price or its bill."""
     cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))

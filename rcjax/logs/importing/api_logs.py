@@ -174,8 +174,12 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(choice), body) for choice in choices]
-    called = [_calls_responded(body)] if "output" in body else [calls_in(choice.get("message")) for choice in choices]
+    if "output" in body:
+        parts = [_responded(body)]
+        called = [_as_answer([item for item in body["output"] if item.get("type") == "function_call"])]
+    else:
+        parts = [_without_echo(_completed(choice), body) for choice in choices]
+        called = [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (of_content(content, text) if content and text and not (calls or tools) else {})
@@ -263,11 +267,6 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     return "".join(part.get("text") or "" for part in parts), content, finish
 
 
-def _calls_responded(body: Mapping[str, Any]) -> str | None:
-    """Return the function calls of a response as the text of an answer; None without any."""
-    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
-
-
 def _read(
     program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
 ) -> Callable[[Path, ImportOptions], Iterator[Line | DamageError]]:
@@ -283,7 +282,6 @@ def _read(
 # -- LiteLLM
 
 _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
-
 _REDACTED = "redacted-by-litellm"
 
 

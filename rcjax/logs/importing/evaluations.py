@@ -45,7 +45,6 @@ from rcjax.serving.call_log import has_failed
 FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
-
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
@@ -169,7 +168,6 @@ SIGNALS = {
 }
 
 _NO_SIGNAL = "1 for each answer, as the files have none: only whether answers agree counts"
-
 _QUOTED = 3  # number of unreadable parts that a warning quotes
 
 #: APIs' finish reasons of a reply that a limit of tokens has truncated.
@@ -331,16 +329,12 @@ def _rows(used: Sequence[Line], signal: str | None, options: ImportOptions, left
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
-        texts = {name: _one_line(line.get(name) or "") for name in ANSWERS}
+        texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
+        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
         given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
         lacks = next((text for name, text in texts.items() if text and not given[name]), None)
         rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
     return rows
-
-
-def _one_line(text: str) -> str:
-    """Return an answer on one line: JSON and calls in canonical form, other texts with single spaces."""
-    return canonical_json(text) or " ".join(text.split())
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOptions) -> list[str]:

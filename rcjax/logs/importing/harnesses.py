@@ -65,7 +65,6 @@ except ImportError:
 # -- Inspect AI
 
 _EMPTY = "holds no samples: was the run broken off, or were they not logged (log_samples)?"
-
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 #: Inspect's letters for correct, partially correct, incorrect and no answer, as shares of the full score.
@@ -84,7 +83,6 @@ def _is_inspect(path: Path, head: bytes) -> bool:
 
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
     evaluation = None
     for sample in samples:
@@ -275,7 +273,10 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
     require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
     stats = document_of(beside, "HELM")
     try:
-        figures = {_key(row): _means(row["stats"]) for row in stats}
+        figures = {
+            _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
+            for row in stats
+        }
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
@@ -298,11 +299,6 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """Return the (instance, perturbation, trial) of a row."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
-
-
-def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the means of an instance's statistics, by name."""
-    return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
 
 
 def _of_request(
@@ -461,7 +457,6 @@ def _named(path: Path) -> tuple[str, str]:
 
 
 def _metrics(row: Mapping[str, Any]) -> list[str]:
-    """Return the names of a row's metrics."""
     return [metric for metric in row["metrics"] if metric in row]
 
 
@@ -500,7 +495,6 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
 
 
 def _parts(arguments: Any) -> list[list[Any]]:
-    """Return the arguments of each request of a document, in order."""
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
     return [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
 

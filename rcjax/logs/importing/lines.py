@@ -273,9 +273,7 @@ def _objects(content: Any, where: str) -> Iterator[tuple[str, Any]]:
 OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, *CACHED, "cost", *SECONDS)
 
 _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
-
 _JSON = (".json", ".jsonl", ".ndjson")
-
 _KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
@@ -303,7 +301,6 @@ def source_of(path: Path) -> Path | TextFile:
 
 
 def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
-    """Yield the lines of a table, one per row."""
     require_ours(options.columns, ("query", "model", "correct", *OPTIONAL))
     return _table_lines(source_of(path), path.name, options, options.columns)
 
@@ -414,7 +411,6 @@ _OF_ROW = {
 
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
-    """Yield the lines of a wide table, model by model."""
     require_ours(options.columns, (*_OF_ROW, *_ENDINGS))
     source = _separated(path)
     columns: list[str] = []

@@ -24,11 +24,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.reliability import (
-    accuracy_p_value,
-    calibration_test,
-    separation,
-)
+from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier

@@ -138,7 +138,6 @@ def in_order(log: Log) -> Log:
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
 _OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step")
-
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
 #: Confidences of a model compared on each side: the changes that more would show do not matter.

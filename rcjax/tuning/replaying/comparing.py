@@ -31,7 +31,6 @@ from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_s
 from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
-
 Today = str | AbstractPolicy
 """The model, by name, or the policy that is in use today."""
 
@@ -178,7 +177,10 @@ def compare_policy(
     llama3.1-405b alone, today's
     """
     today = default_today(log) if today is None else today
-    single = best_single_for(log, (_expected(policy)[1] if tuned else _bill(policy, log)) if money is None else money)
+    if money is None:
+        own = comparable_log(log, [policy])
+        money = _expected(policy)[1] if tuned else float(QueryLosses.in_service(policy, own).spent.mean())
+    single = best_single_for(log, money)
     subjects: dict[Role, Today] = {"today": today}
     if single not in (today, _alone(policy)):
         subjects["single"] = single
@@ -206,11 +208,6 @@ def compare_policy(
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
     """Return (error with refusals at their price, bill), as expected by the tuning."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
-
-
-def _bill(policy: AbstractPolicy, log: Log) -> float:
-    """Return the dollars per query of a policy on a log."""
-    return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
 
 
 def is_itself(policy: AbstractPolicy, subject: Today) -> bool:

@@ -203,9 +203,7 @@ def _percent(figure: tuple[float, float]) -> str:
 
 
 _ROUND = 64  # policies of a frontier are filled up to a multiple of this
-
 _LEAST_CASCADES = 8  # that a policy's are filled up to, so that two rungs and a whole ladder share a program
-
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -432,7 +430,6 @@ def _mean_and_se(values: jax.Array, counts: Array) -> tuple[jax.Array, jax.Array
 
 
 _compiled_figures = compiled(_figures)
-
 _seconds_of = compiled(seconds_of)
 
 
