@@ -1,4 +1,4 @@
-"""Parse options, read logs, policies and frontiers, and refuse bad input before any work.
+"""Parsers of options, readers of logs, policies and frontiers, and refusals of bad input before any work.
 
 An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
 and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`

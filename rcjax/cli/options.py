@@ -1,4 +1,4 @@
-"""Turn functions into commands: the options are the parameters of a function, and the fields of its records."""
+"""Functions as commands: the options are the parameters of a function, and the fields of its records."""
 
 from __future__ import annotations
 

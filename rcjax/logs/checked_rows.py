@@ -1,4 +1,4 @@
-"""Check the rows of a log, batch by batch, and turn their cells into numbers; an error names its row."""
+"""The checks of the rows of a log, batch by batch, and their cells as numbers; an error names its row."""
 
 from __future__ import annotations
 

@@ -286,8 +286,8 @@ class Scoring(NamedTuple):
     """The full score."""
     column: str = "correct"
     """Column of the table that holds the labels."""
-    beside: bool = False
-    """Labels come from a second table: a column `score` of the log is no label."""
+    in_second_table: bool = False
+    """Whether labels come from a second table, so that a column `score` of the log is no label."""
 
     def check(self) -> Scoring:
         """Return self; ValueError unless the full score is a positive number."""
@@ -302,7 +302,12 @@ class Scoring(NamedTuple):
         'score'
         """
         # Without a confidence, the score may be one: a message then asks for the confidence.
-        plain = not self.beside and "correct" not in columns and "score" in columns and {*ONE_OF_TWO[0]} & {*columns}
+        plain = (
+            not self.in_second_table
+            and "correct" not in columns
+            and "score" in columns
+            and {*ONE_OF_TWO[0]} & {*columns}
+        )
         return self._replace(column="score" if plain else "correct")
 
     @property

@@ -16,19 +16,19 @@ class MissingPricesError(LogError):
 
 
 class IncompleteLogWarning(UserWarning):
-    """Some queries of a log lack the answers of some models."""
+    """The warning that some queries of a log lack the answers of some models."""
 
 
 class LeftOutWarning(UserWarning):
-    """Something is left out: rows of a call log, a model without labels, or rows without a cost from a mean cost."""
+    """The warning that rows of a log, a model without labels, or rows without a cost are left out."""
 
 
 class UnlabelledWarning(UserWarning):
-    """Some answers of a log have no label."""
+    """The warning that some answers of a log have no label."""
 
 
 class NoConfidenceWarning(UserWarning):
-    """A log has no confidence for its answers, or for some of them."""
+    """The warning that answers of a log have no confidence."""
 
 
 class PricesWarning(UserWarning):
@@ -36,11 +36,11 @@ class PricesWarning(UserWarning):
 
 
 class OddLogWarning(UserWarning):
-    """A log looks wrong, and a policy tuned on it is no better than the log."""
+    """The warning that a log looks wrong: a policy tuned on it is no better than the log."""
 
 
 class OddBudgetWarning(UserWarning):
-    """A budget is above the cost of asking every model: any policy meets it, and another unit may be meant."""
+    """The warning that a budget exceeds the cost of asking every model: another unit may be meant."""
 
 
 #: Receives a warning about a log: its class and its text.

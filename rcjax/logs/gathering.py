@@ -1,4 +1,4 @@
-"""Gather the usable rows of a log into one frame of numbers, joined with labels and answers from other tables.
+"""The usable rows of a log in one frame of numbers, joined with labels and answers from other tables.
 
 A service logs every call. Only queries that went to all models, regardless of the answers, are a fair sample: a query
 that was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are
@@ -65,7 +65,7 @@ class ReadOptions:
     answers: object = None
     """File or dataframe of answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
-    """Also read a log without labels, or without labels of some models."""
+    """Whether a log without labels, or without labels of some models, is read."""
     reference: str | Reference | None = None
     """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
     the comparison is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
@@ -96,7 +96,7 @@ class ReadOptions:
     @cached_property
     def scoring(self) -> Scoring:
         """Scale of the labels. Raises ValueError unless the full score is a positive number."""
-        return Scoring(float(self.score_max), beside=self.labels is not None).check()
+        return Scoring(float(self.score_max), in_second_table=self.labels is not None).check()
 
     @property
     def needed(self) -> str | None:
@@ -163,7 +163,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
 
 
 class _Reader:
-    """Turns the usable rows of a log into numbers, batch by batch, and counts the rows left out."""
+    """The reader of a log: it turns usable rows into numbers, batch by batch, and counts the rows left out."""
 
     def __init__(self, options: ReadOptions, labels: Labels | None) -> None:
         self.options, self.labels = options, labels

@@ -1,4 +1,4 @@
-"""Read a log from a file or dataframe, and check every row.
+"""The reader of logs from files and dataframes, which checks every row.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
 package works on. It refuses an unusable log with one line: the problem, its place and an advice. Models without labels

@@ -1,4 +1,4 @@
-"""Read tables from files and dataframes, batch by batch.
+"""Tables from files and dataframes, read batch by batch.
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
 other text is converted in memory. Polars does not report the line in which a record starts, or a broken or
@@ -42,7 +42,7 @@ CALL = b'{"call_log": '
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 Choose = Callable[[str, list[str]], list[str]]
-"""Choose the columns to read, from the name of the log and its columns."""
+"""Function from the name of a log and its columns to the columns to read."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Calibrate a confidence, apply the rules of its interval, and compare an answer with an earlier one.
+"""The calibration of a confidence, the rules of its interval, and the comparison of an answer with an earlier one.
 
 A policy that compares answers records how the answers of its log were compared (`Agreement.compare`), and a service
 compares in the same way. Standard library only.

@@ -1,4 +1,4 @@
-"""Follow a bill: move a service along its ladder, so that its bill keeps to the budget.
+"""The bill that a service follows: the service moves along its ladder, so that its bill keeps to the budget.
 
 A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
 cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a

@@ -189,7 +189,7 @@ _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Keep the answer of `model`, whose calibrated confidence is `confidence`."""
+    """The decision to keep the answer of `model`, with its calibrated confidence."""
 
     model: str
     confidence: float
@@ -197,7 +197,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Ask `next_model`: the calibrated confidence of the previous model, `confidence`, is too low."""
+    """The decision to ask `next_model`: the calibrated `confidence` of the previous model is too low."""
 
     next_model: str
     confidence: float
@@ -205,7 +205,7 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """Give no answer: at the calibrated confidence `confidence` of `model`, no larger model is worth its cost."""
+    """The decision to give no answer: at the `confidence` of `model`, no larger model is worth its cost."""
 
     model: str
     confidence: float

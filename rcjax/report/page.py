@@ -51,7 +51,7 @@ class Report:
 
     tuned: Tuned
     """Result of tuning, with a policy: for the given target, or for at most a point more error than today's."""
-    asked: bool
+    has_target: bool
     """Whether a target was given."""
     diagnosis: Diagnosis
     """Diagnosis of the tuning on the judging log."""
@@ -199,7 +199,7 @@ class Report:
             **({} if self.log.reference is None else {"beside": self.beside}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": self.spec.target if self.asked else {},
+            "target": self.spec.target if self.has_target else {},
             "expected": plain(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
             "verdict": self.verdict,
@@ -502,7 +502,7 @@ def make_report(
     spec = dataclasses.replace(spec or Spec(), **fields)
     if not spec.intervals:
         raise SpecError("intervals", "cannot be left out of a report")
-    asked = bool(spec.target)
+    has_target = bool(spec.target)
     spec = spec.with_default_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
@@ -513,7 +513,7 @@ def make_report(
     fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(
         tuned=tuned,
-        asked=asked,
+        has_target=has_target,
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,

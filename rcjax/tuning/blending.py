@@ -1,4 +1,4 @@
-"""Estimate the blending weights of labels, by which candidates are scored.
+"""The estimate of the blending weights of labels, by which candidates are scored.
 
 The best weights a and b (`candidates`) differ from log to log. They are estimated by cross-fitted least squares: pairs
 are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth

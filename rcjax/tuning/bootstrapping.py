@@ -1,4 +1,4 @@
-"""Estimate intervals around a frontier by the bootstrap, from the queries of the log to the policies.
+"""Intervals around a frontier by the bootstrap, from the queries of the log to the policies.
 
 The queries are drawn with replacement, and the policies of the frontier answer each draw: the spread of their figures
 is the sampling error. On some draws the models are fitted again, and cascades and thresholds chosen again. These

@@ -1,7 +1,7 @@
-"""Tables of candidate policies; single models and pairs of models, scored on the queries of the log itself, no copula.
+"""Candidate policies as tables, and the scores of single models and pairs by the labels of a log, without copulas.
 
-One record holds all candidates: one model is asked; where it is unsure, a second; and where their answers differ, a
-third. A chain of more models has a threshold for each model.
+One record holds all candidates: a first model, a second model that is asked where the first is unsure, and a third
+model that is asked where their answers differ. A chain of more models has a threshold for each model.
 
 A pair asks model i and, where Φ_i ≤ φ, then model j. Its error probability is
 

@@ -1,4 +1,4 @@
-"""Certify a policy: find the cheapest position on a frontier's ladder at which held-out queries guarantee a limit.
+"""Certificates: the cheapest position on a frontier's ladder at which held-out queries guarantee a limit.
 
 A model's predictions may be wrong, and the least of many errors counted on one log is optimistic. Learn then Test needs
 neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
@@ -128,7 +128,7 @@ _FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
-    """A log that is to check a policy holds queries that the policy was tuned on."""
+    """The warning that a log for a check holds queries that the policy was tuned on."""
 
 
 class Overlap(NamedTuple):

@@ -1,4 +1,4 @@
-"""Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
+"""Cross-validation of the choice of policies: each fold is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
 (`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;

@@ -1,4 +1,4 @@
-"""Score every candidate policy on a log: single models and pairs, agreement policies, and chains.
+"""The scores of all candidate policies on a log: single models and pairs, agreement policies, and chains.
 
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
 policy at some λ.

@@ -1,4 +1,4 @@
-"""Tune a log, or a policy again: find the frontier, the policy for a target, and its comparison with today's.
+"""The tuning of a log, or of a policy again: the frontier, the policy for a target, its comparison with today's.
 
 The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. A policy
 is tuned again on a fresh log and the queries that it carries: on one week's labels alone a new policy is worse half of

@@ -1,4 +1,4 @@
-"""Turn evaluations of other programs into one table for `read_log`, with a row per query and model.
+"""The evaluations of other programs as one table for `read_log`, with a row per query and model.
 
 `collect_answers` collects the answers of all files by model and query; unreadable parts are left out and reported.
 """

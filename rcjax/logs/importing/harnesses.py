@@ -1,4 +1,4 @@
-"""Import runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
+"""Importers of runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
 
 - Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
   query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated

@@ -52,11 +52,11 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A file, or a part of one, is not as its program writes it; it is left out if others can be read."""
+    """The error for a file, or a part of a file, that is not as its program writes it; other files are still read."""
 
 
 class WrongValueError(ValueError):
-    """A value of a line has a wrong type; the message names it."""
+    """The error for a value of a wrong type in a line; the message names the value."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ImportOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of a table's columns, by the canonical names."""
     prompts: bool = False
-    """Keep the prompts in the log, for a person to label."""
+    """Whether the prompts are kept in the log, for a person to label."""
     score_max: float = 1.0
     """Full score."""
     table_columns: set[str] = field(default_factory=set, repr=False, compare=False)

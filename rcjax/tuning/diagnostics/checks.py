@@ -320,7 +320,7 @@ class ModelCalibration:
     certain: float
     """Share of answers with probability 1."""
     states: bool
-    """The model states its confidences."""
+    """Whether the model states its confidences."""
 
     def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
         """Check accuracy, calibration error, the separation of better answers, and the share of certain answers."""

@@ -1,4 +1,4 @@
-"""Diagnose a tuning on a log: whether its promise holds and confidences are calibrated, with figures and advice.
+"""The diagnosis of a tuning on a log: its promise and the calibration of confidences, with figures and advice.
 
 The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The figures
 of the default search are estimates by the labels, corrected for optimism. The figures of a search by the paper's model
@@ -206,7 +206,7 @@ class Diagnosis:
     n: int
     """Number of queries judged, which every model answered."""
     held_out: bool
-    """The model was fitted to another log; otherwise held-out figures come from five folds."""
+    """Whether the model was fitted to another log; otherwise held-out figures come from five folds."""
     confidence: np.ndarray
     """(N, k) held-out calibrated confidences of all queries of the log; NaN for no answer. Not in JSON."""
     correct: np.ndarray

@@ -1,4 +1,4 @@
-"""Check whether a policy is still right: a rolling window of fresh labels against the queries tuned on.
+"""The check of a policy in service: a rolling window of fresh labels against the queries tuned on.
 
 A look at a hundred labelled queries of one week has little power, and a year of weekly looks has many false alarms. So
 a check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned

@@ -1,4 +1,4 @@
-"""The weeks of a log: the window that a check looks at, and the traffic of the last week beside that before.
+"""The weeks of a log: the window of a check, and the traffic of the last week against the weeks before.
 
 Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
 labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,

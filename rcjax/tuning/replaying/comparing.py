@@ -1,4 +1,4 @@
-"""Compare a policy with today's model or policy, and with the best single model for its money, on a log.
+"""Comparisons of a policy with today's model or policy, and with the best single model for its money, on a log.
 
 Differences are paired: the error of a policy minus the error of its rival on the same queries is far less noisy than
 two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.

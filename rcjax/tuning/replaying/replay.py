@@ -1,4 +1,4 @@
-"""Replay policies on the queries of a log: one policy, all policies of a frontier, or a stream; areas and intervals.
+"""Replays of policies on the queries of a log: a policy, the policies of a frontier, or a stream; areas and intervals.
 
 A policy walks through the answers of a log, and its errors are counted: no model of the queries is used. A log that was
 not used for tuning gives an unbiased figure beside the predicted one. In a stream, a ladder moves by its bill after

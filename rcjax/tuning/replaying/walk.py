@@ -1,4 +1,4 @@
-"""Walk queries through policies: find the models that are asked, and the model that answers, if any.
+"""The walk of queries through policies: the models that are asked, and the model that answers, if any.
 
 Policies, calibrations and the answers of a log are converted to arrays first.
 """

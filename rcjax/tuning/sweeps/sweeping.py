@@ -1,4 +1,4 @@
-"""Run a sweep: read the logs, solve batch after batch on all devices, and write the results.
+"""The run of a sweep: it reads the logs, solves batch after batch on all devices, and writes the results.
 
 The folder of a sweep holds its settings, a table of the logs, and the results of each batch:
 
