@@ -104,8 +104,8 @@ def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
     """Print the `comparison` of a document, if it has one, with that of the tuning."""
     if document.get("comparison"):
-        now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
-        screen.print(comparison_table(now, money, noun, then))
+        now, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        screen.print(comparison_table(now, money, noun, promised))
 
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
@@ -194,8 +194,8 @@ def check(
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
         in_turn = in_order(fresh)
         comparison, remarks = compare_fresh(subject, in_turn, today)
-        if (beside := beside_reference(subject, in_turn)) is not None:
-            remarks.append(f"on these queries it {beside.describe()}")
+        if (reference := beside_reference(subject, in_turn)) is not None:
+            remarks.append(f"on these queries it {reference.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)

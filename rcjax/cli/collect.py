@@ -499,8 +499,8 @@ def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
         "task": "choice" if {*document["signals"].values()} == {"choice"} else None,
         "questions": source,
     }
-    words, then = next_of_answers(document, document["out"], _UNGRADED, **options)
-    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), then
+    words, next_command = next_of_answers(document, document["out"], _UNGRADED, **options)
+    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), next_command
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:

@@ -297,10 +297,10 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd = [*oddities(log)]
-    for oddity in (*odd, *doubts(log)):
+    found_oddities = [*oddities(log)]
+    for oddity in (*found_oddities, *doubts(log)):
         warn(f"{Path(log.source).name}: {oddity}")
-    if odd and target is not None and not really:
+    if found_oddities and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
 
@@ -400,14 +400,14 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
-    given = read_prices(path)
-    if isinstance(given, PriceList):
-        given = {name: given[name] for name in before if name in given}
-    if not {*given} & {*before}:
+    new_prices = read_prices(path)
+    if isinstance(new_prices, PriceList):
+        new_prices = {name: new_prices[name] for name in before if name in new_prices}
+    if not {*new_prices} & {*before}:
         return path
-    if kept := [name for name in before if name not in given]:
-        warn(f"{path.name} does not price {', '.join(kept)}: as when the policy was tuned", "note")
-    return {**before, **given}
+    if unpriced := [name for name in before if name not in new_prices]:
+        warn(f"{path.name} does not price {', '.join(unpriced)}: as when the policy was tuned", "note")
+    return {**before, **new_prices}
 
 
 def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:

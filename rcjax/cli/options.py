@@ -325,9 +325,9 @@ def _of_record(kind: Any) -> list[inspect.Parameter]:
 def _of_spec(field: Any, words: str) -> inspect.Parameter:
     """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
-    how = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
+    form = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
-    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **how)
+    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **form)
     kind, default = (bool, field.default) if metavar is None else (Any, None)
     words = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", words)
     return _option(field.name, Annotated[kind, option], default, words)

@@ -92,14 +92,14 @@ def evaluate(
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {why}")
         document["check"] = facts
-        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        next_step = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
-        then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        next_step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
-    conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
+    conclude(document, partial(_show_replay, heading, document, notes, noun, next_step, rungs, money), as_json=json_)
 
 
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
@@ -108,11 +108,12 @@ def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, A
     from rcjax.tuning.replaying.replay import beside_reference
 
     shared = overlap(log, tuned)
-    beside = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
+    comparison = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
-    document |= {"tuned_on_this_log": shared.covers_log} | ({} if beside is None else {"reference": beside.to_json()})
+    document |= {"tuned_on_this_log": shared.covers_log}
+    document |= {} if comparison is None else {"reference": comparison.to_json()}
     document["single_models"] = _single_models(log)
-    notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
+    notes = [] if comparison is None else [f"on these queries it {comparison.describe()}"]
     if shared:
         which = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
         notes.append(f"{which}, where it looks better than it is: evaluate it on others")
@@ -233,14 +234,14 @@ def _show_replay(
     document: Mapping[str, Any],
     notes: Sequence[str],
     noun: str,
-    then: tuple[str, str],
+    next_step: tuple[str, str],
     rungs: Any,
     money: Money,
 ) -> None:
     """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
-        then: (advice, command) for the next step.
+        next_step: (advice, command) for the next step.
         rungs: points of a frontier to print; empty for a policy.
     """
     screen = Screen()
@@ -261,13 +262,13 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    alone = [
+    singles = [
         f"{name} {percent(single['error'])} at ${money.show(single['cost'])}"
         for name, single in document["single_models"].items()
     ]
-    screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
+    screen.hang("alone", *([] if rungs else ["; ".join(singles)]))
     screen.hang("note", *notes)
-    screen.next_step(*then)
+    screen.next_step(*next_step)
 
 
 def retune(
@@ -324,12 +325,12 @@ def retune(
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     retuning = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    then = ("", "") if problem else grounds.next_step(retuning) if facts is None else next_of(facts, retuning)
+    next_step = ("", "") if problem else grounds.next_step(retuning) if facts is None else next_of(facts, retuning)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, then, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.counted.noun, next_step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -418,18 +419,18 @@ class _Grounds:
 
 @shown
 def _show_retuning(
-    heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], deploy: str, money: Money
+    heading: str, document: Mapping[str, Any], noun: str, next_step: tuple[str, str], deploy: str, money: Money
 ) -> None:
     """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
-        then: (advice, command) for the next step; empty after a problem.
+        next_step: (advice, command) for the next step; empty after a problem.
         deploy: next step if the new policy is written.
     """
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(then) or "written" in document)
+        show_decision(screen, document["check"], reasons=any(next_step) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
@@ -451,8 +452,8 @@ def _show_retuning(
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step(deploy)
-    elif any(then):
-        screen.next_step(*then)
+    elif any(next_step):
+        screen.next_step(*next_step)
 
 
 def demo(

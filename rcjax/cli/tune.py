@@ -242,8 +242,8 @@ def show_tuning(
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
-    screen.print(facts_rows("each model alone", alone, money))
+    singles = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
+    screen.print(facts_rows("each model alone", singles, money))
     from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
@@ -275,9 +275,9 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
     from rcjax.solving.frontier.hull import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
-    there = {point["models"][0] for point in points if len(point["models"]) == 1}
-    alone = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
-    best = [rows[i] for i in best_buys(cost, error, *alone)]
+    shown_models = {point["models"][0] for point in points if len(point["models"]) == 1}
+    single_figures = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    best = [rows[i] for i in best_buys(cost, error, *single_figures)]
     return [
         {
             "cost": row["cost"],
@@ -287,7 +287,7 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
             "rules": {row["model"]: [{"up_to": 1.0, "action": "answer"}]},
         }
         for row in best
-        if row["model"] not in there
+        if row["model"] not in shown_models
     ]
 
 

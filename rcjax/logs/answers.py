@@ -325,9 +325,9 @@ def has_two_labels_each(answers: Answers) -> bool:
 
 def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
-    few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
-    if few and answers.labels.any():
-        problem = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
+    scarce = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
+    if scarce and answers.labels.any():
+        problem = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(scarce)} has fewer than 2"
         warn(LeftOutWarning, f"{name}: {problem}: label more to know errors besides")
 
 

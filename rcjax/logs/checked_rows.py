@@ -78,17 +78,17 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
     any_rows = False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
-        free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
-        for column in free:
+        texts_here = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
+        for column in texts_here:
             if frame.schema[column].is_nested():
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")
-        for column, kind in frame.drop(free).schema.items():
+        for column, kind in frame.drop(texts_here).schema.items():
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
             verdict = column == "correct" or judge_columns([column])
             if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
                 called = scoring.column if column == "correct" else column
                 raise LogError(f"{name}: column {called} holds {kind} values: {_advice(column, scoring)}")
-        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame, scoring))
+        frame = frame.with_columns(pl.col(texts_here).cast(pl.String)).with_columns(truth(frame, scoring))
         rows = Rows(name, source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:

@@ -158,16 +158,16 @@ def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[st
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
     known = known_columns(columns)
-    here = {name: column for name, column in named.items() if column in columns}
-    taken = {synonym for name in here for synonym in in_place_of(name)}
+    chosen = {name: column for name, column in named.items() if column in columns}
+    taken = {synonym for name in chosen for synonym in in_place_of(name)}
     plain = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)
         for name, column in zip(plain, columns, strict=True)
     ]
     return [
-        *here.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in here.values()),
+        *chosen.items(),
+        *((name, column) for name, column in pairs if name not in taken and column not in chosen.values()),
     ]
 
 
@@ -223,8 +223,8 @@ def lacks_confidence(columns: Sequence[str]) -> bool:
     """
     if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:
         return False
-    free = [column for column in columns if column not in COLUMNS]
-    return not _renamings(["logprob"], free) and not _renamings(["confidence"], free)
+    unknown = [column for column in columns if column not in COLUMNS]
+    return not _renamings(["logprob"], unknown) and not _renamings(["confidence"], unknown)
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:

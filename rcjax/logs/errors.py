@@ -75,5 +75,5 @@ def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
     (query, model), (other, author) = ([next(map(brief, names), None) for names in side] for side in (log, table))
-    there = repr(other) if author is None else f"{other!r} of {author!r}"
-    return f"the log has query {query!r} of model {model!r}, the table {there}: name queries and models alike in both"
+    example = repr(other) if author is None else f"{other!r} of {author!r}"
+    return f"the log has query {query!r} of model {model!r}, the table {example}: name queries and models alike in both"

@@ -331,12 +331,12 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     assert reader.rows is not None
     duplicate = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
     earlier = frame.filter(*(pl.col(name) == duplicate[name] for name in names))["row"][0]
-    first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(duplicate["row"])
+    first, second = reader.rows.row_in_words(earlier), reader.rows.row_in_words(duplicate["row"])
     problem = f"query {brief(answers.queries[duplicate['query']])} was answered already in {first}: {_ONE_ROW}"
     if SAMPLE in names:
         sample = answers.samples[duplicate[SAMPLE]]
         problem = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
-    raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[duplicate['model']])}: {problem}")
+    raise LogError(f"{reader.rows.name}, {second}, model {brief(answers.models[duplicate['model']])}: {problem}")
 
 
 def _reduce_to_one_each(
@@ -412,4 +412,4 @@ def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
     places = range(len(models))
     lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
     patterns = Counter(answers.models_by_query().values())
-    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)
+    return tuple(FailedCalls(models | lost, lost - models, n) for models, n in patterns.items() if lost - models)

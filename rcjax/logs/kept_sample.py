@@ -287,9 +287,9 @@ def _without(carried: Log, fresh: Log) -> Log | None:
     both = [name for name in carried.models if name in fresh.models]
     if not both:
         return None
-    here, there = answers_by_name(carried, both), answers_by_name(fresh, both)
-    known = {name for name, row in here.items() if there.get(name) == row}
-    new = np.array([name in here and name not in known for name in hash_names(carried.queries).tolist()], bool)
+    old_rows, fresh_rows = answers_by_name(carried, both), answers_by_name(fresh, both)
+    new_names = {name for name, row in old_rows.items() if fresh_rows.get(name) != row}
+    new = np.array([name in new_names for name in hash_names(carried.queries).tolist()], bool)
     return carried.take(new) if new.any() else None
 
 

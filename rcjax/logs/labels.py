@@ -83,8 +83,8 @@ def _labelled(rows: Rows) -> pl.DataFrame:
     if unclear.height:
         query, model = unclear.select("query", "model").row(0)
         several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
-        how = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {how}: give one label")
+        labels = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
+        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {labels}: give one label")
     return labelled
 
 
@@ -226,14 +226,15 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
     Raises `LogError` if no answer lacks a label.
     """
-    free = np.asarray(log.answered) & ~log.labelled
+    unlabelled = np.asarray(log.answered) & ~log.labelled
     labels = log.labelled.sum(0)
-    if not free.any():
+    if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
-    for _ in range(min(number, int(free.sum()))):
+    new, left, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    for _ in range(min(number, int(unlabelled.sum()))):
         new[np.where(new < left, labels + new, np.inf).argmin()] += 1
-    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in zip(free.T, new, strict=True))
+    columns = zip(unlabelled.T, new, strict=True)
+    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
 

@@ -89,8 +89,8 @@ def describe_labels(models: Sequence[str], answered: np.ndarray, correct: np.nda
     labelled, answers = np.asarray(hand.labelled) & answered, int(answered.sum())
     sentences = [_labels_in_words(models, labelled, answers)]
     for name, verdicts in zip(hand.judges, np.moveaxis(np.asarray(hand.judged), -1, 0), strict=True):
-        there = np.isfinite(verdicts)
-        number, both = int((there & answered).sum()), labelled & there
+        has_verdict = np.isfinite(verdicts)
+        number, both = int((has_verdict & answered).sum()), labelled & has_verdict
         sentence = f"{name} judges {'all' if number == answers else f'{number:,} answers'}"
         if both.any():
             agreement = float(1 - np.abs(correct - verdicts)[both].mean())

@@ -93,8 +93,8 @@ def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -
             other = budget * scale
             return f"was {choose_unit([other]).full(other)} meant? Then give {write(f'{1e6 * other:.6g}')}"
     unit = choose_unit(costs)
-    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
-    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {alone}"
+    costs_in_words = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_in_words}"
 
 
 def oddities(log: Log) -> Iterator[str]:
@@ -146,7 +146,7 @@ def unsure(sure: np.ndarray) -> np.ndarray:
     return below + up_to < len(sure)
 
 
-def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+def uneven(sure: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
     """Test whether a subset of queries holds an unusual share of unsure ones.
 
     Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
@@ -161,11 +161,11 @@ def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
     ((0.0, 1.0), 0.5, (0.0, 1.0))
     """
     doubted = unsure(sure)
-    n, m, few = len(sure), int(there.sum()), int(doubted.sum())
-    if not 0 < m < n or not few:
+    n, m, unsure_count = len(sure), int(subset.sum()), int(doubted.sum())
+    if not 0 < m < n or not unsure_count:
         return 0.0, 1.0
-    gap = abs(int((there & doubted).sum()) - m * few / n)
-    spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
+    gap = abs(int((subset & doubted).sum()) - m * unsure_count / n)
+    spread = math.sqrt(m * (n - m) * unsure_count * (n - unsure_count) / (n * n * (n - 1)))
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 

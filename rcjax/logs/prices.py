@@ -252,8 +252,8 @@ def describe_caches(frame: pl.DataFrame, models: Sequence[str], rates: Mapping[s
     for number, read, cached in frame.group_by("model").agg(pl.col("read", "cached").sum()).sort("model").iter_rows():
         model = models[int(number)]
         price = None if model not in rates else rates[model].cached_input
-        how = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
-        shares += [f"{percent(cached / read, 0)} of {model}, at {how}"] if cached else []
+        rate = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
+        shares += [f"{percent(cached / read, 0)} of {model}, at {rate}"] if cached else []
     return f"input tokens that came from a cache: {'; '.join(shares)}" if shares else None
 
 
@@ -265,17 +265,17 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
     if not counts:
         return None
     by_model = listed(f"{number:,} of {models[model]}" for model, number in counts)
-    few = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
-    return f"the cost of {few} is an estimate, as no tokens were counted: {by_model}"
+    counts_in_words = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
+    return f"the cost of {counts_in_words} is an estimate, as no tokens were counted: {by_model}"
 
 
 def _tokens(rows: Rows) -> Tokens:
     """Return the (m,) tokens of each row; cached tokens beyond the input are counted in addition to it."""
     read, written = (numbers(rows, column) for column in TOKENS)
-    there = [column in rows.frame.columns for column in CACHED]
+    is_present = [column in rows.frame.columns for column in CACHED]
     cached, stored = (
         np.nan_to_num(numbers(rows, column, optional=True)) if present else np.zeros_like(read)
-        for column, present in zip(CACHED, there, strict=True)
+        for column, present in zip(CACHED, is_present, strict=True)
     )
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
@@ -303,12 +303,12 @@ def mend_costs(
     lost = list[str]()
     for number, model in enumerate(models):
         of_model = numbers == number
-        gone = of_model & (costs == 0)
-        few, every = int(gone.sum()), int(of_model.sum())
-        if 0 < few < every:
-            costs[gone] = math.fsum(costs[of_model]) / (every - few)  # exact in any order of the rows
-            lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
-        elif few and rates is not None and model in rates and rates[model].input > 0:
+        is_lost = of_model & (costs == 0)
+        lost_count, every = int(is_lost.sum()), int(of_model.sum())
+        if 0 < lost_count < every:
+            costs[is_lost] = math.fsum(costs[of_model]) / (every - lost_count)  # exact in any order of the rows
+            lost.append(f"{lost_count:,} of {count(every, 'answer')} of {model}")
+        elif lost_count and rates is not None and model in rates and rates[model].input > 0:
             problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
             raise LogError(f"{place}, model {brief(model)}: {problem}")
     if lost:

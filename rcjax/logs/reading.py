@@ -261,10 +261,10 @@ def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> t
         unlabelled = listed(name for name in labels if name not in names)
         problem = f"left out, as no answer of theirs has a label: {unlabelled}"
         warn(LeftOutWarning, f"{where}: {problem}: label some ({TO_LABEL})")
-    few = [name for name in names if labels[name] < _FEWEST_LABELS]
-    if few:
-        problem = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{where}, model {brief(few[0])}: {problem}; {TO_LABEL}")
+    scarce = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if scarce:
+        problem = f"{count(labels[scarce[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
+        raise LogError(f"{where}, model {brief(scarce[0])}: {problem}; {TO_LABEL}")
     if not named and len(names) < 2:
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
         raise LogError(f"{where}: {problem}: {TO_LABEL}")

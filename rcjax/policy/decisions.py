@@ -123,8 +123,8 @@ def _logistic(x: float) -> float:
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
     """Return the estimate of a stated value; elsewhere the curve's, clipped to the estimates of its neighbours."""
     index = bisect_left(stated, (raw,))
-    beside = stated[max(index - 1, 0) : index + 1]
-    distance, confidence = min((abs(value - raw), confidence) for value, confidence in beside)
+    neighbours = stated[max(index - 1, 0) : index + 1]
+    distance, confidence = min((abs(value - raw), confidence) for value, confidence in neighbours)
     if distance <= NEAR:
         return confidence
     rising = stated[0][1] <= stated[-1][1]

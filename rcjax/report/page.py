@@ -152,8 +152,8 @@ class Report:
     @cached_property
     def beside(self) -> str | None:
         """Sentence on the first policy by the reference, and by labels if there are any; None without a reference."""
-        beside = beside_reference(self.policy, self.judged)
-        return None if beside is None else f"The policy that this page starts with {beside.describe()}."
+        comparison = beside_reference(self.policy, self.judged)
+        return None if comparison is None else f"The policy that this page starts with {comparison.describe()}."
 
     @property
     def tried(self) -> str:

@@ -168,11 +168,10 @@ def _noise_and_optimism(
         money = np.asarray(frontier.cost, float)[points]
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
-        alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        kept = fixed
+        is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
+        at_bills = (figures_at_bill(terms, money) for terms in (fixed, tuned))
         fixed, tuned = (
-            jax.tree.map(lambda old, new: np.where(alone, old[: len(new)], new), kept, figures_at_bill(terms, money))
-            for terms in (fixed, tuned)
+            jax.tree.map(lambda old, new: np.where(is_single, old[: len(new)], new), fixed, moved) for moved in at_bills
         )
     everywhere = np.arange(len(frontier.lam), dtype=float)
 

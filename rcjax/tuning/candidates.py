@@ -126,10 +126,10 @@ class Candidates:
 
     def with_chains(self, others: "Candidates") -> "Candidates":
         """Append candidates that are chains; numpy arrays."""
-        here = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
+        chain = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return concatenate(dataclasses.replace(self, chain=here.astype(dtype)), others)
+        return concatenate(dataclasses.replace(self, chain=chain.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
         """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
@@ -178,8 +178,8 @@ class Candidates:
             refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
         if self.is_agreement.any() if agreement is None else agreement:
-            here = second & self.is_agreement[:, None]
-            places = (xp.where(here, place[:, None], NO_MODEL) for place in (self.first, self.third))
+            is_second = second & self.is_agreement[:, None]
+            places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
 
@@ -435,11 +435,12 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    alone = _single_models(rows, blending)
+    singles = _single_models(rows, blending)
     rising = jnp.argsort(rows.confidence, axis=0).T
-    left, right = np.triu_indices(alone.k, 1)
-    pairs = lax.map(lambda pair: _pair(rows, blending, alone, rising[pair[0]], *pair), (left, right, rows.conditional))
-    return concatenate(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
+    left, right = np.triu_indices(singles.k, 1)
+    each_pair = left, right, rows.conditional
+    pairs = lax.map(lambda pair: _pair(rows, blending, singles, rising[pair[0]], *pair), each_pair)
+    return concatenate(singles, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
 def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:

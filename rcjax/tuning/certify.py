@@ -94,8 +94,8 @@ def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike =
         stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKED / room[..., block])
         below = m - x[..., block]
         gained = np.cumsum(np.log1p(stake * below), axis=-1)
-        there = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
-        missing = np.where(there, 0.0, missing - gained[..., -1:])
+        is_reached = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
+        missing = np.where(is_reached, 0.0, missing - gained[..., -1:])
         squares = squares + (below**2).sum(-1, keepdims=True)
     return missing[..., 0] == 0
 
@@ -113,8 +113,8 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     low, high = 0.0, top
     for _ in range(_REFINED):
         grid = np.linspace(low, high, _GRID + 1)
-        kept = np.flatnonzero(~refuted(losses, grid[1:], level, most))
-        place = int(kept[-1]) + 1 if len(kept) else 0  # 0 is never refuted
+        not_refuted = np.flatnonzero(~refuted(losses, grid[1:], level, most))
+        place = int(not_refuted[-1]) + 1 if len(not_refuted) else 0  # 0 is never refuted
         if place == _GRID:
             return float(high)
         low, high = grid[place : place + 2]
@@ -163,8 +163,9 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     else:
         digest = source.provenance.get("digest")
         models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
-        kept = source.provenance.get("reference") if isinstance(source, AbstractPolicy) else source.details.reference
-        old = None if kept is None else read_reference(kept, log.task)
+        is_policy = isinstance(source, AbstractPolicy)
+        sample = source.provenance.get("reference") if is_policy else source.details.reference
+        old = None if sample is None else read_reference(sample, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, covers_log=True)
     if old is None:
@@ -473,8 +474,8 @@ def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | N
     Without `tuned_on` these are the queries that the model carries. The held-out queries of `log` take their place only
     if the model carries none, or if they lack the answers of `today`.
     """
-    kept = frontier.model.details.reference
-    known = tuned_on or (log if kept is None else read_reference(kept, log.task))
+    reference = frontier.model.details.reference
+    known = tuned_on or (log if reference is None else read_reference(reference, log.task))
     today = default_today(known) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # of all queries, where `known` is a sample of them
         return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
@@ -496,8 +497,8 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
     target, confidence = _limit_of(spec)
-    kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
-    policy = with_spec(frontier.ladder(position, target), kept)
+    record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
+    policy = with_spec(frontier.ladder(position, target), record)
     terms = test.at([position])
     lost = float(terms.wrong.sum())
     losses, added = test.losses([position])
@@ -526,10 +527,10 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
 def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
     first = test.at([position])
-    beside = test.rival is not None
+    has_rival = test.rival is not None
 
     def phrase(share: float, digits: str = ".3g") -> str:
-        if not beside:
+        if not has_rival:
             return f"{100 * share:{digits}} % {noun}"
         return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
 

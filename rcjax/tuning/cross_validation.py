@@ -53,10 +53,11 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """
     fold = deal_folds(log.complete, FOLDS, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    options = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
-        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, np.asarray(log.answered) & ~out[:, None]), **how)
+        answered = np.asarray(log.answered) & ~out[:, None]
+        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, answered), **options)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 

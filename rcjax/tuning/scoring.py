@@ -456,7 +456,7 @@ def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Polic
     """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` indices."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
-    alone = trial.is_single[useful]
-    others = useful[~alone]
+    is_single = trial.is_single[useful]
+    others = useful[~is_single]
     corners = others[lower_hull(trial.cost[others], trial.error[others])]
-    return trial.take(np.concatenate([useful[alone], corners]))
+    return trial.take(np.concatenate([useful[is_single], corners]))

@@ -79,9 +79,9 @@ class SecondsFilter:
         Single models suffice for the check, as a policy that asks more models does not take less time.
         """
         k = len(model.models)
-        alone = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
-        if not self.admits(alone, model).any():
-            figure, _ = self.figures(alone, model)
+        singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        if not self.admits(singles, model).any():
+            figure, _ = self.figures(singles, model)
             fastest = int(figure.argmin())
             takes = f"takes {figure[fastest]:.3g} seconds on average"
             if self.limit.tail:

@@ -130,8 +130,9 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
             sample = parsed(member)
         except DamageError as damage:
             return damage
-        odd = DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
-        return sample if isinstance(sample, dict) else odd
+        if isinstance(sample, dict):
+            return sample
+        return DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
 
     return head, map(sound, samples)
 
@@ -269,9 +270,9 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = document_of(path, "HELM")
-    beside = path.with_name(_STATS)
-    require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
-    stats = document_of(beside, "HELM")
+    stats_file = path.with_name(_STATS)
+    require_sound(stats_file.is_file(), str(stats_file), f"is missing: {_STATE} and {_STATS} must be in one folder")
+    stats = document_of(stats_file, "HELM")
     try:
         figures = {
             _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
@@ -284,8 +285,8 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
     require_sound(bool(requests), path.name, "holds no requests")
 
     def lines(request: Mapping[str, Any], where: str) -> list[Line]:
-        alone = request.get("reference_index") is None
-        require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+        is_joint = request.get("reference_index") is None
+        require(is_joint, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
         return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, where)]
@@ -567,9 +568,9 @@ def _values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
-    alone = likelihoods[number:]
-    if metric == "acc_mutual_info" and len(alone) == number:
-        pairs = zip(likelihoods, alone, strict=False)
+    priors = likelihoods[number:]
+    if metric == "acc_mutual_info" and len(priors) == number:
+        pairs = zip(likelihoods, priors, strict=False)
         return [logprob if logprob == -math.inf else logprob - prior for logprob, prior in pairs]
     if metric not in _LENGTHS:
         return list(likelihoods[:number])

@@ -370,19 +370,19 @@ def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoR
 def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
-    there = rows.frame.columns
-    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in there}
-    if "correct" in there:
+    columns = rows.frame.columns
+    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
+    if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
-    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in there}
+    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= measured_cells(rows) | _logprobs(rows)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
-    if SAMPLE in there:
+    if SAMPLE in columns:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
     for row in zip(*(column.to_list() for column in cells.values()), strict=True):
         line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
-        yield line if SAMPLE in there else line | {SAMPLE: 1}
+        yield line if SAMPLE in columns else line | {SAMPLE: 1}
 
 
 def _logprobs(rows: Rows) -> dict[str, np.ndarray]:

@@ -251,18 +251,18 @@ def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFr
     if before is None and policy.provenance.get("reference") is not None:
         carried = carried_log(policy)
     for name in policy.models:
-        here = _confidences(now, name)
+        last_week = _confidences(now, name)
         if before is not None:
-            then = _confidences(before, name)
+            earlier = _confidences(before, name)
         elif carried is not None:
             j = carried.models.index(name)
-            then = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
+            earlier = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
         else:
             continue
-        if min(len(here), len(then)) < _FEWEST_ON_A_SIDE:
+        if min(len(last_week), len(earlier)) < _FEWEST_ON_A_SIDE:
             continue
-        change = distribution_change(then, here)
-        medians = f"their median is {np.exp(np.median(here)):.2g}, {np.exp(np.median(then)):.2g} before"
+        change = distribution_change(earlier, last_week)
+        medians = f"their median is {np.exp(np.median(last_week)):.2g}, {np.exp(np.median(earlier)):.2g} before"
         advice = (
             f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
             "or the kind of question changed?"
@@ -290,11 +290,11 @@ def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -
         yield KINDS["failed calls"].check(name, gap, advice, p_value=mean_rise(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
-            then, here = (Mean.of(part) for part in tokens)
-            finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
+            earlier, last_week = (Mean.of(part) for part in tokens)
+            finding = f"a call of {name} has {last_week.mean:,.0f} tokens, {earlier.mean:,.0f} before"
             advice = f"{finding}: are prompts or answers longer?"
-            rise = relative(here.mean, then.mean)
-            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(then, here)[1])
+            rise = relative(last_week.mean, earlier.mean)
+            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
@@ -310,12 +310,12 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     """Check the cost of queries by the model asked first, so that a change of rung is no change of cost."""
     bills = [_bills(side) for side in (before, now)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
-        then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
-        if min(len(then), len(here)) < _FEWEST_ON_A_SIDE:
+        earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
+        if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
             continue
-        means = (Mean.of(then), Mean.of(here))
-        unit = choose_unit([float(here.mean())])
-        money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
+        means = (Mean.of(earlier), Mean.of(last_week))
+        unit = choose_unit([float(last_week.mean())])
+        money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
         yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 

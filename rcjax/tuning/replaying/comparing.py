@@ -178,8 +178,8 @@ def compare_policy(
     """
     today = default_today(log) if today is None else today
     if money is None:
-        own = comparable_log(log, [policy])
-        money = _expected(policy)[1] if tuned else float(QueryLosses.in_service(policy, own).spent.mean())
+        complete = comparable_log(log, [policy])
+        money = _expected(policy)[1] if tuned else float(QueryLosses.in_service(policy, complete).spent.mean())
     single = best_single_for(log, money)
     subjects: dict[Role, Today] = {"today": today}
     if single not in (today, _alone(policy)):

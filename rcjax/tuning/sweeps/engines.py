@@ -113,8 +113,8 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
 
     def solve(run: Callable[..., Any]) -> tuple[Fit, Any]:
         if settings.replicates:
-            alone = Draws(every, np.zeros_like(every))  # pyright: ignore
-            fitted = run(samples.program(fit_problem, **options), laid, alone)
+            whole_samples = Draws(every, np.zeros_like(every))  # pyright: ignore
+            fitted = run(samples.program(fit_problem, **options), laid, whole_samples)
             fits = run(problems.program(refit_problem, **options), (laid, fitted), draws)
         else:
             fits = run(problems.program(fit_problem, **options), laid, draws)
