@@ -288,16 +288,7 @@ def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
 def _run(
     plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
 ) -> None:
-    """Ask the models, or estimate the cost, print the results, and set the exit status.
-
-    Args:
-        plan: plan of the run.
-        questions: questions to ask.
-        source: file of the questions.
-        out: log to write or to resume.
-        concurrency: questions to a model at once; None to ask nothing.
-        as_json: whether results are one JSON document.
-    """
+    """Ask the models, or estimate the cost if `concurrency` is None; print the results, and set the exit status."""
     import asyncio  # slow to import
 
     from rcjax.collecting.run import collected

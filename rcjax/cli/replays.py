@@ -421,12 +421,7 @@ class _Grounds:
 def _show_retuning(
     heading: str, document: Mapping[str, Any], noun: str, next_step: tuple[str, str], deploy: str, money: Money
 ) -> None:
-    """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
-
-    Args:
-        next_step: (advice, command) for the next step; empty after a problem.
-        deploy: next step if the new policy is written.
-    """
+    """Print the decision on a policy, both policies, the comparison with today's, and the next step."""
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons

@@ -309,12 +309,7 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures.
-
-    Args:
-        policy, comparison: JSON forms of the policy and of the comparison.
-        words: texts about the policy, from `_words_of`.
-    """
+    """Print the advice for the target with the comparison, then the policy and its expected figures (JSON forms)."""
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(words["advice"], (0, 2)))

@@ -180,13 +180,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the models of a log that can be used; by rising cost, if none are named.
-
-    Args:
-        answers: the answers of all models.
-        options: options of reading.
-        name: name of the log, for messages.
-        labelled: leave out models without labels.
+    """Select the models of a log that can be used, and have labels if `labelled`; by rising cost, if none are named.
 
     Raises LogError if a named model cannot be used, or if too few models are left.
     """
@@ -245,14 +239,7 @@ def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str)
 
 
 def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> tuple[str, ...]:
-    """Return the models with labels. One without any is left out with a warning, or refused if the user named it.
-
-    Args:
-        answers: answers of the models.
-        named: whether the user named the models.
-        where: name of the log, for messages.
-        warn: receives warnings about the log.
-    """
+    """Return the models with labels; a model without any is left out with a warning, or refused if it was `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")

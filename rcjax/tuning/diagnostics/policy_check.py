@@ -419,13 +419,7 @@ class _LastLook(NamedTuple):
 def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
     """Look at every window from the first week on, and return the findings of the last look.
 
-    Weeks without an alarm join the baseline of later looks.
-
-    Args:
-        figures: errors and money of the queries, with the baselines.
-        weeks: weeks of the queries.
-        separate: number of separate looks in a year.
-        counted: kind of error that is counted.
+    Weeks without an alarm join the baseline of later looks. `separate` is the number of separate looks in a year.
     """
     spoilt, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
