@@ -420,9 +420,8 @@ class Spec:
         """
         given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
-        return (
-            written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {})
-        )
+        today = {"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {}
+        return written(given) | limit | today
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -581,8 +580,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
 
 def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
-    record = policy.tuning
-    return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
+    return dict(read(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
 
 
 def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:

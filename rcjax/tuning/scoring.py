@@ -409,7 +409,7 @@ def score_candidates(
     """
     table = score_table(calibrators, labelled._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = _score_chains(calibrators, labelled, query_cost, blending)
+    longer = _chains_of_verdicts(calibrators, labelled, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
@@ -421,7 +421,7 @@ def score_candidates(
     return table, agreement if agreement.cost.size else None
 
 
-def _score_chains(
+def _chains_of_verdicts(
     calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending
 ) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
