@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.report import with_error
-from rcjax.policy.following import DAY, AnyBill, Bill, PeriodBill, client_bill
+from rcjax.policy.following import DAY, AbstractBill, Bill, PeriodBill, client_bill
 from rcjax.policy.ladder import Period
 
 _COSTS, _ERRORS = (2e-5, 5e-5, 1e-4, 3e-4), (0.30, 0.22, 0.15, 0.10)
@@ -43,7 +43,7 @@ _GREEDY = {
 class OneBill:
     """One bill for all."""
 
-    bill: AnyBill
+    bill: AbstractBill
 
     def position(self, client: int, time: float) -> float:
         """Where the next query of a client finds the ladder."""
@@ -116,7 +116,7 @@ class Limited(OwnBills):
         super().pay(client, cost, expected, time)
 
 
-_WAYS: dict[str, Callable[[AnyBill], OneBill]] = {
+_WAYS: dict[str, Callable[[AbstractBill], OneBill]] = {
     "one bill": OneBill,
     "a bound for each name": Bounded,
     "a bill for each name": OwnBills,
@@ -164,7 +164,7 @@ def main() -> None:
     options.add_argument("--queries", type=int, default=20_000)
     options.add_argument("--services", type=int, default=10)
     chosen = options.parse_args()
-    bills: dict[str, Callable[[], AnyBill]] = {
+    bills: dict[str, Callable[[], AbstractBill]] = {
         "per query": lambda: Bill.of(_BUDGET),
         "a month": lambda: PeriodBill.of(Period(_BUDGET * chosen.queries, "month"), _BUDGET, _START),
     }

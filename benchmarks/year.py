@@ -38,7 +38,7 @@ from benchmarks.drift import surer
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.diagnostics.decision import held_out_gain, judge_replacement
 from rcjax.tuning.diagnostics.policy_check import check_policy
@@ -132,14 +132,14 @@ def together(weeks: Sequence[rcjax.Log]) -> rcjax.Log:
     return dataclasses.replace(first, **cells, queries=names, time=times).take(slice(None))
 
 
-def true_error(policy: AnyPolicy, world: World) -> float:
+def true_error(policy: AbstractPolicy, world: World) -> float:
     """How often a ladder errs in a world, as it follows its bill: at the position where its rungs cost the budget."""
     rungs, share = LadderReplay.of(policy, world.log), world.weights / world.weights.sum()
     cost, wrong = rungs.spent @ share, rungs.wrong @ share
     return float(shares_at_bill(cost, np.array([policy.budget or np.inf]))[0] @ wrong)
 
 
-def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AnyPolicy:
+def tuned_again(policy: AbstractPolicy, week: rcjax.Log, *, remembers: bool, drifted: bool) -> AbstractPolicy:
     """Return the policy after a week: the new one where `rcjax.tuning.diagnostics.decision` replaces the old."""
     known = policy if remembers else with_provenance(policy, reference=None)
     try:
@@ -159,7 +159,7 @@ def tuned_again(policy: AnyPolicy, week: rcjax.Log, *, remembers: bool, drifted:
 class Course:
     """A policy in the course of the weeks: what errs, and by how much a replacement was worse or better."""
 
-    policy: AnyPolicy
+    policy: AbstractPolicy
     errors: list[float]
     steps: list[float]
     truth: World | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM")
@@ -217,7 +217,7 @@ def rcjax(
     judged: bool,
     logged: bool,
     ledger: str | None = None,
-    policy: AnyPolicy | None = None,
+    policy: AbstractPolicy | None = None,
 ) -> Iterator[Server]:
     """`rcjax serve`: a policy of the models, of which all are asked, or without judging the last of them; or another
     policy, of which one is asked."""

@@ -66,7 +66,7 @@ _WORDS = {
 
 #: rcjax's classes in words, with the function that returns one.
 _OURS = {
-    "AnyPolicy": "a policy (rcjax.load_policy)",
+    "AbstractPolicy": "a policy (rcjax.load_policy)",
     "CascadeModel": "a model (rcjax.fit)",
     "Fitted": "a model (rcjax.fit)",
     "Frontier": "a frontier (rcjax.solve_frontier)",

@@ -70,7 +70,6 @@ class CommandLine(TyperGroup):
 
 
 _HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
-
 app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_HOW)
 
 
@@ -175,9 +174,9 @@ def load(name: str) -> Any:
     called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
     function = as_command(called)
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
-    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
-    one.command(name, cls=LongHelp, help=text, epilog=example)(function)
-    return typer.main.get_command(one)
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
+    application.command(name, cls=LongHelp, help=text, epilog=example)(function)
+    return typer.main.get_command(application)
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
@@ -211,7 +210,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    # Exported programs load faster; those of a sweep are for several devices, which only JAX's cache can keep.
+    # Exported programs load faster; programs of a sweep are for several devices, which only JAX's cache can keep.
     if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
         jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

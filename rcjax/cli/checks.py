@@ -53,7 +53,7 @@ from rcjax.cli.options import (
 )
 from rcjax.policy.comparison import Comparison, recorded_comparison
 from rcjax.policy.counted import BY_ANSWER, recorded_counted, recorded_reference
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, recorded_tuning
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 def judge_policy(
-    policy: AnyPolicy, log: Log, retuning: bool | Replacement = True
+    policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
     import rcjax
@@ -75,7 +75,7 @@ def judge_policy(
         return None, str(problem)
 
 
-def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
+def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
     """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
@@ -104,8 +104,8 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
     """Print the `comparison` of a document, if it has one, with that of the tuning."""
     if document.get("comparison"):
-        now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
-        screen.print(comparison_table(now, money, noun, then))
+        now, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        screen.print(comparison_table(now, money, noun, promised))
 
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
@@ -131,12 +131,12 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
     Args:
         log, test: files of the log and of the fresh queries.
     """
-    if isinstance(spec.today, AnyPolicy):
+    if isinstance(spec.today, AbstractPolicy):
         return ""
     options = dict(spec.options_for(target)) | {"today": spec.today}
-    again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
+    retuning = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"
+    return f"{tune} && {command('retune', 'policy.json', test, **retuning.as_options(), out='policy.json')}"
 
 
 #: The verdicts, in a word, of bad checks of the sample.
@@ -177,6 +177,7 @@ def check(
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
     from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
+    from rcjax.tuning.replaying.replay import beside_reference
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -191,7 +192,10 @@ def check(
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, remarks = _compare_with_both(subject, in_order(fresh), today)
+        in_turn = in_order(fresh)
+        comparison, remarks = compare_fresh(subject, in_turn, today)
+        if (reference := beside_reference(subject, in_turn)) is not None:
+            remarks.append(f"on these queries it {reference.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
@@ -204,7 +208,7 @@ def check(
 
 
 def _read_labelled(
-    policy: AnyPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
+    policy: AbstractPolicy, source: Path | JoinedTable, options: Mapping[str, Any], *, is_needed: bool
 ) -> tuple[Log | None, str]:
     """Read a log with labels; return (the log with times, ""), or (None, the reason) if it cannot be read.
 
@@ -220,16 +224,7 @@ def _read_labelled(
         return None, str(unreadable)
 
 
-def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
-    """Return what `compare_fresh` does, with a remark on the reference that the policy was tuned with, if any."""
-    from rcjax.tuning.replaying.replay import beside_reference
-
-    comparison, remarks = compare_fresh(policy, log, today)
-    beside = beside_reference(policy, log)
-    return comparison, remarks if beside is None else [*remarks, f"on these queries it {beside.describe()}"]
-
-
-def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
+def _labelling_step(policy: AbstractPolicy, log: object) -> tuple[str, str]:
     """Return how to label a call log as the policy's log was labelled: by its grader, or by hand; and the command."""
     reference = recorded_reference(policy.provenance)
     if reference is None or reference.same == BY_ANSWER:
@@ -318,18 +313,11 @@ def diagnose(
     if test is not None and fresh is not None:
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            document["check"] = _check_of_tuning(training, spec, fresh)
+            policy = rcjax.tune(training, spec).policy
+            assert policy is not None  # as there is a target
+            document["check"] = judge_policy(policy, fresh)[0]
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
-
-
-def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
-    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
-    import rcjax
-
-    policy = rcjax.tune(log, spec).policy
-    assert policy is not None  # as there is a target
-    return judge_policy(policy, fresh)[0]
 
 
 @shown
@@ -426,7 +414,6 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
 
 
 def _word(check: Mapping[str, Any]) -> str:
-    """Return the verdict of a check in a word."""
     changed = "DRIFTED" if check["primary"] else "changed"
     return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
 
@@ -442,24 +429,19 @@ def _beyond(check: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _by_chance(check: Mapping[str, Any]) -> bool:
-    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
-    return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
-
-
 def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]
         held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
-        verdict = "by chance" if _by_chance(check) else word(check)
+        beyond = 0 < _beyond(check) < math.inf
+        verdict = "by chance" if beyond and check["verdict"] == "fine" else word(check)
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
@@ -509,7 +491,7 @@ def report(
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
         retune = tune_and_again(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, again=retune)
+        findings = dataclasses.replace(findings, retuning=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})

@@ -111,7 +111,6 @@ def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | N
 
 
 _TO_LABEL = "no answer has a label: give them to rcjax tune with --labels, or label some by hand"
-
 _LABELS = 100  # answers to label by hand
 
 
@@ -246,7 +245,6 @@ def collect(
 
 
 def _require_signal(signal: str | None) -> None:
-    """Refuse an unknown signal of confidence."""
     from rcjax.policy.signals.records import require_signal_name
 
     try:
@@ -269,38 +267,28 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     with busy("asking"):
         abilities = asyncio.run(probe_all(plan))
-    document = {
-        "models": [
-            asdict(one) | {"signals": list(one.signals), "wrong_signal": _wrong_signal(plan, one)} for one in abilities
-        ]
-    }
-    conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
-    if any(one.error or _wrong_signal(plan, one) for one in abilities):
+    rows = [
+        asdict(ability) | {"signals": list(ability.signals), "wrong_signal": _wrong_signal(plan, ability)}
+        for ability in abilities
+    ]
+    conclude({"models": rows}, partial(_show_probe, rows), as_json=as_json)
+    if any(row["error"] or row["wrong_signal"] for row in rows):
         raise typer.Exit(1)
 
 
-def _wrong_signal(plan: Plan, one: Capabilities) -> str | None:
+def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
     from rcjax.policy.signals.records import is_check
 
-    signal = plan.models[one.model].signal or plan.signal
-    known = one.error is None and signal is not None and not is_check(signal)
-    return signal if known and signal not in one.signals else None
+    signal = plan.models[ability.model].signal or plan.signal
+    known = ability.error is None and signal is not None and not is_check(signal)
+    return signal if known and signal not in ability.signals else None
 
 
 def _run(
     plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
 ) -> None:
-    """Ask the models, or estimate the cost, print the results, and set the exit status.
-
-    Args:
-        plan: plan of the run.
-        questions: questions to ask.
-        source: file of the questions.
-        out: log to write or to resume.
-        concurrency: questions to a model at once; None to ask nothing.
-        as_json: whether results are one JSON document.
-    """
+    """Ask the models, or estimate the cost if `concurrency` is None; print the results, and set the exit status."""
     import asyncio  # slow to import
 
     from rcjax.collecting.run import collected
@@ -361,16 +349,15 @@ async def _work(
 
 
 def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
-    """Return remarks for the user before the run."""
     from rcjax.serving.models_file import describe_listed
 
     notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
-    notes += describe_listed(one.respondent.settings for one in assumed)
+    notes += describe_listed(setup.respondent.settings for setup in assumed)
     ids = {question.query for question in questions}
     others = sum(query not in ids for query, *_ in answers.answered)
     if others:
-        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
-        notes.append(f"{count(others, 'answer')} {what}")
+        fact = "of the log are to other questions than these (ids made of the content change with it and the template)"
+        notes.append(f"{count(others, 'answer')} {fact}")
     return notes
 
 
@@ -405,7 +392,6 @@ async def _ask(
 
 @shown
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
-    """Print the abilities of each model."""
     screen = Screen()
     table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals")
     for row in models:
@@ -420,8 +406,8 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["error"] is not None:
             screen.hang("error", f"{row['model']}: {row['error']}")
         elif row["logprobs"] and row["top"] <= 1:
-            what = "only the log-probability of its own tokens: no choice, no verification"
-            screen.hang("note", f"{row['model']}: {what}")
+            fact = "only the log-probability of its own tokens: no choice, no verification"
+            screen.hang("note", f"{row['model']}: {fact}")
         if row["wrong_signal"] is not None:
             able = f"it can give {', '.join(row['signals'])}"
             screen.hang("error", f"{row['model']}: its signal is {row['wrong_signal']}, and {able}")
@@ -450,8 +436,8 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{several}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        what = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
-        screen.hang("assumed", f"{what}; after twenty answers of each model a run tells by theirs what all will cost")
+        usual = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
+        screen.hang("assumed", f"{usual}; after twenty answers of each model a run tells by theirs what all will cost")
     screen.hang("note", *document["notes"])
 
 
@@ -473,9 +459,12 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     if document["silent"]:
         screen.hang("silent", f"no answer at all: {', '.join(document['silent'])}")
     for why in dict.fromkeys(document["stopped"].values()):
-        names = ", ".join(name for name, one in document["stopped"].items() if one == why)
+        names = ", ".join(name for name, reason in document["stopped"].items() if reason == why)
         screen.hang("stopped", f"{names}: {why}")
-    _show_graded(screen, document)
+    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
+    if graders:
+        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
@@ -485,16 +474,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     screen.next_step(*_next(document, source))
 
 
-def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    """Print the number of answers by grader, and of ungraded answers."""
-    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
-    if graders:
-        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
-        show_ungraded(screen, document["ungraded"], document["without_reference"])
-
-
 _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"
-
 _ENOUGH = 30  # questions that all models answered, to tune on
 
 
@@ -510,12 +490,12 @@ def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
         "task": "choice" if {*document["signals"].values()} == {"choice"} else None,
         "questions": source,
     }
-    words, then = next_of_answers(document, document["out"], _UNGRADED, **options)
-    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), then
+    words, next_command = next_of_answers(document, document["out"], _UNGRADED, **options)
+    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), next_command
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
-    """Print the number of answers without a verdict, if any, and of those to questions without a right answer."""
+    """Print the number of answers without a verdict, if any, and how many lack a right answer to their question."""
     if answers:
         why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
         screen.hang("note", f"{count(answers, 'answer')} without a verdict{why}")

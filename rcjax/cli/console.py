@@ -39,13 +39,9 @@ if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison
 
 P = ParamSpec("P")
-
 INTERRUPTED = 130  # the usual exit status after Ctrl-C
-
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "failed to map segment", "can't start new thread")  # by XLA, ld.so, Python
-
 _TOO_LITTLE_MEMORY = "there is not enough memory: give it more, or a part of the log"
-
 _REPORT = "if the reason is not clear, please report it with what RCJAX_TRACEBACK=1 in the environment prints"
 
 
@@ -218,7 +214,7 @@ _FINISHING = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM do in the block what Ctrl-C does; after an interrupt, a further SIGTERM is ignored."""
+    """Treat SIGTERM as Ctrl-C in the block; after an interrupt, a further SIGTERM is ignored."""
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield
@@ -276,9 +272,7 @@ def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None],
 
 
 LEVEL = 0.9  # confidence level of intervals
-
 TERMINAL = 80  # columns
-
 EVERY = 10.0  # seconds between two lines of progress in a pipe
 
 #: Set when the first program is compiled, for which people wait once; a pipe gets one line about it.
@@ -318,7 +312,7 @@ class Screen(Console):
 
 
 @contextmanager
-def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
+def busy(work: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
     """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
@@ -334,14 +328,14 @@ def busy(what: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Ite
         with screen.status("") as status:
             while True:
                 compiling = COMPILING if COMPILES.is_set() else ""
-                words = (f"{what} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
+                words = (f"{work} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
                 status.update(Text(" ".join(filter(None, words))))
                 if done.wait(0.2):
                     return
 
     def write(progress: str) -> None:
         with suppress(OSError, ValueError):  # standard error is closed
-            typer.echo(f"{what}: {progress}", err=True)
+            typer.echo(f"{work}: {progress}", err=True)
 
     def write_lines() -> None:
         next_line = started + EVERY
@@ -391,9 +385,9 @@ def staged(total: int) -> Callable[[str], AbstractContextManager[None]]:
     """Return a function that counts the stages of a command: its first call is `busy("reading, step 1 of 3")`, …"""
     numbers = counting(1)
 
-    def steps(what: str) -> AbstractContextManager[None]:
+    def steps(work: str) -> AbstractContextManager[None]:
         number = next(numbers)
-        return busy(f"{what}, step {number} of {total}" if number <= total else what)
+        return busy(f"{work}, step {number} of {total}" if number <= total else work)
 
     return steps
 

@@ -1,4 +1,4 @@
-"""Parse options, read logs, policies and frontiers, and refuse what is wrong before any work.
+"""Parsers of options, readers of logs, policies and frontiers, and refusals of bad input before any work.
 
 An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
 and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
@@ -26,36 +26,33 @@ from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
 from rcjax.policy.ladder import Ladder, policy_from_json
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
     from rcjax.policy.ladder import Period, Queries
-    from rcjax.policy.policy import AnyPolicy
+    from rcjax.policy.policy import AbstractPolicy
     from rcjax.policy.spec import SecondsLimit, Target
     from rcjax.serving.call_log import ShadowRate
     from rcjax.solving.frontier.frontier import Frontier
 
 
 _SEARCHES = ("all", "full", "adaptive")
-
 _MAX, _MIN = 1e30, 1e-30  # range of money and λ: beyond any currency, and products of three are finite
-
 _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
-
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _number(number: str, text: str, what: str) -> float:
-    """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
+def _number(number: str, text: str, kind: str) -> float:
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `kind`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is no {what}")
+        raise typer.BadParameter(f"{text!r} is no {kind}")
     return value
 
 
@@ -155,7 +152,7 @@ def seconds_limit(text: str) -> SecondsLimit:
         raise typer.BadParameter(str(problem).removeprefix("max_seconds").lstrip(": ")) from None
 
 
-def today(text: str) -> AnyPolicy | str:
+def today(text: str) -> AbstractPolicy | str:
     """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
@@ -202,7 +199,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
-    """Return the models of `--models`, or those of one `--cascade`, in the order given rather than by cost.
+    """Return the models of `--models`, or of one `--cascade`, in the order given rather than by cost.
 
     >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)
@@ -216,11 +213,11 @@ _IF_RIGHT = "; if it is right, add --yes"
 # Refusals before any work.
 
 
-def require_libraries(what: str, extra: str, *names: str) -> None:
-    """Raise ValueError if a library is not installed: `what` needs it, and the `extra` brings it."""
+def require_libraries(user: str, extra: str, *names: str) -> None:
+    """Raise ValueError if a library is not installed that `user` needs, and the `extra` brings."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")
+            raise ValueError(f"{user} needs {name}: {how_to_install(extra)}")
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -247,8 +244,8 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
             continue
         name, other = taken.setdefault(os.path.realpath(path), (option, path))
         if name != option:
-            what = f"{path} must not be the file of {name}, {other}: give another one"
-            raise typer.BadParameter(what, param_hint=option)
+            problem = f"{path} must not be the file of {name}, {other}: give another one"
+            raise typer.BadParameter(problem, param_hint=option)
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
@@ -300,10 +297,10 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd = [*oddities(log)]
-    for what in (*odd, *doubts(log)):
-        warn(f"{Path(log.source).name}: {what}")
-    if odd and target is not None and not really:
+    found_oddities = [*oddities(log)]
+    for oddity in (*found_oddities, *doubts(log)):
+        warn(f"{Path(log.source).name}: {oddity}")
+    if found_oddities and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
 
@@ -319,9 +316,9 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
     if target is None or target.name != "budget" or really:
         return
-    what = odd_budget(target.value, log, "--budget {}/M".format)
-    if what is not None:
-        raise typer.BadParameter(f"{what}{_IF_RIGHT}", param_hint="--budget")
+    oddity = odd_budget(target.value, log, "--budget {}/M".format)
+    if oddity is not None:
+        raise typer.BadParameter(f"{oddity}{_IF_RIGHT}", param_hint="--budget")
 
 
 # Logs.
@@ -366,7 +363,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
-    def read(data: Any) -> AnyPolicy | Frontier:
+    def read(data: Any) -> AbstractPolicy | Frontier:
         if frontiers and isinstance(data, dict) and data.get("format") == "rcjax-frontier":
             from rcjax.solving.frontier.frontier import frontier_from_json
 
@@ -378,7 +375,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
     return load(path, read)
 
 
-def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
+def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
     """Return (the policy with its money for a period as a budget per query, remarks on that).
 
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
@@ -398,32 +395,32 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, replaced by those in a file where the file has them."""
+    """Return the prices of a tuning, with the prices of a file in their place where the file has them."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
-    given = read_prices(path)
-    if isinstance(given, PriceList):
-        given = {name: given[name] for name in before if name in given}
-    if not {*given} & {*before}:
+    new_prices = read_prices(path)
+    if isinstance(new_prices, PriceList):
+        new_prices = {name: new_prices[name] for name in before if name in new_prices}
+    if not {*new_prices} & {*before}:
         return path
-    if kept := [name for name in before if name not in given]:
-        warn(f"{path.name} does not price {', '.join(kept)}: as when the policy was tuned", "note")
-    return {**before, **given}
+    if unpriced := [name for name in before if name not in new_prices]:
+        warn(f"{path.name} does not price {', '.join(unpriced)}: as when the policy was tuned", "note")
+    return {**before, **new_prices}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.
-        how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
-            default. The task, and prices that a file of prices lacks, are always those of the tuning.
+        how: options of reading (`LogOptions.options`). The reference and the scale of scores are the tuning's by
+            default. The task, and prices that a file of prices lacks, are always the tuning's.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
-    if isinstance(subject, AnyPolicy):
+    if isinstance(subject, AbstractPolicy):
         tuning, provenance = recorded_tuning(subject), subject.provenance
         transform, recorded = tuning.spec.transform, {"segment": subject.segment_column}
     else:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rcjax.tuning.replaying.comparing import Today
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
-
 _WIDEST = 100  # most columns of a text: longer lines are hard to read
 
 
@@ -63,8 +62,9 @@ class BetweenOptions:
     def sides(self) -> list[tuple[str, Today]]:
         """Return (text, policy or model) of both options, a policy first; empty if neither is given."""
         if (self.between is None) != (self.and_ is None):
-            one, other = ("--between", "--and") if self.and_ is None else ("--and", "--between")
-            raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
+            option, partner = ("--between", "--and") if self.and_ is None else ("--and", "--between")
+            problem = f"goes with {partner}: give two policies, or a model and a policy"
+            raise typer.BadParameter(problem, param_hint=option)
         if self.between is None or self.and_ is None:
             return []
         sides = [(text, today(text)) for text in (self.between, self.and_)]
@@ -102,18 +102,20 @@ def label(
     """
     sides = compared.sides()
     _require_table(out, reading.inputs(log) | {"--questions": questions}, ask=ask, as_json=json_)
-    from rcjax.logs.labels import label_sheet, read_sheet, write_sheet
+    from rcjax.logs.labels import label_sheet, read_sheet, refuse_scores, write_sheet
 
     back = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
         _ask(out, read_sheet(out), back)
         return
     if out.exists():
-        what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
-        raise ValueError(f"{out}: {what}")
+        problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
+        raise ValueError(f"{out}: {problem}")
     require_outputs({"--out": out}, {})
     start_jax()
-    data = _read_to_label(log, reading)
+    options = reading.options() | {"models": reading.models, "unlabelled": True}
+    data = read_log(log, "their answers are drawn too", **options)
+    refuse_scores(data)
     drawn, how_drawn = _draw(data, n, seed) if not sides else _draw_between(data, sides, n, seed)
     sheet = label_sheet(data, drawn, _texts(log, questions))
     write_sheet(out, sheet)
@@ -150,16 +152,6 @@ def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence
     return command("check", sides[0][0], log, **options, against=sides[1][0])
 
 
-def _read_to_label(log: Path, reading: LogOptions) -> Log:
-    """Read a log, of which any answer may lack a label. Raises LogError for labels that are scores."""
-    from rcjax.logs.labels import refuse_scores
-
-    options = reading.options() | {"models": reading.models, "unlabelled": True}
-    data = read_log(log, "their answers are drawn too", **options)
-    refuse_scores(data)
-    return data
-
-
 def _draw(data: Log, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
     """Draw answers without a label; return ((query, model) of each answer by position, a description)."""
     from rcjax.logs.labels import draw_answers
@@ -194,7 +186,8 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     texts = answer_texts(log)
     if questions is not None:
         by_id = {
-            one.query: (conversation(one.messages), " or ".join(one.reference)) for one in read_questions(questions)
+            question.query: (conversation(question.messages), " or ".join(question.reference))
+            for question in read_questions(questions)
         }
         columns = dict(zip(("question", "right_answer"), zip(*by_id.values(), strict=True), strict=True))
         known = pl.DataFrame({"query": [*by_id], **columns})
@@ -267,14 +260,14 @@ def _key(screen: Screen) -> str:
     key = None
     while key is None:
         pressed = typer.getchar().lower()
-        key = None if pressed.startswith("\x1b") else next((one for one in pressed if one in _KEYS), None)
+        key = None if pressed.startswith("\x1b") else next((letter for letter in pressed if letter in _KEYS), None)
     screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
     return key
 
 
 @dataclass(frozen=True)
 class VerdictOptions:
-    """The options of what a verdict says, and of its column.
+    """The options of a verdict: its reference and its column.
 
     Args:
         into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
@@ -289,13 +282,13 @@ class VerdictOptions:
     def column(self, grading: Grading) -> str:
         """Return the column of the verdicts; a usage error for options that do not go together."""
         if self.into != "correct" and not re.fullmatch(r"judged(_\w+)?", self.into):
-            what = f"{self.into!r} is neither correct nor judged, nor judged_NAME"
-            raise typer.BadParameter(what, param_hint="--into")
+            problem = f"{self.into!r} is neither correct nor judged, nor judged_NAME"
+            raise typer.BadParameter(problem, param_hint="--into")
         if self.reference is None:
             return self.into
         if self.into not in ("correct", JUDGED_SAME):
-            what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
-            raise typer.BadParameter(what, param_hint="--into")
+            problem = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
+            raise typer.BadParameter(problem, param_hint="--into")
         if grading.score_max is not None:
             raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
         return JUDGED_SAME
@@ -410,8 +403,8 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
     if not answers.is_file():
         raise LogError(f"{answers} is missing: give the log that rcjax collect, or rcjax serve --log, has written")
     if out is not None:
-        what = "goes with the log of a service: verdicts on that of rcjax collect go into it"
-        raise typer.BadParameter(what, param_hint="--out")
+        problem = "goes with the log of a service: verdicts on that of rcjax collect go into it"
+        raise typer.BadParameter(problem, param_hint="--out")
     return None
 
 

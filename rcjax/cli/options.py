@@ -1,4 +1,4 @@
-"""Turn functions into commands: the options are the parameters of a function, and the fields of its records."""
+"""Functions as commands: the options are the parameters of a function, and the fields of its records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
 from rcjax.policy.ladder import PERIODS, Period, Queries
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
 
-# Types of options, which are those that their parsers return. The help of an option is in the docstring of its command,
+# Types of options: the types that their parsers return. The help of an option is in the docstring of its command,
 # unless it stands here.
 
 File = Annotated[Path | None, typer.Option(metavar="FILE")]
@@ -63,7 +63,7 @@ Prices = Annotated[
         "LOG. genai: public prices of the day of each call (`rcjax[prices]`). Also LiteLLM's and OpenRouter's lists.",
     ),
 ]
-InUse = Annotated[AnyPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]
+InUse = Annotated[AbstractPolicy | str | None, typer.Option(parser=inputs.today, metavar="MODEL|FILE")]
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class BudgetOptions:
 
             per_day = queries_per_day(*log)
         if per_day is None:
-            what = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
-            raise typer.BadParameter(f"{what} (only the log of a service tells it)", param_hint="--queries")
+            problem = f"is missing: say how many queries come, such as --queries 200000/{self.budget.every}"
+            raise typer.BadParameter(f"{problem} (only the log of a service tells it)", param_hint="--queries")
         queries = Queries(per_day * PERIODS[self.budget.every], self.budget.every)
         return replace(spec, budget=self.budget.money / queries.number, period=self.budget, queries=queries)
 
@@ -188,8 +188,8 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
     """Build the reference of `--reference` and `--same`, if given; a usage error for `--same` alone."""
     if reference is None:
         if same is not None:
-            what = "needs --reference, the model whose answers the others are compared with"
-            raise typer.BadParameter(what, param_hint="--same")
+            problem = "needs --reference, the model whose answers the others are compared with"
+            raise typer.BadParameter(problem, param_hint="--same")
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
@@ -250,7 +250,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
             parameters |= {option.name: option for option in offered if option.name not in declared}
         else:
             parameters[name] = _option(name, parameter.annotation, parameter.default, helps.get(name, ""))
-    if any(_panel(one) in _LONG for one in parameters.values()):
+    if any(_panel(parameter) in _LONG for parameter in parameters.values()):
         parameters["help_all"] = _option("help_all", _HelpAll, False)
     ordered = sorted(parameters.values(), key=_place)
 
@@ -267,7 +267,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     called.__doc__ = text
     called.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined] - typer asks for it
-    called.__annotations__ = {one.name: one.annotation for one in ordered}
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return called
 
 
@@ -294,7 +294,7 @@ def option_name(name: str) -> str:
 def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspect.Parameter:
     """Make the parameter of a command: the type, the spelling and the help of its option."""
     kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    info = copy.copy(next((one for one in about if isinstance(one, ParameterInfo)), typer.Option()))
+    info = copy.copy(next((part for part in about if isinstance(part, ParameterInfo)), typer.Option()))
     info.help = words or info.help
     if info.parser is not None:  # typer needs no type beside a parser, and would refuse unions and tuples
         kind, default = Any, _text_of(default)
@@ -316,19 +316,18 @@ def _text_of(default: Any) -> Any:
 
 
 def _of_record(kind: Any) -> list[inspect.Parameter]:
-    """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
     if kind is Spec:
         return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
-    return [_option(one.name, hints[one.name], one.default, helps.get(one.name, "")) for one in fields(kind)]
+    return [_option(field.name, hints[field.name], field.default, helps.get(field.name, "")) for field in fields(kind)]
 
 
 def _of_spec(field: Any, words: str) -> inspect.Parameter:
     """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
-    how = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
+    form = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
-    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **how)
+    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **form)
     kind, default = (bool, field.default) if metavar is None else (Any, None)
     words = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", words)
     return _option(field.name, Annotated[kind, option], default, words)

@@ -35,7 +35,7 @@ from rcjax.cli.options import AsJson, InUse, LogFile, LogOptions, Model, Output,
 from rcjax.policy.comparison import advise
 from rcjax.policy.counted import recorded_counted
 from rcjax.policy.ladder import Queries
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, recorded_tuning
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def evaluate(
     steps = staged(3)
     with steps("reading"):
         tuned, notes = load_tuned(policy_or_frontier, frontiers=True), list[str]()
-        if isinstance(tuned, AnyPolicy):
+        if isinstance(tuned, AbstractPolicy):
             tuned, notes = at_traffic_of(log, tuned)
         data = read_for(tuned, log, options)
     with steps("replaying"):
         document, remarks = _evaluation(tuned, data)
     notes += remarks
-    if isinstance(tuned, AnyPolicy):
+    if isinstance(tuned, AbstractPolicy):
         is_same_log, rungs = document["tuned_on_this_log"], list[int]()
         repriced = reading.prices is not None and _repriced(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
@@ -92,34 +92,35 @@ def evaluate(
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {why}")
         document["check"] = facts
-        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        next_step = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
-        then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        next_step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
-    conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
+    conclude(document, partial(_show_replay, heading, document, notes, noun, next_step, rungs, money), as_json=json_)
 
 
-def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
-    """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
+def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
+    """Replay a policy or a frontier; return (its figures and the predicted figures, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.replay import beside_reference
 
     shared = overlap(log, tuned)
-    beside = beside_reference(tuned, log) if isinstance(tuned, AnyPolicy) else None
+    comparison = beside_reference(tuned, log) if isinstance(tuned, AbstractPolicy) else None
     document = replay_on(tuned, log) | {"predicted": _predicted(tuned, log), "queries_tuned_on": shared.queries}
-    document |= {"tuned_on_this_log": shared.whole} | ({} if beside is None else {"reference": beside.to_json()})
+    document |= {"tuned_on_this_log": shared.covers_log}
+    document |= {} if comparison is None else {"reference": comparison.to_json()}
     document["single_models"] = _single_models(log)
-    notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
+    notes = [] if comparison is None else [f"on these queries it {comparison.describe()}"]
     if shared:
-        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
+        which = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
         notes.append(f"{which}, where it looks better than it is: evaluate it on others")
     return document, notes
 
 
-def _repriced(policy: AnyPolicy, path: Path) -> bool:
+def _repriced(policy: AbstractPolicy, path: Path) -> bool:
     """Return whether a file of prices differs from the known prices of a policy's tuning."""
     from rcjax.logs.prices import read_prices
 
@@ -128,7 +129,7 @@ def _repriced(policy: AnyPolicy, path: Path) -> bool:
 
 
 def _next(
-    policy: AnyPolicy,
+    policy: AbstractPolicy,
     file: Path,
     log: Path,
     reading: LogOptions,
@@ -157,28 +158,27 @@ def _next(
 
 
 def _single_models(log: Log) -> dict[str, dict[str, float]]:
-    """Return the error and the cost of each model alone, on the queries that it answered."""
     from rcjax.tuning.replaying.comparing import single_model_errors
 
     figures = zip(log.models, single_model_errors(log).tolist(), log.cost.tolist(), strict=True)
     return {name: {"error": error, "cost": cost} for name, error, cost in figures}
 
 
-def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Return the figures expected at the time of tuning, as JSON values: lists of figures for a frontier.
 
     The error is left out if the log counts another quantity.
     """
     from rcjax._core.batching import plain
 
-    if isinstance(tuned, AnyPolicy):
+    if isinstance(tuned, AbstractPolicy):
         same = recorded_counted(tuned.provenance).noun == log.counted.noun
         return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: plain(values) for name, values in figures.items() if values is not None}
 
 
-def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
+def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     """Replay a policy on a log; return figures as JSON values, with 90 % intervals of the true error and cost.
 
     The figures of a frontier are lists with a value for each point. For a ladder that follows its bill, `followed` has
@@ -199,7 +199,7 @@ def replay_on(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
         intervals[f"{name}_interval"] = np.maximum(mean + spread * se, 0.0)
     seconds = {} if replay.seconds is None else replay.seconds.to_json()
     followed = {}
-    if isinstance(tuned, AnyPolicy) and (stream := replay_stream(tuned, log)) is not None:
+    if isinstance(tuned, AbstractPolicy) and (stream := replay_stream(tuned, log)) is not None:
         se = stream.wrong.std() / math.sqrt(len(stream.wrong))
         served = dataclasses.replace(replay, error=stream.wrong.mean(), error_se=se)
         interval = {"error_interval": plain(error_interval(served, log, LEVEL))}
@@ -234,14 +234,14 @@ def _show_replay(
     document: Mapping[str, Any],
     notes: Sequence[str],
     noun: str,
-    then: tuple[str, str],
+    next_step: tuple[str, str],
     rungs: Any,
     money: Money,
 ) -> None:
     """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
-        then: (advice, command) for the next step.
+        next_step: (advice, command) for the next step.
         rungs: points of a frontier to print; empty for a policy.
     """
     screen = Screen()
@@ -262,13 +262,13 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    alone = [
-        f"{name} {percent(one['error'])} at ${money.show(one['cost'])}"
-        for name, one in document["single_models"].items()
+    singles = [
+        f"{name} {percent(single['error'])} at ${money.show(single['cost'])}"
+        for name, single in document["single_models"].items()
     ]
-    screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
+    screen.hang("alone", *([] if rungs else ["; ".join(singles)]))
     screen.hang("note", *notes)
-    screen.next_step(*then)
+    screen.next_step(*next_step)
 
 
 def retune(
@@ -296,7 +296,9 @@ def retune(
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
-    _require_news(log, reading)
+    if not log and reading.prices is None:
+        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(problem, param_hint="LOG")
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
@@ -312,7 +314,8 @@ def retune(
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
         replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
-        replays = _replay_both(old, new, fresh)
+        is_comparable = set(old.models) <= set(fresh.models)
+        replays = {"before": replay_on(old, fresh) if is_comparable else None, "after": replay_on(new, fresh)}
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
@@ -321,25 +324,18 @@ def retune(
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
-    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    then = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
+    retuning = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    next_step = ("", "") if problem else grounds.next_step(retuning) if facts is None else next_of(facts, retuning)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, then, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.counted.noun, next_step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
-def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
-    """Refuse to tune again with neither fresh queries nor new prices."""
-    if not log and reading.prices is None:
-        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(what, param_hint="LOG")
-
-
 def _read_fresh(
-    policy: AnyPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
+    policy: AbstractPolicy, log: Sequence[Path], reading: LogOptions, options: Mapping[str, Any]
 ) -> tuple[Log, Log]:
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
     from rcjax.logs.kept_sample import carried_log
@@ -358,7 +354,7 @@ def _read_fresh(
 
 
 def _judge_retuning(
-    old: AnyPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
+    old: AbstractPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
 ) -> tuple[Replacement, Mapping[str, Any] | None]:
     """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
 
@@ -377,12 +373,6 @@ def _judge_retuning(
     replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
-
-
-def _replay_both(old: AnyPolicy, new: AnyPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
-    """Replay two policies on a log; None for the old one if the log lacks a model of it."""
-    is_comparable = set(old.models) <= set(log.models)
-    return {"before": replay_on(old, log) if is_comparable else None, "after": replay_on(new, log)}
 
 
 @dataclass(frozen=True)
@@ -412,7 +402,7 @@ class _Grounds:
         refused = bool(replacement.against) or decision["state"] == "no fair sample"
         return cls(decision["tune_again"], refused, decision["reasons"])
 
-    def write(self, policy: AnyPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
+    def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
         """Write the new policy, if it is accepted or `anyway`; return (its file, the problem), None without one."""
         if self.refused and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"
@@ -429,18 +419,13 @@ class _Grounds:
 
 @shown
 def _show_retuning(
-    heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], deploy: str, money: Money
+    heading: str, document: Mapping[str, Any], noun: str, next_step: tuple[str, str], deploy: str, money: Money
 ) -> None:
-    """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
-
-    Args:
-        then: (advice, command) for the next step; empty after a problem.
-        deploy: next step if the new policy is written.
-    """
+    """Print the decision on a policy, both policies, the comparison with today's, and the next step."""
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(then) or "written" in document)
+        show_decision(screen, document["check"], reasons=any(next_step) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
@@ -462,8 +447,8 @@ def _show_retuning(
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step(deploy)
-    elif any(then):
-        screen.next_step(*then)
+    elif any(next_step):
+        screen.next_step(*next_step)
 
 
 def demo(
@@ -511,7 +496,7 @@ def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
-    rows = [(one["model"], percent(1 - one["accuracy"]), money.show(one["cost"])) for one in document["model_summary"]]
+    rows = [(row["model"], percent(1 - row["accuracy"]), money.show(row["cost"])) for row in document["model_summary"]]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):

@@ -63,7 +63,7 @@ def key(
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """The options of what is served: policies and models.
+    """The options of the served policies and models.
 
     Args:
         policy: Policy file, served under the name policy.
@@ -147,7 +147,7 @@ class CallLogOptions:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """The options of who may call.
+    """The options of the clients that may call.
 
     Args:
         key_env: Environment variable with the keys of clients.
@@ -276,11 +276,11 @@ class ReplicaOptions:
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.ledger is not None and self.share is not None:
-            what = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(what, param_hint="--share")
+            problem = "goes without --ledger: a ledger divides the money by itself"
+            raise typer.BadParameter(problem, param_hint="--share")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
-            raise typer.BadParameter(what, param_hint="--replica")
+            problem = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
         share = 1.0 if self.share is None else self.share
         return replace(settings, ledger=self.ledger, share=share, replica=replica)

@@ -85,7 +85,10 @@ def sweep(
 
     start_jax(cpu_devices=cores(), float64=not float32, long=True)
     if ray is not None:
-        _leave_to_ray()
+        require_libraries("--ray", "ray", "ray")
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # the GPUs are for the tasks of Ray
     from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
 
     settings = read_sweep(config)
@@ -110,14 +113,6 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
     inputs += [("prices", prices)] if isinstance(prices, str) else []
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
-
-
-def _leave_to_ray() -> None:
-    """Leave the GPUs of this machine to the tasks of Ray. Raises ValueError without Ray."""
-    require_libraries("--ray", "ray", "ray")
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")
 
 
 def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
@@ -153,9 +148,7 @@ def _show_sweep(facts: dict[str, Any]) -> None:
 
 
 _GAP = 3  # between two columns of a table
-
 _LEAST_WIDTH = 20  # columns of a cascade in a table
-
 _POINTS, _MORE_POINTS = 5, 9  # shown points of the frontier, with a target and without
 
 
@@ -197,8 +190,10 @@ def tune(
         data = read_log(join_parts(log), **options)
     require_plausible_budget(target, data, reading.really)
     require_plausible_log(target, data, reading.really)
-    if data.answer is not None:
-        _warn_of_unused_answers(spec)
+    if data.answer is not None and spec.cascade is not None:
+        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
+        reason = f"--cascade {named} does not compare answers, and the default search does"
+        warn(f"the answers of the log are not used: {reason}: leave out --cascade")
     infeasible = None
     try:
         tuned = tune_in_stages(data, None, spec, steps)
@@ -210,14 +205,6 @@ def tune(
     unwritten = unwritten or (attempt(partial(tuned.policy.save, out)) if out and tuned.policy else None)
     problem = unwritten or infeasible
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
-
-
-def _warn_of_unused_answers(spec: Spec) -> None:
-    """Warn if the search of a log with answers does not compare them."""
-    if spec.cascade is not None:
-        named = spec.cascade if isinstance(spec.cascade, str) else ",".join(spec.cascade[0])
-        what = f"--cascade {named} does not compare answers, and the default search does"
-        warn(f"the answers of the log are not used: {what}: leave out --cascade")
 
 
 def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
@@ -255,8 +242,8 @@ def show_tuning(
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    alone = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
-    screen.print(facts_rows("each model alone", alone, money))
+    singles = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
+    screen.print(facts_rows("each model alone", singles, money))
     from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
@@ -288,9 +275,9 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
     from rcjax.solving.frontier.hull import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
-    there = {point["models"][0] for point in points if len(point["models"]) == 1}
-    alone = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
-    best = [rows[i] for i in best_buys(cost, error, *alone)]
+    shown_models = {point["models"][0] for point in points if len(point["models"]) == 1}
+    single_figures = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    best = [rows[i] for i in best_buys(cost, error, *single_figures)]
     return [
         {
             "cost": row["cost"],
@@ -300,12 +287,11 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
             "rules": {row["model"]: [{"up_to": 1.0, "action": "answer"}]},
         }
         for row in best
-        if row["model"] not in there
+        if row["model"] not in shown_models
     ]
 
 
 def _words_of(tuned: Tuned) -> dict[str, Any]:
-    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
@@ -323,12 +309,7 @@ def _words_of(tuned: Tuned) -> dict[str, Any]:
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures.
-
-    Args:
-        policy, comparison: JSON forms of the policy and of the comparison.
-        words: texts about the policy, from `_words_of`.
-    """
+    """Print the advice for the target with the comparison, then the policy and its expected figures (JSON forms)."""
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(words["advice"], (0, 2)))
@@ -381,9 +362,9 @@ def _frontier_table(
     room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
     table = make_table(*heads, words=0, unbroken=True)
     simple = all(map(is_chain, points))
-    what = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    heading = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
     # Fold a name that is wider than the room, rather than cut figures.
-    table.add_column(what.replace(", ", ",\n", 1) if len(what) > room else what, overflow="fold")
+    table.add_column(heading.replace(", ", ",\n", 1) if len(heading) > room else heading, overflow="fold")
     for row, point, star in zip(cells, points, starred, strict=True):
         table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
     return table

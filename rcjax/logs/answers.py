@@ -149,7 +149,6 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
 
 
 _ENOUGH = 0.5  # share of a model's queries that must have as many answers as vote
-
 _CELL = ("model", "query")
 
 
@@ -245,8 +244,8 @@ def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> 
     if missing:
         of_service = "call_log" in columns and "call" not in columns
         where = ", in a log beside it, to be read in its place" if of_service else ""
-        what = f"no column {missing[0]}, what {reference.same} says of them"
-        raise LogError(f"{name}: {what}: {_how_to_grade(reference, name)}{where}")
+        problem = f"no column {missing[0]}, what {reference.same} says of them"
+        raise LogError(f"{name}: {problem}: {_how_to_grade(reference, name)}{where}")
     return [SAME_AS, SAME_BY]
 
 
@@ -269,8 +268,8 @@ def compare_with_reference(
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
     """Compare all answers with the reference's, and drop the queries that the reference did not answer.
 
-    Return (the answers with a column `judged_same`, the reference with what is counted, the dropped queries as failed
-    calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
+    Return (the answers with a column `judged_same`, the reference with the counted quantity, the dropped queries as
+    failed calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
 
     Args:
         reference: the model, and the way to tell whether two answers are the same.
@@ -280,8 +279,8 @@ def compare_with_reference(
     """
     model = reference.model
     if model not in answers.models:
-        what = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
-        raise LogError(f"{name}: {what} models: look at the column error")
+        problem = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
+        raise LogError(f"{name}: {problem} models: look at the column error")
     frame = _compared(reference, answers, name)
     if not frame.height:
         raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
@@ -302,10 +301,10 @@ def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame
     if reference.same == BY_ANSWER:
         if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
-        theirs = frame.filter(is_reference, pl.col("answer") != NO_HASH).select("query", theirs="answer")
-        frame = frame.join(theirs, on="query", maintain_order="left")
-        same = (pl.col("answer") == pl.col("theirs")).cast(pl.Float64)
-        frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("theirs")
+        reference_answers = frame.filter(is_reference, pl.col("answer") != NO_HASH).select("query", expected="answer")
+        frame = frame.join(reference_answers, on="query", maintain_order="left")
+        same = (pl.col("answer") == pl.col("expected")).cast(pl.Float64)
+        frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("expected")
     else:
         frame = frame.join(frame.filter(is_reference).select("query"), on="query", how="semi", maintain_order="left")
     return frame.with_columns(pl.when(is_reference).then(1.0).otherwise(JUDGED_SAME).alias(JUDGED_SAME))
@@ -326,14 +325,13 @@ def has_two_labels_each(answers: Answers) -> bool:
 
 def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
-    few = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
-    if few and answers.labels.any():
-        what = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(few)} has fewer than 2"
-        warn(LeftOutWarning, f"{name}: {what}: label more to know errors besides")
+    scarce = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
+    if scarce and answers.labels.any():
+        problem = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(scarce)} has fewer than 2"
+        warn(LeftOutWarning, f"{name}: {problem}: label more to know errors besides")
 
 
 _REQUESTS, _PRICES = "requests", "prices"
-
 _DIFFERING = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
 
 
@@ -363,10 +361,12 @@ def keep_common_settings(
             continue
         signals = dict.fromkeys(str(record.get("signal")) for record in known.values())
         if len(signals) > 1:
-            what = f"was asked for its confidence in several ways, {listed(signals)}"
-            raise LogError(f"{name}, model {brief(model)}: {what}: keep the rows of one")
+            problem = f"was asked for its confidence in several ways, {listed(signals)}"
+            raise LogError(f"{name}, model {brief(model)}: {problem}: keep the rows of one")
         of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
-        plain, calls = {index: _settings_key(record) for index, record in known.items()}, Counter[str]()
+        plain, calls = dict[int, str](), Counter[str]()
+        for index, record in known.items():
+            plain[index] = json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
         for _, index, times in of_model.iter_rows():
             calls[plain[index]] += times
         most, times = calls.most_common(1)[0]
@@ -377,12 +377,12 @@ def keep_common_settings(
         drop, left[model] = drop.vstack(others), int(others["len"].sum())
     if drop.height:
         by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
-        what = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
-        warn(LeftOutWarning, f"{name}: {what}: {by_model}")
+        problem = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
+        warn(LeftOutWarning, f"{name}: {problem}: {by_model}")
     if various:
-        what = f"{listed(various)}: asked in several ways, none of them in most calls"
+        problem = f"{listed(various)}: asked in several ways, none of them in most calls"
         advice = "all are used, and only what they share is kept"
-        warn(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {what}: {advice}")
+        warn(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {problem}: {advice}")
     return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), kept
 
 
@@ -394,22 +394,21 @@ def _record(text: str | None) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _settings_key(record: Mapping[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
-
-
 def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the settings and options that all records share, with the prices of the last record that has any.
 
     `requests` lists the forms of all records, if any record has one.
     """
     first = records[0]
-    shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in records)}
-    options = [one["options"] for one in records if isinstance(one.get("options"), dict)]
+    shared = {name: value for name, value in first.items() if all(record.get(name) == value for record in records)}
+    options = [record["options"] for record in records if isinstance(record.get("options"), dict)]
     if "options" not in shared and len(options) == len(records):
-        alike = {name for name in options[0] if all(name in one and one[name] == options[0][name] for one in options)}
-        shared["options"] = {name: value for name, value in options[0].items() if name in alike}
-    prices = [one[_PRICES] for one in records if one.get(_PRICES) is not None]
-    has_form = any(_REQUESTS in one for one in records)
-    forms = {_REQUESTS: sorted({one.get(_REQUESTS, PLAIN) for one in records})} if has_form else {}
+        shared["options"] = {
+            name: value
+            for name, value in options[0].items()
+            if all(name in others and others[name] == value for others in options)
+        }
+    prices = [record[_PRICES] for record in records if record.get(_PRICES) is not None]
+    has_form = any(_REQUESTS in record for record in records)
+    forms = {_REQUESTS: sorted({record.get(_REQUESTS, PLAIN) for record in records})} if has_form else {}
     return shared | forms | ({_PRICES: prices[-1]} if prices else {})

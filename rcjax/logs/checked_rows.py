@@ -1,4 +1,4 @@
-"""Check the rows of a log, batch by batch, and turn their cells into numbers; an error names its row."""
+"""The checks of the rows of a log, batch by batch, and their cells as numbers; an error names its row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 LEAST, MOST = 1e-18, 1e18
 
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
-
 _DECIMALS = "write decimals with a point, and nothing between thousands"
 
 
@@ -79,17 +78,17 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
     any_rows = False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
-        free = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
-        for column in free:
+        texts_here = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
+        for column in texts_here:
             if frame.schema[column].is_nested():
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")
-        for column, kind in frame.drop(free).schema.items():
+        for column, kind in frame.drop(texts_here).schema.items():
             number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
             verdict = column == "correct" or judge_columns([column])
             if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
                 called = scoring.column if column == "correct" else column
                 raise LogError(f"{name}: column {called} holds {kind} values: {_advice(column, scoring)}")
-        frame = frame.with_columns(pl.col(free).cast(pl.String)).with_columns(truth(frame, scoring))
+        frame = frame.with_columns(pl.col(texts_here).cast(pl.String)).with_columns(truth(frame, scoring))
         rows = Rows(name, source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
@@ -123,9 +122,9 @@ def _require_one_notation(rows: Rows) -> None:
     if len(first) < len(_SIGNS):
         return
     (other, beside, its), (row, name, sign) = sorted(first)
-    what = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
+    problem = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
     at_row = np.arange(frame.height) == row
-    rows.refuse(at_row, name, f"{what}: write all decimals of a file alike, and nothing between thousands")
+    rows.refuse(at_row, name, f"{problem}: write all decimals of a file alike, and nothing between thousands")
 
 
 def _advice(column: str, scoring: Scoring) -> str:

@@ -14,7 +14,6 @@ from rcjax.logs.errors import LogError, MissingPricesError, brief, listed
 from rcjax.policy.signals.replies import ROUNDING
 
 TOKENS = ["input_tokens", "output_tokens"]
-
 CACHED = ["cached_tokens", "cache_write_tokens"]  # input tokens read from, and written to, a cache
 
 
@@ -92,7 +91,6 @@ CALL_COLUMNS = [
 ]
 
 ANSWERS = ["answer_key", "answer"]  # the first one present is compared between models
-
 SAMPLE = "sample"  # tells several answers of a model to a query apart
 
 #: Columns of latency, with their divisors: a division turns 300 ms into 0.3 s to the last bit.
@@ -160,16 +158,16 @@ def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[st
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
     known = known_columns(columns)
-    here = {name: column for name, column in named.items() if column in columns}
-    taken = {one for name in here for one in in_place_of(name)}
+    chosen = {name: column for name, column in named.items() if column in columns}
+    taken = {synonym for name in chosen for synonym in in_place_of(name)}
     plain = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)
         for name, column in zip(plain, columns, strict=True)
     ]
     return [
-        *here.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in here.values()),
+        *chosen.items(),
+        *((name, column) for name, column in pairs if name not in taken and column not in chosen.values()),
     ]
 
 
@@ -225,8 +223,8 @@ def lacks_confidence(columns: Sequence[str]) -> bool:
     """
     if {"logprob", "confidence"} & {*columns} or not {*ANSWERS} & {*columns}:
         return False
-    free = [column for column in columns if column not in COLUMNS]
-    return not _renamings(["logprob"], free) and not _renamings(["confidence"], free)
+    unknown = [column for column in columns if column not in COLUMNS]
+    return not _renamings(["logprob"], unknown) and not _renamings(["confidence"], unknown)
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
@@ -288,8 +286,8 @@ class Scoring(NamedTuple):
     """The full score."""
     column: str = "correct"
     """Column of the table that holds the labels."""
-    beside: bool = False
-    """Labels come from a second table: a column `score` of the log is no label."""
+    in_second_table: bool = False
+    """Whether labels come from a second table, so that a column `score` of the log is no label."""
 
     def check(self) -> Scoring:
         """Return self; ValueError unless the full score is a positive number."""
@@ -304,7 +302,12 @@ class Scoring(NamedTuple):
         'score'
         """
         # Without a confidence, the score may be one: a message then asks for the confidence.
-        plain = not self.beside and "correct" not in columns and "score" in columns and {*ONE_OF_TWO[0]} & {*columns}
+        plain = (
+            not self.in_second_table
+            and "correct" not in columns
+            and "score" in columns
+            and {*ONE_OF_TWO[0]} & {*columns}
+        )
         return self._replace(column="score" if plain else "correct")
 
     @property
@@ -322,8 +325,8 @@ class Scoring(NamedTuple):
             labels: rescaled scores of its answers, from 0 to 1.
         """
         if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
-            what = f"no score is above 1, and the full score is said to be {self.most:g}"
-            raise LogError(f"{name}: {what}: leave out --score-max (score_max=) where they are shares of it")
+            problem = f"no score is above 1, and the full score is said to be {self.most:g}"
+            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) where they are shares of it")
 
 
 RIGHT_OR_WRONG = Scoring()

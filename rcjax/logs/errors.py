@@ -8,27 +8,27 @@ from typing import Any
 
 
 class LogError(ValueError):
-    """A log cannot be used: the message says what is wrong, where, and what to do."""
+    """The error for a log that cannot be used; its message has the problem, its place and an advice."""
 
 
 class MissingPricesError(LogError):
-    """A log counts tokens, but has no prices: read it again with prices."""
+    """The error for a log that counts tokens and has no prices."""
 
 
 class IncompleteLogWarning(UserWarning):
-    """Some queries of a log lack the answers of some models."""
+    """The warning that some queries of a log lack the answers of some models."""
 
 
 class LeftOutWarning(UserWarning):
-    """Something is left out: rows of a call log, a model without labels, or rows without a cost from a mean cost."""
+    """The warning that rows of a log, a model without labels, or rows without a cost are left out."""
 
 
 class UnlabelledWarning(UserWarning):
-    """Some answers of a log have no label."""
+    """The warning that some answers of a log have no label."""
 
 
 class NoConfidenceWarning(UserWarning):
-    """A log has no confidence for its answers, or for some of them."""
+    """The warning that answers of a log have no confidence."""
 
 
 class PricesWarning(UserWarning):
@@ -36,11 +36,11 @@ class PricesWarning(UserWarning):
 
 
 class OddLogWarning(UserWarning):
-    """A log looks wrong, and a policy tuned on it is no better than the log."""
+    """The warning that a log looks wrong: a policy tuned on it is no better than the log."""
 
 
 class OddBudgetWarning(UserWarning):
-    """A budget is above the cost of asking every model: any policy meets it, and another unit may be meant."""
+    """The warning that a budget exceeds the cost of asking every model: another unit may be meant."""
 
 
 #: Receives a warning about a log: its class and its text.
@@ -69,11 +69,11 @@ def near(word: str, names: Iterable[str]) -> str:
 
 
 def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """Contrast the first names of a log with those of a table that matches none of its rows, and advise.
+    """Contrast the first names of a log with the first names of a table that matches none of its rows, and advise.
 
     >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
     (query, model), (other, author) = ([next(map(brief, names), None) for names in side] for side in (log, table))
-    there = repr(other) if author is None else f"{other!r} of {author!r}"
-    return f"the log has query {query!r} of model {model!r}, the table {there}: name queries and models alike in both"
+    example = repr(other) if author is None else f"{other!r} of {author!r}"
+    return f"the log has query {query!r} of model {model!r}, the table {example}: name queries and models alike in both"

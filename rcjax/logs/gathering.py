@@ -1,8 +1,8 @@
-"""Gather the usable rows of a log into one frame of numbers, joined with labels and answers from other tables.
+"""The usable rows of a log in one frame of numbers, joined with labels and answers from other tables.
 
-A service logs every call. Only queries that went to all models, whatever they answered, are a fair sample: a query that
-was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are dropped.
-Each model keeps only the calls with the settings of most of its calls.
+A service logs every call. Only queries that went to all models, regardless of the answers, are a fair sample: a query
+that was deferred to a large model is a hard one. The service marks fair queries with `shadow`, and the others are
+dropped. Each model keeps only the calls with the settings of most of its calls.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from rcjax.policy.decisions import AnswerForm
 UNUSABLE = "its calls failed, or did not go to all models"
 
 _DIGEST = "prompt_digest"  # equal for equal prompts
-
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
@@ -64,14 +63,15 @@ class ReadOptions:
     warn: Warn
     """Receiver of warnings about the log: class and text."""
     answers: object = None
-    """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
+    """File or dataframe of answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
-    """Also read a log without labels, or without labels of some models."""
+    """Whether a log without labels, or without labels of some models, is read."""
     reference: str | Reference | None = None
     """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
     the comparison is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
-    `counts="differences"` counts differences even then; `Log.reference` says what is counted. Answers are compared as
-    policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the log."""
+    `counts="differences"` counts differences even then; `Log.reference` names the counted quantity. Answers are
+    compared as policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the
+    log."""
     score_max: float = 1.0
     """Full score, which divides all labels; True stands for a full score."""
 
@@ -88,7 +88,7 @@ class ReadOptions:
 
     @cached_property
     def wanted(self) -> tuple[str, ...] | None:
-        """Names of the models whose rows are read: those to keep, and the reference; None for all."""
+        """Names of the models whose rows are read: the models to keep, and the reference; None for all."""
         if self.models is None or self.reference_model is None:
             return self.models
         return (*self.models, self.reference_model.model)
@@ -96,7 +96,7 @@ class ReadOptions:
     @cached_property
     def scoring(self) -> Scoring:
         """Scale of the labels. Raises ValueError unless the full score is a positive number."""
-        return Scoring(float(self.score_max), beside=self.labels is not None).check()
+        return Scoring(float(self.score_max), in_second_table=self.labels is not None).check()
 
     @property
     def needed(self) -> str | None:
@@ -121,7 +121,7 @@ def require_table(name: str, table: Any, optional: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The usable rows of a log, with what its other rows say about them."""
+    """The usable rows of a log, with the findings from its other rows."""
 
     answers: Answers
     """Answers, one per query and model."""
@@ -163,7 +163,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
 
 
 class _Reader:
-    """Turns the usable rows of a log into numbers, batch by batch, and counts the rows left out."""
+    """The reader of a log: it turns usable rows into numbers, batch by batch, and counts the rows left out."""
 
     def __init__(self, options: ReadOptions, labels: Labels | None) -> None:
         self.options, self.labels = options, labels
@@ -194,14 +194,14 @@ class _Reader:
             rows = self._learnable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
         if not parts and "shadow" in columns and any(self.left_out.values()):
-            what = "no query of it went to all models, and those that were deferred are no fair sample"
+            problem = "no query of it went to all models, and those that were deferred are no fair sample"
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
-            raise LogError(f"{table.name}: {what}: {advice} or rcjax serve --shadow 5%")
+            raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if lacks_confidence(columns):
-            what = "every answer counts as sure, and only whether models agree counts"
-            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {what}")
+            problem = "every answer counts as sure, and only whether models agree counts"
+            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {problem}")
         self._warn_of_rows_left_out(table, read, {*frame["model"].unique()})
         return frame
 
@@ -247,7 +247,7 @@ class _Reader:
         self.failed.append(frame.select(prompt.alias("prompt"), "model").drop_nulls())
 
     def _cells(self, rows: Rows) -> dict[str, Any]:
-        """Return cells of `Answers.frame`, queries and models as texts. Raises `LogError` for the first bad cell."""
+        """Return the cells of `Answers.frame`, with queries and models as texts; LogError for the first bad cell."""
         require_names(rows)
         self.rows, frame, columns = rows, rows.frame, rows.frame.columns
         cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}
@@ -273,8 +273,8 @@ class _Reader:
         if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
             if answer is None and self.options.answers is None:
-                what = "column sample, but no column answer (or answer_key) to tell which samples agree"
-                raise LogError(f"{rows.name}: {what}: add it, or keep one row per query and model")
+                problem = "column sample, but no column answer (or answer_key) to tell which samples agree"
+                raise LogError(f"{rows.name}: {problem}: add it, or keep one row per query and model")
             cells[SAMPLE] = frame[SAMPLE]
         return cells
 
@@ -308,8 +308,8 @@ class _Reader:
                 model for model in self.options.wanted or self.models if model in self.models and model not in usable
             ]
             models = f"; that is all of {listed(lost)}" if lost else ""
-            what = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
-            self.options.warn(LeftOutWarning, f"{table.name}: {what}")
+            problem = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
+            self.options.warn(LeftOutWarning, f"{table.name}: {problem}")
 
 
 def _key(frame: pl.DataFrame) -> list[str]:
@@ -329,14 +329,14 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     if places.n_unique() == len(places):
         return answers
     assert reader.rows is not None
-    one = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
-    earlier = frame.filter(*(pl.col(name) == one[name] for name in names))["row"][0]
-    first, here = reader.rows.row_in_words(earlier), reader.rows.row_in_words(one["row"])
-    what = f"query {brief(answers.queries[one['query']])} was answered already in {first}: {_ONE_ROW}"
+    duplicate = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
+    earlier = frame.filter(*(pl.col(name) == duplicate[name] for name in names))["row"][0]
+    first, second = reader.rows.row_in_words(earlier), reader.rows.row_in_words(duplicate["row"])
+    problem = f"query {brief(answers.queries[duplicate['query']])} was answered already in {first}: {_ONE_ROW}"
     if SAMPLE in names:
-        sample = answers.samples[one[SAMPLE]]
-        what = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
-    raise LogError(f"{reader.rows.name}, {here}, model {brief(answers.models[one['model']])}: {what}")
+        sample = answers.samples[duplicate[SAMPLE]]
+        problem = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
+    raise LogError(f"{reader.rows.name}, {second}, model {brief(answers.models[duplicate['model']])}: {problem}")
 
 
 def _reduce_to_one_each(
@@ -358,8 +358,8 @@ def _reduce_to_one_each(
     if answers.samples:
         answers, votes = vote(answers)
     if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
-        what = f"several answers to a query ({several}): the confidence is the share that agree, the cost that of all"
-        options.warn(LeftOutWarning, f"{name}: {what}")
+        fact = "the confidence is the share that agree, the cost that of all"
+        options.warn(LeftOutWarning, f"{name}: several answers to a query ({several}): {fact}")
     return answers, settings, votes
 
 
@@ -367,11 +367,6 @@ def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) 
     """Count the queries that lack an answer because a call failed, by the models asked and failed.
 
     Queries with the same prompt count once. For a log without records of calls, see `_lost_answers`.
-
-    Args:
-        reader: the reader of the log.
-        frame: usable rows, with the digests of their prompts.
-        answers: answers of these rows, one per query and model.
     """
     if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
         return _lost_answers(answers)
@@ -412,4 +407,4 @@ def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
     places = range(len(models))
     lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
     patterns = Counter(answers.models_by_query().values())
-    return tuple(FailedCalls(there | lost, lost - there, n) for there, n in patterns.items() if lost - there)
+    return tuple(FailedCalls(models | lost, lost - models, n) for models, n in patterns.items() if lost - models)

@@ -10,12 +10,12 @@ JSON has neither infinities nor compact numbers: the columns are numpy arrays in
   the policy was tuned on (`rcjax.tuning.certify`).
 
 A policy that is tuned again carries queries of the fresh log and some that its predecessor carried: it remembers, and
-forgets. Fresh queries get half of the places, or those that carried ones leave free: a bad log fades as fast as it
-came.
+forgets. Fresh queries get half of the places, or all places that carried queries leave free: a bad log fades as fast as
+it came.
 
-`pooled` joins carried queries with those of a fresh log: a week may bring only a hundred labels, and the three or four
-hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since a new
-price applies to all queries.
+`pooled` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
+four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since
+a new price applies to all queries.
 """
 
 import base64
@@ -34,23 +34,18 @@ import numpy as np
 from rcjax._base.codec import Between, Names, Object, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores, recorded_counted
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
-
 _WHERE = "provenance.reference"
-
 _MAX_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
-
 _HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
 
 #: Prefix of the name of a carried query, before its hash in hexadecimal.
 _CARRIED = "carried:"
 
 _WEEK = 7 * 86_400  # seconds
-
 _UNKNOWN_WEEK = -1
-
 
 #: The columns: dtype kinds, axes ("nk": per query and model), least and largest value. NaN marks an unknown value.
 _COLUMNS = {
@@ -116,7 +111,7 @@ def carried_rows(log: Log) -> np.ndarray:
 
 
 def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Draw `size` of n queries at random: fresh queries get half of the places, or those that carried ones leave free.
+    """Draw `size` of n queries at random: fresh queries get half of the places, or all that carried queries leave.
 
     Args:
         carried: (n,) bool mask of the queries carried before.
@@ -204,7 +199,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     return Log(models=models, queries=names, task=task, source="the policy", **fields)
 
 
-def carried_log(policy: AnyPolicy) -> Log:
+def carried_log(policy: AbstractPolicy) -> Log:
     """Return the queries that a policy carries, as a log. Raises ValueError for a policy that carries no queries."""
     reference = policy.provenance.get("reference")
     if reference is None or not policy.calibrations:
@@ -256,10 +251,10 @@ _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.na
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`) followed by those of a fresh log, with the models of the latter.
+    """Return the carried queries (`read_reference`) and then the queries of a fresh log, with the fresh log's models.
 
-    A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
-    log; answers, seconds, segments and times are kept only if the fresh log has them.
+    A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
+    answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
     >>> from rcjax.logs.kept_sample import describe_reference, read_reference
@@ -292,9 +287,9 @@ def _without(carried: Log, fresh: Log) -> Log | None:
     both = [name for name in carried.models if name in fresh.models]
     if not both:
         return None
-    here, there = answers_by_name(carried, both), answers_by_name(fresh, both)
-    known = {name for name, row in here.items() if there.get(name) == row}
-    new = np.array([name in here and name not in known for name in hash_names(carried.queries).tolist()], bool)
+    old_rows, fresh_rows = answers_by_name(carried, both), answers_by_name(fresh, both)
+    new_names = {name for name, row in old_rows.items() if fresh_rows.get(name) != row}
+    new = np.array([name in new_names for name in hash_names(carried.queries).tolist()], bool)
     return carried.take(new) if new.any() else None
 
 
@@ -341,7 +336,7 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
 
 
 def _joined_field(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """Join a field of n carried queries, unknown if they lack it, with the fresh log's; None if the latter lacks it."""
+    """Join a field of n carried queries (`_UNKNOWN` if they lack it) with the fresh log's; None without the latter."""
     if fresh is None:
         return None
     nothing = _UNKNOWN[name]
@@ -361,7 +356,7 @@ def _labels(old: Log, fresh: Log) -> HandLabels | None:
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
 
 
-def remembered(policy: AnyPolicy, log: Log) -> Log:
+def remembered(policy: AbstractPolicy, log: Log) -> Log:
     """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
 _LABEL_TABLES = "give a table of query and answer (the right one), or of query, model and correct"
-
 _FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
 
 
@@ -84,8 +83,8 @@ def _labelled(rows: Rows) -> pl.DataFrame:
     if unclear.height:
         query, model = unclear.select("query", "model").row(0)
         several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
-        how = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {how}: give one label")
+        labels = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
+        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {labels}: give one label")
     return labelled
 
 
@@ -116,7 +115,7 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
     """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
 
     A query may have several right answers. A row without an answer is wrong if its query has a right answer.
-    Raises `LogError` if no label belongs to the log, or the right answers are those of its own models.
+    Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
 
     Args:
         frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
@@ -125,8 +124,8 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        what = f"its answers are those of {listed(authors)}, which the log judges"
-        raise LogError(f"{labels.name}: {what}: {_LABEL_TABLES}; if they are right, leave out the column model")
+        problem = f"its answers are those of {listed(authors)}, which the log judges"
+        raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
         about = labels.frame["model"] if labels.kind == "correct" else ()
@@ -139,11 +138,11 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     """Look up the labels of rows by query, model and, if the log has samples, sample."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
-        what = "labels by query and model do not tell samples apart"
+        problem = "labels by query and model do not tell samples apart"
         if SAMPLE in key:
-            what = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
+            problem = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
         advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
-        raise LogError(f"{name}: {what}: {advice}")
+        raise LogError(f"{name}: {problem}: {advice}")
     return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
 
 
@@ -159,8 +158,8 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     answered = rows.drop_nulls()
     if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
-        what = f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
-        raise LogError(f"{labels.name}: {what}answer {answer}): write labels and answers alike")
+        example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
+        raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 
 
@@ -168,7 +167,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
-    """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
+    """Replace the answers of a log by the answers of a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
     answers of a model to a query differ, or no answer belongs to the log.
@@ -187,8 +186,8 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
 
     table, key = load(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
-        what = f"a table of answers does not tell the samples of {name} apart"
-        raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
+        problem = f"a table of answers does not tell the samples of {name} apart"
+        raise LogError(f"{table.name}: {problem}: put a column answer into the log itself")
     parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
     answers = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
     column = answers.columns[-1]
@@ -227,22 +226,23 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
     Raises `LogError` if no answer lacks a label.
     """
-    free = np.asarray(log.answered) & ~log.labelled
+    unlabelled = np.asarray(log.answered) & ~log.labelled
     labels = log.labelled.sum(0)
-    if not free.any():
+    if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
-    for _ in range(min(number, int(free.sum()))):
+    new, left, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    for _ in range(min(number, int(unlabelled.sum()))):
         new[np.where(new < left, labels + new, np.inf).argmin()] += 1
-    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in zip(free.T, new, strict=True))
+    columns = zip(unlabelled.T, new, strict=True)
+    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
 
 def refuse_scores(log: Log) -> None:
     """Raise `LogError` if the labels of a log are scores: a sheet holds 1 or 0."""
     if log.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{log.source}: {what}, or make all of it 1 or 0")
+        problem = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{log.source}: {problem}, or make all of it 1 or 0")
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
@@ -270,7 +270,7 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
 def answer_texts(source: Path) -> pl.DataFrame:
     """Read the texts of a log by query and model (and sample): questions, right answers and answers, if present.
 
-    Failed calls of a call log, and those of queries that did not go to all models, are left out.
+    Failed calls of a call log, and calls of queries that did not go to all models, are left out.
     """
     names: dict[str, str] = {}
 
@@ -278,7 +278,7 @@ def answer_texts(source: Path) -> pl.DataFrame:
         require_columns(name, ["query", "model"], columns)
         plain = {plain_name(column): column for column in reversed(columns)}
         for text, synonyms in TEXTS.items():
-            if (column := next((plain[one] for one in synonyms if one in plain), None)) is not None:
+            if (column := next((plain[synonym] for synonym in synonyms if synonym in plain), None)) is not None:
                 names[text] = column
         marks = ("error", "shadow") if "call_log" in columns else ()
         besides = [column for column in (SAMPLE, *marks) if column in columns]
@@ -313,7 +313,7 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
-#: Control characters that a terminal obeys, except tabs and newlines, and those that change the direction of text.
+#: Control characters that a terminal obeys, except tabs and newlines, and the marks of the direction of text.
 _CONTROLS = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]"
 
 

@@ -89,8 +89,8 @@ def describe_labels(models: Sequence[str], answered: np.ndarray, correct: np.nda
     labelled, answers = np.asarray(hand.labelled) & answered, int(answered.sum())
     sentences = [_labels_in_words(models, labelled, answers)]
     for name, verdicts in zip(hand.judges, np.moveaxis(np.asarray(hand.judged), -1, 0), strict=True):
-        there = np.isfinite(verdicts)
-        number, both = int((there & answered).sum()), labelled & there
+        has_verdict = np.isfinite(verdicts)
+        number, both = int((has_verdict & answered).sum()), labelled & has_verdict
         sentence = f"{name} judges {'all' if number == answers else f'{number:,} answers'}"
         if both.any():
             agreement = float(1 - np.abs(correct - verdicts)[both].mean())
@@ -168,8 +168,8 @@ class Log(Cells):
     """(n, k) latency in seconds, the maximum of answers that vote; NaN if it is unknown or there is no answer. None for
     a log without latencies."""
     reference: Reference | None = None
-    """Model whose answers count as right, and what is counted. If differences are counted, `correct` says whether an
-    answer equals the reference's. None if right and wrong are known."""
+    """Model whose answers count as right, and the counted quantity. If differences are counted, `correct` says whether
+    an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
     calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""
@@ -243,8 +243,8 @@ class Log(Cells):
         """
         size = round(fraction * self.n_queries) if 0 < fraction < 1 else 0
         if not 0 < size < self.n_queries:
-            what = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
-            raise LogError(f"{self.source}: {what}: give one between 0 and 1, nearer to 0.5")
+            problem = f"split fraction {fraction!r} leaves a side of {self.n_queries} queries empty"
+            raise LogError(f"{self.source}: {problem}: give one between 0 and 1, nearer to 0.5")
         order = np.random.default_rng(seed).permutation(self.n_queries)
         return self.take(np.sort(order[:size])), self.take(np.sort(order[size:]))
 

@@ -20,21 +20,14 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 
 FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
 
-
 #: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
-
 
 #: Factors to money per query from a budget per thousand and per million queries.
 _UNITS = (1e-3, 1e-6)
 
-
 _MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
-
-
 _INVERTED = 0.45  # ROC area below which confidences look inverted
-
-
 _Z = 3.5  # standard errors below a half
 
 
@@ -61,8 +54,8 @@ def doubts(log: Log) -> Iterator[str]:
         if len(known) > 1 and (known == known[0]).all():
             constant.setdefault((figure(math.exp(known[0])), len(known)), []).append(name)
     for (value, answers), names in constant.items():
-        what = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
-        yield f"{what}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
+        fact = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
+        yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
@@ -83,8 +76,8 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
         return None
     unit = choose_unit([dearest])
     every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
-    what = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    return f"{what}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+    fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
+    return f"{fact}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
 
 
 def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
@@ -100,8 +93,8 @@ def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -
             other = budget * scale
             return f"was {choose_unit([other]).full(other)} meant? Then give {write(f'{1e6 * other:.6g}')}"
     unit = choose_unit(costs)
-    alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
-    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {alone}"
+    costs_in_words = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_in_words}"
 
 
 def oddities(log: Log) -> Iterator[str]:
@@ -117,13 +110,13 @@ def oddities(log: Log) -> Iterator[str]:
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
-        what = "the reference's" if log.counted.noun == "difference" else "right"
-        fact = f"{'every' if labels[0] else 'no'} answer of any model is {what}"
+        label = "the reference's" if log.counted.noun == "difference" else "right"
+        fact = f"{'every' if labels[0] else 'no'} answer of any model is {label}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
     if log.prices is None and paid and min(paid)[0] > _MAX_CHEAPEST_COST:
-        what = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
-        yield f"{what}: is it money per million queries? Write money per query"
+        fact = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
+        yield f"{fact}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
         surer = _surer(confidence[known], right[known])
@@ -153,7 +146,7 @@ def unsure(sure: np.ndarray) -> np.ndarray:
     return below + up_to < len(sure)
 
 
-def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+def uneven(sure: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
     """Test whether a subset of queries holds an unusual share of unsure ones.
 
     Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
@@ -168,11 +161,11 @@ def uneven(sure: np.ndarray, there: np.ndarray) -> tuple[float, float]:
     ((0.0, 1.0), 0.5, (0.0, 1.0))
     """
     doubted = unsure(sure)
-    n, m, few = len(sure), int(there.sum()), int(doubted.sum())
-    if not 0 < m < n or not few:
+    n, m, unsure_count = len(sure), int(subset.sum()), int(doubted.sum())
+    if not 0 < m < n or not unsure_count:
         return 0.0, 1.0
-    gap = abs(int((there & doubted).sum()) - m * few / n)
-    spread = math.sqrt(m * (n - m) * few * (n - few) / (n * n * (n - 1)))
+    gap = abs(int((subset & doubted).sum()) - m * unsure_count / n)
+    spread = math.sqrt(m * (n - m) * unsure_count * (n - unsure_count) / (n * n * (n - 1)))
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 
@@ -199,7 +192,8 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
-    costs = _mean_cost(rows["cost"]) if "cost" in rows.columns else None
+    costs = rows["cost"] if "cost" in rows.columns else pl.Series(dtype=pl.Float64)
+    costs = costs.filter(costs > 0) if (costs > 0).any() else costs
     rows = rows.rename({"score": "correct"}, strict=False)
     answers = rows.height
     rows = rows.filter(rows["correct"].is_not_null())
@@ -211,14 +205,8 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
         "answers": answers,
         "accuracy": right / n if n else None,
         "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
-        "cost": costs,
+        "cost": float(costs.sum()) / len(costs) if len(costs) else None,
     }
-
-
-def _mean_cost(costs: pl.Series) -> float:
-    paid = costs.filter(costs > 0)
-    counted = paid if len(paid) else costs
-    return float(counted.sum()) / len(counted)
 
 
 def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:

@@ -112,8 +112,8 @@ def _price(entry: Any, where: str, model: str) -> Price:
 
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
-            what = f"{brief(key)} is no price{near(key, PRICES)}"
-            raise LogError(f"{where}: {what}: give {', '.join(PRICES)}, in money per million tokens")
+            problem = f"{brief(key)} is no price{near(key, PRICES)}"
+            raise LogError(f"{where}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
         number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
         if price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
             shown = brief(reprlib.repr(price))
@@ -123,7 +123,7 @@ def _price(entry: Any, where: str, model: str) -> Price:
 
 
 def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
-    """Look up the price of a `models.toml` entry without one in genai-prices; None if it is no such entry."""
+    """Look up the price of a `models.toml` entry in genai-prices; None for an entry of another kind."""
     from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
     if not {*entry} <= {*SETTINGS}:
@@ -173,7 +173,7 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
 
     Args:
         rows: m rows of a log.
-        rates: prices by model; rows of other models cost what the log says. None if the log has all costs.
+        rates: prices by model; rows of other models have the costs of the log. None if the log has all costs.
 
     Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
@@ -207,7 +207,7 @@ def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarra
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
-    """Return the (m, 4) prices of each row; those of a price list depend on the row's time and input tokens."""
+    """Return the (m, 4) prices of each row; the prices of a list depend on the row's time and input tokens."""
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):
@@ -252,8 +252,8 @@ def describe_caches(frame: pl.DataFrame, models: Sequence[str], rates: Mapping[s
     for number, read, cached in frame.group_by("model").agg(pl.col("read", "cached").sum()).sort("model").iter_rows():
         model = models[int(number)]
         price = None if model not in rates else rates[model].cached_input
-        how = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
-        shares += [f"{percent(cached / read, 0)} of {model}, at {how}"] if cached else []
+        rate = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
+        shares += [f"{percent(cached / read, 0)} of {model}, at {rate}"] if cached else []
     return f"input tokens that came from a cache: {'; '.join(shares)}" if shares else None
 
 
@@ -265,17 +265,17 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
     if not counts:
         return None
     by_model = listed(f"{number:,} of {models[model]}" for model, number in counts)
-    few = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
-    return f"the cost of {few} is an estimate, as no tokens were counted: {by_model}"
+    counts_in_words = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
+    return f"the cost of {counts_in_words} is an estimate, as no tokens were counted: {by_model}"
 
 
 def _tokens(rows: Rows) -> Tokens:
     """Return the (m,) tokens of each row; cached tokens beyond the input are counted in addition to it."""
     read, written = (numbers(rows, column) for column in TOKENS)
-    there = [column in rows.frame.columns for column in CACHED]
+    is_present = [column in rows.frame.columns for column in CACHED]
     cached, stored = (
         np.nan_to_num(numbers(rows, column, optional=True)) if present else np.zeros_like(read)
-        for column, present in zip(CACHED, there, strict=True)
+        for column, present in zip(CACHED, is_present, strict=True)
     )
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
@@ -303,15 +303,15 @@ def mend_costs(
     lost = list[str]()
     for number, model in enumerate(models):
         of_model = numbers == number
-        gone = of_model & (costs == 0)
-        few, every = int(gone.sum()), int(of_model.sum())
-        if 0 < few < every:
-            costs[gone] = math.fsum(costs[of_model]) / (every - few)  # exact in any order of the rows
-            lost.append(f"{few:,} of {count(every, 'answer')} of {model}")
-        elif few and rates is not None and model in rates and rates[model].input > 0:
-            what = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
-            raise LogError(f"{place}, model {brief(model)}: {what}")
+        is_lost = of_model & (costs == 0)
+        lost_count, every = int(is_lost.sum()), int(of_model.sum())
+        if 0 < lost_count < every:
+            costs[is_lost] = math.fsum(costs[of_model]) / (every - lost_count)  # exact in any order of the rows
+            lost.append(f"{lost_count:,} of {count(every, 'answer')} of {model}")
+        elif lost_count and rates is not None and model in rates and rates[model].input > 0:
+            problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
+            raise LogError(f"{place}, model {brief(model)}: {problem}")
     if lost:
-        what = "left out of the mean cost, as they cost 0 and others of the same model do not"
-        warn(LeftOutWarning, f"{place}: {what}: {listed(lost)} (streamed calls that lost their usage?)")
+        problem = "left out of the mean cost, as they cost 0 and others of the same model do not"
+        warn(LeftOutWarning, f"{place}: {problem}: {listed(lost)} (streamed calls that lost their usage?)")
     return frame.with_columns(cost=pl.Series(costs))

@@ -1,8 +1,8 @@
-"""Read a log from a file or dataframe, and check every row.
+"""The reader of logs from files and dataframes, which checks every row.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
-package works on. It refuses an unusable log with a line that says what is wrong, where, and what to do. Models without
-labels are left out.
+package works on. It refuses an unusable log with one line: the problem, its place and an advice. Models without labels
+are left out.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def read_log(
     hard ones, not a sample of all. A frame without the columns `call_log` and `shadow` is not filtered.
 
     A cost of 0 counts as missing if other rows of the model cost money, as for streamed calls without usage: it is left
-    out of the mean, and a `LeftOutWarning` counts such rows. A model whose rows all cost 0 is free.
+    out of the mean, and a `LeftOutWarning` counts these rows. A model whose rows all cost 0 is free.
 
     A model may be always or never right: calibration then gives it one confidence, (c + 1/2) / (n + 1) for c right
     answers of n. Queries that lack some model are kept, with an `IncompleteLogWarning`; a `LeftOutWarning` counts the
@@ -170,20 +170,17 @@ def _read(source: Any, options: ReadOptions) -> Log:
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    _warn_of_gaps(log, name, options.warn)
+    if (remark := log.without_confidence()) is not None:
+        options.warn(NoConfidenceWarning, f"{name}: {remark}")
+    if not log.complete.all():
+        options.warn(IncompleteLogWarning, log.describe(confidences=False))
     if needed:
         _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the models of a log that can be used; by rising cost, if none are named.
-
-    Args:
-        answers: the answers of all models.
-        options: options of reading.
-        name: name of the log, for messages.
-        labelled: leave out models without labels.
+    """Select the models of a log that can be used, and have labels if `labelled`; by rising cost, if none are named.
 
     Raises LogError if a named model cannot be used, or if too few models are left.
     """
@@ -191,19 +188,14 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
     _require_answers(answers, name)
     if labelled:
         answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
-    return answers if options.models is not None else answers.select(_by_cost(answers))
-
-
-def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
-    """Warn if answers lack a confidence, or queries an answer."""
-    if (remark := log.without_confidence()) is not None:
-        warn(NoConfidenceWarning, f"{name}: {remark}")
-    if not log.complete.all():
-        warn(IncompleteLogWarning, log.describe(confidences=False))
+    if options.models is not None:
+        return answers
+    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    return answers.select([answers.models[i] for i in order])
 
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
-    """Warn if answers lack labels; `replaced`: other labels have replaced those of the log's own column."""
+    """Warn if answers lack labels; `replaced`: other labels have replaced the labels of the log's own column."""
     if log.hand is None or log.labelled[np.asarray(log.answered)].all():
         return
     labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
@@ -234,7 +226,8 @@ _FEWEST_LABELS = 2  # per model
 
 
 def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
-    """Return the models with answers, as wanted or by first appearance; LogError for one without, or only one model."""
+    """Return the models with answers, as wanted or by first appearance; LogError for a model without, or a single
+    one."""
     numbers = dict(zip(answers.models, answers.answered.sum(0).tolist(), strict=True))
     names = wanted or tuple(name for name, number in numbers.items() if number)
     unused = [name for name in names if not numbers.get(name)]
@@ -246,35 +239,23 @@ def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str)
 
 
 def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> tuple[str, ...]:
-    """Return the models with labels. One without any is left out with a warning, or refused if the user named it.
-
-    Args:
-        answers: answers of the models.
-        named: whether the user named the models.
-        where: name of the log, for messages.
-        warn: receives warnings about the log.
-    """
+    """Return the models with labels; a model without any is left out with a warning, or refused if it was `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
-        what = f"left out, as no answer of theirs has a label: {listed(name for name in labels if name not in names)}"
-        warn(LeftOutWarning, f"{where}: {what}: label some ({TO_LABEL})")
-    few = [name for name in names if labels[name] < _FEWEST_LABELS]
-    if few:
-        what = f"{count(labels[few[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{where}, model {brief(few[0])}: {what}; {TO_LABEL}")
+        unlabelled = listed(name for name in labels if name not in names)
+        problem = f"left out, as no answer of theirs has a label: {unlabelled}"
+        warn(LeftOutWarning, f"{where}: {problem}: label some ({TO_LABEL})")
+    scarce = [name for name in names if labels[name] < _FEWEST_LABELS]
+    if scarce:
+        problem = f"{count(labels[scarce[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
+        raise LogError(f"{where}, model {brief(scarce[0])}: {problem}; {TO_LABEL}")
     if not named and len(names) < 2:
-        what = f"only one model has labels, {listed(names)}: a cascade needs at least two"
-        raise LogError(f"{where}: {what}: {TO_LABEL}")
+        problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
+        raise LogError(f"{where}: {problem}: {TO_LABEL}")
     return names
-
-
-def _by_cost(answers: Answers) -> tuple[str, ...]:
-    """Return the names of the models by mean cost; ties keep their order."""
-    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
-    return tuple(answers.models[i] for i in order)
 
 
 def _require_answers(answers: Answers, where: str) -> None:
@@ -285,8 +266,8 @@ def _require_answers(answers: Answers, where: str) -> None:
         if number < 2:
             raise LogError(f"{where}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
         if not any_confidence:
-            what = f"none of its {count(int(number), 'answer')} has a confidence"
-            raise LogError(f"{where}, model {brief(model)}: {what}: fill in logprob or confidence, or leave it out")
+            problem = f"none of its {count(int(number), 'answer')} has a confidence"
+            raise LogError(f"{where}, model {brief(model)}: {problem}: fill in logprob or confidence, or leave it out")
 
 
 @takes(log=Log)
@@ -327,8 +308,8 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
                 both = f"{brief(segments[query])!r} and {brief(segment)!r}"
                 raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
     if missing := [query for query in log.queries if str(query) not in segments]:
-        what = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
-        raise LogError(f"{table.name}: {what}: give every query a row, its {column} may be empty")
+        problem = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
+        raise LogError(f"{table.name}: {problem}: give every query a row, its {column} may be empty")
     return dataclasses.replace(log, segment=tuple(segments[str(query)] for query in log.queries))
 
 

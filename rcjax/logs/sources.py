@@ -1,8 +1,8 @@
-"""Read tables from files and dataframes, batch by batch.
+"""Tables from files and dataframes, read batch by batch.
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
-other text is converted in memory. This module also finds what polars does not report: the line in which a record
-starts, and a broken or truncated line. `join_parts` reads several files or a folder as one table: the file that a
+other text is converted in memory. Polars does not report the line in which a record starts, or a broken or
+truncated line: this module finds them. `join_parts` reads several files or a folder as one table: the file that a
 service writes, and its rotated files.
 """
 
@@ -40,11 +40,9 @@ BATCH = 250_000
 CALL = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
-
 _SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
-
 Choose = Callable[[str, list[str]], list[str]]
-"""Choose the columns to read, from the name of the log and its columns."""
+"""Function from the name of a log and its columns to the columns to read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,10 +108,10 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _scan(sound).collect_schema().names()]
         pairs = our_names(columns, named or {})
-        theirs = dict(reversed(pairs))
+        spellings = dict(reversed(pairs))
         needed = choose(name, [ours for ours, _ in pairs])
-        renamed = [nw.col(theirs[column]).alias(column) for column in needed]
-        frame = _scan(sound, [theirs[column] for column in needed]).select(*renamed)
+        renamed = [nw.col(spellings[column]).alias(column) for column in needed]
+        frame = _scan(sound, [spellings[column] for column in needed]).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut, columns)
 
 
@@ -226,7 +224,6 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
 
 
 MAX_ROWS = 50_000_000  # rows of a Parquet file: five times the largest log that is measured
-
 SMALL_FILE_BYTES, MAX_TEXT_BYTES = 10_000_000, 200_000_000  # bytes of a small Parquet file, and of all text in it
 
 
@@ -344,7 +341,7 @@ def sound_calls(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
     A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
-    do not begin like those of a call log are kept, for the reader to refuse.
+    do not begin like the lines of a call log are kept, for the reader to refuse.
 
     >>> sound_calls(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
@@ -398,7 +395,7 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several, and those of folders, into one table, the oldest first.
+    """Return a single file as it is; join several files, and the files of folders, into one table, the oldest first.
 
     Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
     folder has no log.
@@ -414,21 +411,17 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
-    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _is_answer_table(frame.columns)]
+    parts, figures = list[tuple[pl.DataFrame, int]](), {"logprob", "confidence", "cost", *TOKENS}
+    for frame, cut in map(_read, _files_in(folder)):
+        names = {*map(plain_name, frame.columns)}
+        parts += [(frame, cut)] if {"query", "model"} <= names and figures & names else []
     if not parts:
         needed = "query, model, and a confidence or what a call cost"
         raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
     return parts
 
 
-def _is_answer_table(columns: Sequence[str]) -> bool:
-    """Return whether a table is a log of answers, by its columns."""
-    names = {*map(plain_name, columns)}
-    return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)
-
-
 def _files_in(folder: Path) -> list[Path]:
-    """Return the tables of a folder, the oldest first."""
     files = [file for file in folder.iterdir() if file.is_file() and _TABLE.search(file.name) and file.stat().st_size]
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 

@@ -12,8 +12,8 @@ from rcjax.policy.decisions import (
 from rcjax.policy.ladder import Ladder as Ladder, Period as Period, Queries as Queries, load_policy as load_policy
 from rcjax.policy.policy import (
     Abstain as Abstain,
+    AbstractPolicy as AbstractPolicy,
     Answer as Answer,
-    AnyPolicy as AnyPolicy,
     Decision as Decision,
     Defer as Defer,
     Policy as Policy,

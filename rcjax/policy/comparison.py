@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from rcjax._base.codec import Amount, Between, Record, read
 from rcjax._base.figures import Money, figure, percent
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 #: The entry of a policy's provenance that records its comparison.
 COMPARISON = "comparison"
@@ -228,11 +228,11 @@ class Comparison(Record):
         """
         if not self.error_cost:
             return None
-        avoided = counted.one.removeprefix("one ").removeprefix("a ")
+        avoided = counted.unit.removeprefix("one ").removeprefix("a ")
         return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
 
 
-def describe_rungs(policy: AnyPolicy) -> str:
+def describe_rungs(policy: AbstractPolicy) -> str:
     """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries.
 
     A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic".
@@ -260,7 +260,7 @@ def describe_rungs(policy: AnyPolicy) -> str:
 
 
 def advise(
-    policy: AnyPolicy,
+    policy: AbstractPolicy,
     comparison: Comparison,
     money: Money,
     counted: Counted = ERRORS,

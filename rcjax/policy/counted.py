@@ -37,7 +37,7 @@ class Counted:
     """Noun after a share, without an article: "error" in "3 % error"."""
     verb: str
     """Verb before a share: "errs on"."""
-    one: str
+    unit: str
     """Unit that `error_cost` is the price of: "one error"."""
     success: str
     """Noun for 1 minus the counted share: "share right"."""
@@ -75,7 +75,7 @@ class Reference(Record):
     counts: Counts | None = None
 
     def describe(self) -> str:
-        """Return a sentence that says what is counted.
+        """Return a sentence on the counted quantity.
 
         >>> Reference("large", "exact", "differences").describe()
         'Counted is whether answers differ from those of large (the same by exact), not whether they are right.'
@@ -125,7 +125,7 @@ class Scores(Record):
     most: Positive = 1.0
 
     def describe(self) -> str:
-        """Return a sentence that says what is counted.
+        """Return a sentence on the counted quantity.
 
         >>> Scores(10.0).describe()
         'Counted is the score that is lost, as a share of the full score, 10.'

@@ -1,4 +1,4 @@
-"""Calibrate a confidence, apply the rules of its interval, and compare an answer with an earlier one.
+"""The calibration of a confidence, the rules of its interval, and the comparison of an answer with an earlier one.
 
 A policy that compares answers records how the answers of its log were compared (`Agreement.compare`), and a service
 compares in the same way. Standard library only.
@@ -20,7 +20,6 @@ from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read, 
 from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
-
 
 #: Tolerance within which a raw probability is a stated value, rounded.
 NEAR = 5e-4
@@ -57,7 +56,7 @@ class Calibration:
     `smallest` and `largest`, the extremes of the finite ξ of the training set, stand in for ξ = −∞ and +∞.
 
     Values that a model states often may have separate estimates: `stated` holds pairs (p, Φ), p rising. A probability
-    within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to theirs. `no_confidence` is the Φ
+    within 0.0005 of a stated p gets its Φ; between two stated values Φ is clipped to their Φ. `no_confidence` is the Φ
     of an answer without a confidence (`NO_CONFIDENCE`), and every other Φ is larger; None: the Φ of p = 0.
 
     Raises ValueError for an unknown transform, a number that is not finite, smallest > largest, or unordered stated
@@ -124,8 +123,8 @@ def _logistic(x: float) -> float:
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
     """Return the estimate of a stated value; elsewhere the curve's, clipped to the estimates of its neighbours."""
     index = bisect_left(stated, (raw,))
-    beside = stated[max(index - 1, 0) : index + 1]
-    distance, confidence = min((abs(value - raw), confidence) for value, confidence in beside)
+    neighbours = stated[max(index - 1, 0) : index + 1]
+    distance, confidence = min((abs(value - raw), confidence) for value, confidence in neighbours)
     if distance <= NEAR:
         return confidence
     rising = stated[0][1] <= stated[-1][1]
@@ -150,16 +149,13 @@ NO_ANSWERS = (
 _INTEGER = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
 _NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_INTEGER}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
-
 _NOUN = r"(?:answer|choice|option|letter)"
-
 
 _LETTERS = (
     re.compile(r"\W*([a-z])\W*"),  # alone: "b", "(b)", "b."
     re.compile(rf"\W*(?:the\s+)?(?:\w+\s+)?{_NOUN}\W*(?:is\W*)?(?:{_NOUN}\W*)?([a-z])(?:\W.*)?"),  # "answer: b"
     re.compile(r"\W*([a-z])[).:\]](?:\W.*)?"),  # "b) jupiter"
 )
-
 
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 
@@ -274,9 +270,9 @@ def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Seque
     """Check the rules of each model of a cascade, and return them in its order; a rule may ask later models only."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
-        what = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+        rule_text = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
-            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", what, rule.model)
+            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", rule_text, rule.model)
     return keyed(rules, where, models)
 
 

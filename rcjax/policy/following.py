@@ -1,4 +1,4 @@
-"""Follow a bill: move a service along its ladder, so that its bill keeps to the budget.
+"""The bill that a service follows: the service moves along its ladder, so that its bill keeps to the budget.
 
 A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
 cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
@@ -14,38 +14,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rcjax._base.codec import (
-    Positive,
-    read,
-    require,
-)
+from rcjax._base.codec import Positive, read, require
 from rcjax.policy.ladder import Period, position_at
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 #: Queries within which a balance is restored: a shorter window follows more closely, and moves more on the ladder.
 WINDOW = 400.0
 
-
 #: Weight of the newest query in the running means of paid and of expected costs.
 _NEWEST = 0.005
 
-
 DAY = 86_400.0  # seconds
-
 
 #: Largest cost of an answer in the mean of paid costs, as a multiple of its rung's expected cost: a larger cost is an
 #: outlier or a wrong count, and predicts nothing.
 MOST_TIMES = 100.0
 
-
 _OTHERS = 30  # other periods whose money is remembered: a month of days
-
-
 _JUMP = 60.0  # seconds: a time this much before the last one is a clock set back, and is accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyBill:
+class AbstractBill:
     """The costs that a service which follows its bill remembers: immutable.
 
     Args:
@@ -97,7 +87,7 @@ class AnyBill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bill(AnyBill):
+class Bill(AbstractBill):
     """The bill of a service with a budget per query: immutable; `pay` gives the bill after another query.
 
     Args:
@@ -133,7 +123,7 @@ class Bill(AnyBill):
         return replace(self, balance=max(-most, min(self.balance + self.budget - cost, most)), **means)
 
 
-def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
+def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | None:
     """Return the bill of one client among several.
 
     Its budget per query is the shared budget or, for a period, the shared bill's current aim.
@@ -161,11 +151,11 @@ def client_bill(shared: AnyBill, mine: Bill | None, time: float) -> Bill | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodBill(AnyBill):
+class PeriodBill(AbstractBill):
     """The bill of a service with money for a period: immutable; `pay` gives the bill after another query.
 
     The aim of a query is the money left over the number of queries still expected. The end of a period cancels
-    what is left, and what was overspent.
+    savings and overspending.
 
     Args:
         period: the money and the length of the period.
@@ -245,7 +235,7 @@ def _memory(period: Period) -> float:
     return DAY * min(period.days, 7.0)
 
 
-def new_bill(policy: AnyPolicy, time: float) -> AnyBill | None:
+def new_bill(policy: AbstractPolicy, time: float) -> AbstractBill | None:
     """Return the first bill of a service: for the money of a period, or else for the budget per query.
 
     Args:

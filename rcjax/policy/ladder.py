@@ -38,7 +38,7 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import Money
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.policy import SHARED, AnyPolicy, Decision, Policy, policy_of
+from rcjax.policy.policy import SHARED, AbstractPolicy, Decision, Policy, policy_of
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
@@ -50,7 +50,7 @@ PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 #: The interval of the bill, which a ladder that follows its bill does not have.
 _BILL_INTERVAL = ("cost_low", "cost_high")
 _PLACE = ("position", "budget", "follows", "period")
-#: The fields that the rungs of a file share, and those of each rung.
+#: The fields that the rungs of a file share, and the fields of each rung.
 _COMMON, _OF_RUNG = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
 
 
@@ -119,7 +119,7 @@ class Queries(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder(AnyPolicy):
+class Ladder(AbstractPolicy):
     """Policies from cheap to expensive, and a position between two of them: immutable, equal by value, picklable.
 
     Args:
@@ -177,8 +177,8 @@ class Ladder(AnyPolicy):
                 for name in SHARED
                 for model in rung.models
             )
-            what = "must have the calibrations, costs, prices and provenance of the others"
-            require(alike and rung.provenance == self.provenance, f"rungs[{index}]", what, rung.models)
+            requirement = "must have the calibrations, costs, prices and provenance of the others"
+            require(alike and rung.provenance == self.provenance, f"rungs[{index}]", requirement, rung.models)
         costs = self.rung_costs if len(self.rungs) > 1 else ()
         for index, (low, high) in enumerate(pairwise(costs)):
             require(low < high, f"rungs[{index + 1}].expected.cost", f"must be above {low!r}", high)
@@ -263,7 +263,7 @@ class Ladder(AnyPolicy):
         return ladder
 
 
-def with_following(policy: AnyPolicy, *, follows: bool, period: Period | None) -> AnyPolicy:
+def with_following(policy: AbstractPolicy, *, follows: bool, period: Period | None) -> AbstractPolicy:
     """Return the policy with `follows` and `period` replaced.
 
     Args:
@@ -297,13 +297,13 @@ def figure_at(figures: Sequence[float], position: float) -> float:
     return (1 - share) * figures[low] + share * figures[low + 1] if share else figures[low]
 
 
-def map_rungs(change: Callable[[Policy], Policy], policy: AnyPolicy) -> AnyPolicy:
+def map_rungs(change: Callable[[Policy], Policy], policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy with each rung changed."""
     rungs = tuple(map(change, policy.rungs))
     return replace(policy, rungs=rungs) if isinstance(policy, Ladder) else rungs[0]
 
 
-def with_provenance(policy: AnyPolicy, **entries: Any) -> AnyPolicy:
+def with_provenance(policy: AbstractPolicy, **entries: Any) -> AbstractPolicy:
     """Return the policy with further entries, JSON values, in the provenance of each rung."""
     return map_rungs(lambda rung: replace(rung, provenance={**rung.provenance, **entries}), policy)
 
@@ -333,10 +333,10 @@ def penalty(expected: Mapping[str, float | None]) -> float | None:
 
 
 #: The classes by the "format" of their files.
-KINDS: dict[Any, type[AnyPolicy]] = {kind.FORMAT: kind for kind in (Policy, Ladder)}
+KINDS: dict[Any, type[AbstractPolicy]] = {kind.FORMAT: kind for kind in (Policy, Ladder)}
 
 
-def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
+def load_policy(path: str | os.PathLike[str]) -> AbstractPolicy:
     """Read a policy or a ladder of policies from a file, by the "format" in the file.
 
     Raises ValueError for a file that is not valid or larger than 10 MB, OSError for one that cannot be read.
@@ -346,7 +346,7 @@ def load_policy(path: str | os.PathLike[str]) -> AnyPolicy:
     return load(path, policy_from_json)
 
 
-def policy_from_json(data: Any) -> AnyPolicy:
+def policy_from_json(data: Any) -> AbstractPolicy:
     """Build a policy or a ladder from the object of its `to_json`, by its "format"; ValueError for problems."""
     form = data.get("format") if isinstance(data, Mapping) else None
     rungs = data.get("rungs") if isinstance(data, Mapping) else None

@@ -55,7 +55,7 @@ from rcjax.policy.decisions import (
 )
 
 
-class AnyPolicy:
+class AbstractPolicy:
     """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
 
     A `Policy` is the only rung of itself.
@@ -160,7 +160,7 @@ class AnyPolicy:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a policy from a file that `save` wrote.
 
-        Raises ValueError (place, problem, what to do) for an invalid file, OSError for an unreadable one.
+        Raises ValueError (place, problem, advice) for an invalid file, OSError for an unreadable file.
         """
         return load(path, cls.from_json)
 
@@ -183,14 +183,13 @@ OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost",
 #: The fields that a file leaves out if they are empty.
 _OPTIONAL = ("agreements", "segments")
 
-
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Keep the answer of `model`, whose calibrated confidence is `confidence`."""
+    """The decision to keep the answer of `model`, with its calibrated confidence."""
 
     model: str
     confidence: float
@@ -198,7 +197,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Ask `next_model`: the calibrated confidence of the previous model, `confidence`, is too low."""
+    """The decision to ask `next_model`: the calibrated `confidence` of the previous model is too low."""
 
     next_model: str
     confidence: float
@@ -206,7 +205,7 @@ class Defer:
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """Give no answer: at the calibrated confidence `confidence` of `model`, no larger model is worth its cost."""
+    """The decision to give no answer: at the `confidence` of `model`, no larger model is worth its cost."""
 
     model: str
     confidence: float
@@ -214,13 +213,12 @@ class Abstain:
 
 Decision = Answer | Defer | Abstain
 
-
 #: Upper limits of promised figures; the lower limit is 0.
 _FIGURES = {"error": 1.0, "abstention": 1.0, "cost": HUGE, "lam": HUGE, "error_cost": HUGE}
 
 
 @dataclass(frozen=True, slots=True)
-class Policy(AnyPolicy):
+class Policy(AbstractPolicy):
     """A policy to deploy: immutable, safe to share between threads, equal by value, picklable.
 
     The first rule of a model with Φ ≤ `up_to` says whether the model answers, asks a later model or abstains. With one
@@ -303,7 +301,7 @@ class Policy(AnyPolicy):
 
     @property
     def cascades(self) -> tuple[Policy, ...]:
-        """This policy, and those of its segments."""
+        """This policy, and the policies of its segments."""
         return (self, *self.segments.values())
 
     @property
@@ -315,7 +313,7 @@ class Policy(AnyPolicy):
     def parallel_model(self) -> str | None:
         """The model that can be asked at the same time as the first; None if there is none.
 
-        It is asked whatever the first model answers, and its answer is compared with the first one's.
+        It is asked after any answer of the first model, and the two answers are compared.
         """
         *before, last = self.rules[self.first]
         asks = last.model is not None and all(rule.up_to <= 0 for rule in before)
@@ -415,7 +413,7 @@ class Policy(AnyPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        return self.head | self.own_to_json([one.name for one in fields(self) if one.init])
+        return self.head | self.own_to_json([entry.name for entry in fields(self) if entry.init])
 
     def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the named fields as JSON values; agreements and segments only if there are any."""
@@ -424,7 +422,7 @@ class Policy(AnyPolicy):
         return values | ({"segments": parts} if parts else {})
 
 
-def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
+def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
     """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
@@ -433,18 +431,17 @@ def policy_of(own: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **r
         shared: the fields `SHARED`, by name and model.
         rest: further fields.
     """
-    own = read(Mapping[str, object], own, where)
-    models = read(Names, own.get("models"), f"{where}.models")
+    data = read(Mapping[str, object], data, where)
+    models = read(Names, data.get("models"), f"{where}.models")
     unknown = [model for model in models if model not in shared["cost"]]
     require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
-    return read(Policy, {**own, **parts, "prices": parts["prices"] or None, **rest}, where)
+    return read(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
-    """Return the message for a step that compares answers, and was not given them."""
     forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
     missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
     return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"

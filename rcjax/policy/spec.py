@@ -40,7 +40,7 @@ from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Transform
 from rcjax.policy.ladder import Period, Queries, map_rungs, policy_from_json, with_provenance
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 
 TargetName = Literal["budget", "max_error", "match", "error_cost", "lam"]
 TARGETS = get_args(TargetName)
@@ -110,7 +110,7 @@ class Target:
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost
-        return f"{counted.one} costs more than any money" if cost is None else f"{counted.one} costs ${cost:.4g}"
+        return f"{counted.unit} costs more than any money" if cost is None else f"{counted.unit} costs ${cost:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class SecondsLimit:
         try:
             return cls(float(number), number != text)
         except ValueError:
-            what = "give a number of seconds above 0, such as 2 (on average), or p95=4"
-            raise ValueError(f"max_seconds {value!r:.40}: {what}") from None
+            advice = "give a number of seconds above 0, such as 2 (on average), or p95=4"
+            raise ValueError(f"max_seconds {value!r:.40}: {advice}") from None
 
     @property
     def text(self) -> str:
@@ -176,13 +176,13 @@ class SpecError(ValueError):
     confidence needs max_error; needs --max_error
     """
 
-    def __init__(self, option: str | None, what: str) -> None:
-        self.option, self._what = option, what
+    def __init__(self, option: str | None, problem: str) -> None:
+        self.option, self._problem = option, problem
         super().__init__(f"{option or ''} {self.say(str)}".lstrip())
 
     def say(self, name: Callable[[str], str]) -> str:
         """Return the problem with the option; `name` spells the other options in it."""
-        return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._what)
+        return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._problem)
 
 
 _MARGIN = 0.01  # the default target: error above today's
@@ -247,19 +247,19 @@ def _limit(value: Any, where: str) -> SecondsLimit:
         raise
 
 
-def read_today(value: Any, where: str) -> str | AnyPolicy:
+def read_today(value: Any, where: str) -> str | AbstractPolicy:
     """Read today's model by its name, or today's policy; ValueError names the place of any other value.
 
     >>> read_today("large", "today")
     'large'
     """
-    if isinstance(value, AnyPolicy):
+    if isinstance(value, AbstractPolicy):
         return _without_records(value)
     require(isinstance(value, str | Mapping) and bool(value), where, "must be a model's name or a policy", value)
     return value if isinstance(value, str) else policy_from_json(value)
 
 
-def _without_records(policy: AnyPolicy) -> AnyPolicy:
+def _without_records(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
 
     Files that hold the policy stay small.
@@ -322,7 +322,7 @@ class Spec:
     budget: Amount | None = None
     max_error: Amount | None = _offered(TARGET, _SHARE)
     match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
-    today: Annotated[str | AnyPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
+    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
     error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
     lam: Amount | None = None
     cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
@@ -418,9 +418,10 @@ class Spec:
         >>> Spec(budget=1e-4, max_seconds="p95=4").to_json()
         {'budget': 0.0001, 'max_seconds': 'p95=4'}
         """
-        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+        given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
-        return written(given) | limit | ({"today": self.today.to_json()} if isinstance(self.today, AnyPolicy) else {})
+        today = {"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {}
+        return written(given) | limit | today
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -446,8 +447,8 @@ class Spec:
         Args:
             held_out: whether separate queries are given for the test of a guarantee.
         """
-        for option, what in self._conflicts(held_out):
-            raise SpecError(option, what)
+        for option, problem in self._conflicts(held_out):
+            raise SpecError(option, problem)
         return self
 
     def _conflicts(self, held_out: bool) -> list[tuple[str, str]]:
@@ -469,7 +470,7 @@ class Spec:
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
             ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(confidence)),
         ]
-        return [(option, what) for option, what, broken in rules if broken]
+        return [(option, problem) for option, problem, broken in rules if broken]
 
 
 class SpecFields(TypedDict, total=False):
@@ -478,7 +479,7 @@ class SpecFields(TypedDict, total=False):
     budget: float | None
     max_error: float | None
     match: float | None
-    today: str | AnyPolicy | None
+    today: str | AbstractPolicy | None
     error_cost: float | None
     lam: float | None
     cascade: str | Sequence[str] | Sequence[Sequence[str]] | None
@@ -496,7 +497,7 @@ class SpecFields(TypedDict, total=False):
     max_seconds: float | str | SecondsLimit | None
 
 
-def with_spec(policy: AnyPolicy, spec: Spec) -> AnyPolicy:
+def with_spec(policy: AbstractPolicy, spec: Spec) -> AbstractPolicy:
     """Return the policy with the options of its tuning in the provenance of each rung; recorded entries stay."""
     return with_provenance(policy, tuning={**spec.to_json(), **policy.tuning})
 
@@ -540,7 +541,7 @@ class Tuning:
         if isinstance(cascade, tuple):
             cascade = tuple(path for path in cascade if set(path) <= set(models))
         today = self.spec.today
-        if today is not None and not {*(today.models if isinstance(today, AnyPolicy) else (today,))} <= {*names}:
+        if today is not None and not {*(today.models if isinstance(today, AbstractPolicy) else (today,))} <= {*names}:
             today = None
         spec = dataclasses.replace(self.spec, cascade=cascade, today=today)
         return dataclasses.replace(self, models=models, spec=spec)
@@ -551,7 +552,7 @@ class Tuning:
         return len(self.models) > 1 and self.spec.cascade != ()
 
 
-def recorded_tuning(policy: AnyPolicy) -> Tuning:
+def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     """Read how a policy or ladder was tuned.
 
     A policy made by hand counts as tuned by the defaults of `rcjax tune`, among its own models.
@@ -572,18 +573,17 @@ def recorded_tuning(policy: AnyPolicy) -> Tuning:
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
     lam = None if spec.target else policy.expected.get("lam")
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
-    known |= next(({"transform": one.transform} for one in policy.calibrations.values()), {})
+    known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
     return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 
-def recorded_prices(policy: AnyPolicy) -> dict[str, Mapping[str, float]]:
+def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
-    record = policy.tuning
-    return dict(read(Prices | None, record.get("prices"), f"{_TUNING}.prices") or {})
+    return dict(read(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
 
 
-def recorded_request_settings(policy: AnyPolicy) -> dict[str, dict[str, Any]]:
+def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:
     """Read the settings with which each model was asked for the log that a policy was tuned on.
 
     Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the

@@ -1,6 +1,6 @@
 """A report: the tuned policy, its comparison with today's and the checks, in sentences and as one HTML page.
 
-Drawings are SVG inside the page: text stays text, and colours are those of the page, light or dark.
+Drawings are SVG inside the page: text stays text, in the colours of the page, light or dark.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
 from rcjax.policy.decisions import threshold_of
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
@@ -51,7 +51,7 @@ class Report:
 
     tuned: Tuned
     """Result of tuning, with a policy: for the given target, or for at most a point more error than today's."""
-    asked: bool
+    has_target: bool
     """Whether a target was given."""
     diagnosis: Diagnosis
     """Diagnosis of the tuning on the judging log."""
@@ -61,7 +61,7 @@ class Report:
     """Comparison of the policy with today's on fresh queries; None without fresh queries."""
     check: PolicyCheck | None = None
     """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
-    again: str | None = None
+    retuning: str | None = None
     """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
     """`rcjax tune` with the log and its options, except the target; None if no command made the report."""
@@ -82,7 +82,7 @@ class Report:
         return self.tuned.spec
 
     @property
-    def policy(self) -> AnyPolicy:
+    def policy(self) -> AbstractPolicy:
         """The first policy of the page."""
         assert self.tuned.policy is not None
         return self.tuned.policy
@@ -112,7 +112,9 @@ class Report:
             float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
         values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
-        return Target(kind, _rounded(values[kind]) if kind in ("budget", "max_error") else values[kind])
+        # A limit is rounded to seven digits, and up.
+        rounded = float(f"{values[kind] * (1 + 1e-6):.7g}")
+        return Target(kind, rounded if kind in ("budget", "max_error") else values[kind])
 
     @property
     def money(self) -> Money:
@@ -124,7 +126,7 @@ class Report:
         """Noun for the counted quantity."""
         return self.log.counted.noun
 
-    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+    def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's, on the fresh queries if there are any."""
         if policy is self.policy:
             return self.fresh or self.promised
@@ -152,8 +154,8 @@ class Report:
     @cached_property
     def beside(self) -> str | None:
         """Sentence on the first policy by the reference, and by labels if there are any; None without a reference."""
-        beside = beside_reference(self.policy, self.judged)
-        return None if beside is None else f"The policy that this page starts with {beside.describe()}."
+        comparison = beside_reference(self.policy, self.judged)
+        return None if comparison is None else f"The policy that this page starts with {comparison.describe()}."
 
     @property
     def tried(self) -> str:
@@ -199,7 +201,7 @@ class Report:
             **({} if self.log.reference is None else {"beside": self.beside}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
-            "target": self.spec.target if self.asked else {},
+            "target": self.spec.target if self.has_target else {},
             "expected": plain(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
             "verdict": self.verdict,
@@ -213,11 +215,6 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, atomically."""
         write_atomically(path, self.to_html())
-
-
-def _rounded(limit: float) -> float:
-    """Round a limit to seven digits, so that it does not become smaller."""
-    return float(f"{limit * (1 + 1e-6):.7g}")
 
 
 #: The CSS variables of the page for the colours of `rcjax.report.plots`.
@@ -308,7 +305,6 @@ def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
 
 
 def _reliability(diagnosis: Diagnosis) -> Figure:
-    """Draw the reliability of confidences, with a panel for each model."""
     columns = min(len(diagnosis.models), 3)
     rows = -(-len(diagnosis.models) // columns)
     figure = Figure(figsize=(3.4 * columns, 3.2 * rows))
@@ -334,10 +330,7 @@ def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
 
 
 _VERDICTS = ("bad", "doubtful", "fine")
-
 _MAX_ROWS = 15
-
-
 _SAME = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
@@ -348,7 +341,7 @@ def render(report: Report) -> str:
     environment.filters |= {
         "percent": percent,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
-        "figured": lambda check: check_figure(check.figure, check.unit),
+        "figured": lambda check: check_figure(check.figure, check.kind.unit),
     }
     return environment.get_template("page.html.jinja").render(context(report))
 
@@ -386,7 +379,7 @@ def context(report: Report) -> dict[str, Any]:
     }
 
 
-def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
+def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
     """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
     frontier, start = report.frontier, report.policy
     curve = frontier.rung_indices.tolist() if report.start.is_limit else range(len(frontier.lam))
@@ -400,7 +393,7 @@ def _policies(report: Report) -> list[tuple[Target, AnyPolicy]]:
     return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
 
 
-def _documents(policies: Sequence[AnyPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _documents(policies: Sequence[AbstractPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Split the JSON forms of policies into (the entries that differ, by policy; the shared entries)."""
     documents = [policy.to_json() for policy in policies]
     reference = None
@@ -420,14 +413,13 @@ def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str,
         plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
         lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
-        what = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
-        drawn = to_svg(canvas, "curve", what)
+        caption = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
+        drawn = to_svg(canvas, "curve", caption)
         ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
         return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
-def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
-    """Return the texts of the page on the policy for a target."""
+def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, Any]:
     expected = policy.expected
     money = report.money
     comparison = report.compare(policy, target)
@@ -457,7 +449,9 @@ def _point(report: Report, target: Target, policy: AnyPolicy) -> dict[str, Any]:
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "advice": f"{capitalised(advice)}.",
-        "tried": _describe_fresh(report, comparison),
+        "tried": f"This one had {percent(comparison.error)} {report.noun} on them, at {money.full(comparison.cost)}."
+        if comparison.fresh
+        else "",
         "rows": rows,
     }
 
@@ -479,17 +473,10 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
     return rows, describe_cascade(policy.to_json())
 
 
-def _option(report: Report, target: Target, policy: AnyPolicy) -> str:
+def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
     """Return a target as options of the command; only the first policy's may be money for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
-
-
-def _describe_fresh(report: Report, comparison: Comparison) -> str:
-    """Describe the results of a policy on fresh queries; empty without them."""
-    if not comparison.fresh:
-        return ""
-    return f"This one had {percent(comparison.error)} {report.noun} on them, at {report.money.full(comparison.cost)}."
 
 
 @takes(log=Log, spec=(Spec, None), test=(Log, None))
@@ -504,7 +491,7 @@ def make_report(
             a point more error than today's.
         test: fresh queries to judge by; without them, the diagnosis is by five folds.
         replicates: number of bootstrap replicates of the tests.
-        fields: fields of `Spec` that replace those of `spec`.
+        fields: fields of `Spec`, which override `spec`.
 
     Raises ValueError for several targets and without intervals, InfeasibleError for a target that no policy meets,
     LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.
@@ -517,7 +504,7 @@ def make_report(
     spec = dataclasses.replace(spec or Spec(), **fields)
     if not spec.intervals:
         raise SpecError("intervals", "cannot be left out of a report")
-    asked = bool(spec.target)
+    has_target = bool(spec.target)
     spec = spec.with_default_target(float(log.cost[-1]))
     tuned = tune(log, spec)
     assert tuned.policy is not None
@@ -528,7 +515,7 @@ def make_report(
     fresh = None if test is None else compare_policy(tuned.policy, judged, tuned.spec.today, money=budget)
     return Report(
         tuned=tuned,
-        asked=asked,
+        has_target=has_target,
         diagnosis=diagnosis,
         judged=judged,
         fresh=fresh,
@@ -536,8 +523,7 @@ def make_report(
     )
 
 
-def _try_check(policy: AnyPolicy, log: Log) -> PolicyCheck | None:
-    """Check a policy on a fresh log; None if it cannot be checked."""
+def _try_check(policy: AbstractPolicy, log: Log) -> PolicyCheck | None:
     try:
         return check_policy(policy, log)
     except ValueError:  # too few labels, for example, or queries that were tuned on

@@ -17,9 +17,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from rcjax._base.codec import visible
-from rcjax.policy.following import MOST_TIMES, AnyBill, Bill, PeriodBill, client_bill, new_bill
+from rcjax.policy.following import MOST_TIMES, AbstractBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.ledger import Ledger
@@ -80,8 +80,8 @@ class Billing:
         ledger: the ledger, in place of the file, and also for the balance of budgets per query.
     """
 
-    def __init__(self, policy: AnyPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
-        self.bill: AnyBill | None = new_bill(policy, time.time())
+    def __init__(self, policy: AbstractPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
+        self.bill: AbstractBill | None = new_bill(policy, time.time())
         self.charge = Charge(name)
         self._fixed = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()

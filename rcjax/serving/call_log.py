@@ -28,7 +28,7 @@ from rcjax._base.codec import number, object_in
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
 from rcjax.policy.ladder import PERIODS, figure_at
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 
 #: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
@@ -359,7 +359,7 @@ class ShadowCost(NamedTuple):
     """Models asked on shadow queries whose costs are not known yet."""
 
     @classmethod
-    def of(cls, policy: AnyPolicy, models: Sequence[str]) -> ShadowCost:
+    def of(cls, policy: AbstractPolicy, models: Sequence[str]) -> ShadowCost:
         """Compute the cost of shadow queries that go to these models, from the costs that a policy records."""
         known = {name: money for rung in policy.rungs for name, money in rung.cost.items()}
         has_cost = policy.expected.get("cost") is not None  # a policy made by hand may have none

@@ -24,7 +24,7 @@ from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
 from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
-from rcjax.policy.policy import Answer, AnyPolicy, Defer, Policy, draw_lot
+from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
@@ -163,7 +163,7 @@ class Cascade:
     """
 
     @takes(
-        policy=AnyPolicy,
+        policy=AbstractPolicy,
         log=(CallLog, None),
         ledger=(Ledger, None),
         options=(Mapping, None),
@@ -172,7 +172,7 @@ class Cascade:
     )
     def __init__(
         self,
-        policy: AnyPolicy,
+        policy: AbstractPolicy,
         client: openai.AsyncOpenAI | Mapping[str, openai.AsyncOpenAI],
         *,
         signal: Signal | Mapping[str, Signal | None] | None = None,

@@ -14,7 +14,7 @@ from typing import Any
 from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
 from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
@@ -228,7 +228,7 @@ class RequestDefaults:
     retries: int
 
 
-def make_endpoints(policy: AnyPolicy, models: Sequence[str], defaults: RequestDefaults) -> dict[str, Endpoint]:
+def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: RequestDefaults) -> dict[str, Endpoint]:
     """Make the endpoint of each model: the policy's models, and further models for shadow queries.
 
     Raises TypeError or ValueError for invalid arguments.
@@ -302,7 +302,7 @@ def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> Non
         )
 
 
-def _require_keys(policy: AnyPolicy, signals: Mapping[str, Any]) -> None:
+def _require_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
     """Refuse a policy that compares keys of answers if rcjax's own signals, which give no keys, read the answers."""
     pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
     keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}
@@ -334,7 +334,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def prices_by_model(policy: AnyPolicy) -> dict[str, Any]:
+def prices_by_model(policy: AbstractPolicy) -> dict[str, Any]:
     """Return prices by model: the policy's own, else those recorded in its tuning, else those of its log."""
     logged = {
         model: record["prices"] for model, record in recorded_request_settings(policy).items() if record.get("prices")

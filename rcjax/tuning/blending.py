@@ -1,4 +1,4 @@
-"""Estimate the blending weights of labels, by which candidates are scored.
+"""The estimate of the blending weights of labels, by which candidates are scored.
 
 The best weights a and b (`candidates`) differ from log to log. They are estimated by cross-fitted least squares: pairs
 are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth
@@ -18,7 +18,6 @@ from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, LabelledAnswers, candidate_rows, draw_enough, recentre
 
 _THRESHOLDS = 16  # thresholds of each model at which the weights are estimated
-
 _PRIOR = 300  # weight of the prior, in labels
 
 
@@ -46,7 +45,6 @@ _ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | 
 
 
 def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
-    """Estimate (a, b) of `estimate_blending`."""
     labelled = log.labelled & np.asarray(log.answered)
     usual = (Blending.calibrated, Blending.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels

@@ -1,11 +1,10 @@
-"""Estimate intervals around a frontier by the bootstrap, end to end from the queries of the log to the policies.
+"""Intervals around a frontier by the bootstrap, from the queries of the log to the policies.
 
-The queries are drawn again with replacement, and the policies of the frontier answer each draw: the spread of their
-figures is the sampling error. On some draws everything is done again: the calibrators, marginals and copulas are
-fitted, and cascades and thresholds chosen. These policies answer the queries of their draw and the queries that were
-not drawn (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17): the difference is the optimism of
-the search. Both together estimate how far the figures in service are from the figures on the log. They do not rely on
-the model being right.
+The queries are drawn with replacement, and the policies of the frontier answer each draw: the spread of their figures
+is the sampling error. On some draws the models are fitted again, and cascades and thresholds chosen again. These
+policies answer the queries of their draw and the queries that were not drawn (Efron & Tibshirani 1993, "An
+Introduction to the Bootstrap", chapter 17): the difference is the optimism of the search. Both together estimate how
+far the figures in service are from the figures on the log. They do not rely on the model being right.
 """
 
 import enum
@@ -28,13 +27,10 @@ from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, requ
 from rcjax.tuning.search import Retuner, search_of
 
 _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
-
 _POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, so that few shapes are compiled
-
 _LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
-
-#: Draws on which everything is tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
+#: Draws on which policies are tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
@@ -75,9 +71,11 @@ def bootstrap(
         log: the log that the frontier was tuned on.
         replicates: number of draws of the log's queries, with replacement; 20 or more.
         level: coverage of each interval, in (0, 1).
-        refit: repeat the whole search (`Frontier.search`) on the first 50 draws, with copulas by Kendall's τ. False:
-            policies stay as they are, and only the queries vary. That is right for policies that were fixed before
-            this log was seen, and nearly right for a large log. None: repeat it for up to 5,000 queries.
+        refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
+            and the copulas by Kendall's τ too), score the candidates, and choose. The blending weights, the λ and the
+            decision to compare answers stay those of the log, without a new cross-validation. False: policies stay as
+            they are, and only the queries vary. That is right for policies that were fixed before this log was seen,
+            and nearly right for a large log. None: tune again for up to 5,000 queries.
         seed: seed of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` that is to be
@@ -170,8 +168,11 @@ def _noise_and_optimism(
         money = np.asarray(frontier.cost, float)[points]
         # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
         # cost would be chance.
-        alone = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
-        fixed, tuned = (_hold_fixed(alone, fixed, figures_at_bill(terms, money)) for terms in (fixed, tuned))
+        is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
+        at_bills = (figures_at_bill(terms, money) for terms in (fixed, tuned))
+        fixed, tuned = (
+            jax.tree.map(lambda old, new: np.where(is_single, old[: len(new)], new), fixed, moved) for moved in at_bills
+        )
     everywhere = np.arange(len(frontier.lam), dtype=float)
 
     def between(rows: Array) -> np.ndarray:
@@ -186,11 +187,6 @@ def _noise_and_optimism(
         for figure in (fixed.wrong, bills, fixed.refused)
     ]
     return LossTerms(*noise), LossTerms(*optimism)
-
-
-def _hold_fixed(which: np.ndarray, fixed: LossTerms, moved: LossTerms) -> LossTerms:
-    """Keep the figures of `which` (G, 1) policies, and take the moved figures of the others: (S, G, 3)."""
-    return jax.tree.map(lambda kept, new: np.where(which, kept[: len(new)], new), fixed, moved)
 
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:

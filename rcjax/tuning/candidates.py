@@ -1,7 +1,7 @@
-"""Tables of candidate policies; single models and pairs of models, scored on the queries of the log itself, no copula.
+"""Candidate policies as tables, and the scores of single models and pairs by the labels of a log, without copulas.
 
-One record holds all candidates: one model is asked; where it is unsure, a second; and where their answers differ, a
-third. A chain of more models has a threshold for each model.
+One record holds all candidates: a first model, a second model that is asked where the first is unsure, and a third
+model that is asked where their answers differ. A chain of more models has a threshold for each model.
 
 A pair asks model i and, where Φ_i ≤ φ, then model j. Its error probability is
 
@@ -42,7 +42,7 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_ca
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
-#: Queries that blending weights, chains, gains and seconds are estimated on at most, and up to which replicates of a
+#: Queries that blending weights and seconds are estimated on at most, and up to which replicates of a
 #: bootstrap are fitted again: more would not change a choice.
 ENOUGH_QUERIES = 5_000
 
@@ -126,10 +126,10 @@ class Candidates:
 
     def with_chains(self, others: "Candidates") -> "Candidates":
         """Append candidates that are chains; numpy arrays."""
-        here = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
+        chain = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return concatenate(dataclasses.replace(self, chain=here.astype(dtype)), others)
+        return concatenate(dataclasses.replace(self, chain=chain.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
         """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
@@ -178,8 +178,8 @@ class Candidates:
             refusals = xp.where(third, self.refusal_threshold[:, None], NEVER_REFUSE).astype(dtype)
             thresholds = xp.maximum(thresholds, refusals)
         if self.is_agreement.any() if agreement is None else agreement:
-            here = second & self.is_agreement[:, None]
-            places = (xp.where(here, place[:, None], NO_MODEL) for place in (self.first, self.third))
+            is_second = second & self.is_agreement[:, None]
+            places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
         return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
 
@@ -247,8 +247,10 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
-    parts = fresh & (last + 1 < count) & (ordered[following] > ordered[last])
-    middle = _midpoint(ordered[last], ordered[following])
+    low, high = ordered[last], ordered[following]
+    parts = fresh & (last + 1 < count) & (high > low)
+    middle = low + (high - low) / 2
+    middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
     every = fresh & (last + 1 == count)
     return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
 
@@ -257,12 +259,6 @@ def even_parts(count: Array, parts: int) -> Array:
     """Return ⌈i · count / parts⌉ for i = 1, …, parts; i · count may exceed int32, so it is not formed."""
     i = np.arange(1, parts + 1)
     return count // parts * i - (-(count % parts) * i // parts)
-
-
-def _midpoint(low: Array, high: Array) -> Array:
-    """Return the midpoint of two confidences; the lower confidence if no float lies between them."""
-    middle = low + (high - low) / 2
-    return jnp.where(middle < high, middle, low)
 
 
 def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:
@@ -328,13 +324,13 @@ def calibrate_conditionally(
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
-    def one(left: Array, right: Array) -> Array:
+    def estimate(left: Array, right: Array) -> Array:
         raw = logprob[:, left]
         both = present[:, left] & present[:, right]
         mask = both if answered is None else answered[:, left]
         return fit_calibrator(raw, correct[:, right], both, transform)(jnp.where(mask, raw, -1.0))
 
-    return lax.map(lambda pair: one(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
+    return lax.map(lambda pair: estimate(*pair), (left, right))  # `vmap` would run every pair as long as the slowest
 
 
 def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
@@ -439,11 +435,12 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
-    alone = _single_models(rows, blending)
+    singles = _single_models(rows, blending)
     rising = jnp.argsort(rows.confidence, axis=0).T
-    left, right = np.triu_indices(alone.k, 1)
-    pairs = lax.map(lambda pair: _pair(rows, blending, alone, rising[pair[0]], *pair), (left, right, rows.conditional))
-    return concatenate(alone, jax.tree.map(jnp.ravel, pairs), xp=jnp)
+    left, right = np.triu_indices(singles.k, 1)
+    each_pair = left, right, rows.conditional
+    pairs = lax.map(lambda pair: _pair(rows, blending, singles, rising[pair[0]], *pair), each_pair)
+    return concatenate(singles, jax.tree.map(jnp.ravel, pairs), xp=jnp)
 
 
 def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:

@@ -1,4 +1,4 @@
-"""Certify a policy: find the cheapest position on a frontier's ladder at which held-out queries guarantee a limit.
+"""Certificates: the cheapest position on a frontier's ladder at which held-out queries guarantee a limit.
 
 A model's predictions may be wrong, and the least of many errors counted on one log is optimistic. Learn then Test needs
 neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
@@ -16,7 +16,7 @@ Each test is a bet on the losses of the queries, as described below. The loss of
 between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
 hand, the loss of an answer is 1 − g + R/π · (g − y) (prediction-powered inference: Angelopoulos, Bates, Fannjiang,
 Jordan & Zrnic 2023, Science 382). Here y is the label, and g its prediction by the log tuned on; R is 1 if there is a
-label and else 0, and π is the probability of a label. The expectation of the loss is the error, whatever g is.
+label and else 0, and π is the probability of a label. The expectation of the loss is the error for any g.
 
 Queries that were tuned on cannot guarantee anything. `overlap` finds them by the digest of the log, and by names with
 equal rows. A row holds a query's log-probabilities in single precision, as policies carry them. Names recur between
@@ -54,7 +54,7 @@ from rcjax.logs.kept_sample import answers_by_name, read_reference
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
@@ -63,11 +63,8 @@ from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log,
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MAX_STAKED = 0.9  # of the stake that could lose the whole capital at once
-
 _LOSSES_KNOWN = 4.0  # weight of the variance supposed at first, in losses
-
 _BLOCKS = 200  # blocks of losses with one stake, at most
-
 _GRID, _REFINED = 32, 4  # limits tried at once; refinements of the grid
 
 
@@ -97,8 +94,8 @@ def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike =
         stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKED / room[..., block])
         below = m - x[..., block]
         gained = np.cumsum(np.log1p(stake * below), axis=-1)
-        there = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
-        missing = np.where(there, 0.0, missing - gained[..., -1:])
+        is_reached = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
+        missing = np.where(is_reached, 0.0, missing - gained[..., -1:])
         squares = squares + (below**2).sum(-1, keepdims=True)
     return missing[..., 0] == 0
 
@@ -116,8 +113,8 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     low, high = 0.0, top
     for _ in range(_REFINED):
         grid = np.linspace(low, high, _GRID + 1)
-        kept = np.flatnonzero(~refuted(losses, grid[1:], level, most))
-        place = int(kept[-1]) + 1 if len(kept) else 0  # 0 is never refuted
+        not_refuted = np.flatnonzero(~refuted(losses, grid[1:], level, most))
+        place = int(not_refuted[-1]) + 1 if len(not_refuted) else 0  # 0 is never refuted
         if place == _GRID:
             return float(high)
         low, high = grid[place : place + 2]
@@ -125,16 +122,13 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 
 
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
-
 CHEAPER = 1e-6  # share by which a bill must be below today's: more than the rounding of float32
-
 _HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
-
 _FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
 class OverlapWarning(UserWarning):
-    """A log that is to check a policy holds queries that the policy was tuned on."""
+    """The warning that a log for a check holds queries that the policy was tuned on."""
 
 
 class Overlap(NamedTuple):
@@ -142,7 +136,7 @@ class Overlap(NamedTuple):
 
     queries: int  # queries of the log that were tuned on
     n: int  # all queries of the log
-    whole: bool  # every query was tuned on
+    covers_log: bool  # every query was tuned on
 
     def __bool__(self) -> bool:
         return self.queries > 0
@@ -163,18 +157,19 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     (100, 0)
     """
     n = log.n_queries
-    source = tuned.rungs[0] if isinstance(tuned, AnyPolicy) else getattr(tuned, "model", tuned)
+    source = tuned.rungs[0] if isinstance(tuned, AbstractPolicy) else getattr(tuned, "model", tuned)
     if isinstance(source, Log):
         digest, models, old = source.digest, source.models, source
     else:
         digest = source.provenance.get("digest")
         models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
-        kept = source.provenance.get("reference") if isinstance(source, AnyPolicy) else source.details.reference
-        old = None if kept is None else read_reference(kept, log.task)
+        is_policy = isinstance(source, AbstractPolicy)
+        sample = source.provenance.get("reference") if is_policy else source.details.reference
+        old = None if sample is None else read_reference(sample, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
-        return Overlap(n, n, whole=True)
+        return Overlap(n, n, covers_log=True)
     if old is None:
-        return Overlap(0, n, whole=False)
+        return Overlap(0, n, covers_log=False)
     both = [name for name in old.models if name in log.models]
     rows, old_rows = answers_by_name(log, both), answers_by_name(old, both)
     often = Counter(old_rows.values())
@@ -183,13 +178,13 @@ def overlap(log: Log, tuned: Any) -> Overlap:
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
     queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
-    return Overlap(queries, n, whole=0 < queries == n)
+    return Overlap(queries, n, covers_log=0 < queries == n)
 
 
 def require_unseen(log: Log, tuned: Any) -> None:
     """Raise LogError if queries of a log for a guarantee were tuned on, by `overlap`."""
     if shared := overlap(log, tuned):
-        problem = "all of its queries were tuned on" if shared.whole else shared.describe()
+        problem = "all of its queries were tuned on" if shared.covers_log else shared.describe()
         raise LogError(f"{log.source}: {problem}: certify on queries that were held out")
 
 
@@ -280,8 +275,8 @@ class LadderTest:
         tested = labelled_by_hand(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
-        theirs = () if today is None else models_of(today)
-        names += [name for name in theirs if name not in names]
+        rival_models = () if today is None else models_of(today)
+        names += [name for name in rival_models if name not in names]
         require_complete(tested.select(names), "the test of a guarantee")
         complete = np.flatnonzero(tested.select(names).complete)
         log = tested.take(np.random.default_rng(0).permutation(complete))
@@ -327,18 +322,11 @@ class LadderTest:
 
 
 def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
-    """Return the positions (m,) of a ladder to test in turn: those below a bill, from the dearest."""
+    """Return the positions (m,) of a ladder below a bill, the dearest first: the order of the tests."""
     rungs = frontier.rung_indices
     positions = np.arange(_TESTED_PER_RUNG * (len(rungs) - 1), -1, -1) / _TESTED_PER_RUNG
     bills = position_weights(positions, len(rungs)) @ np.asarray(frontier.cost, float)[rungs]
     return positions[bills < bill * (1 - CHEAPER)]
-
-
-def _bill_of_today(frontier: Frontier, today: Today, tuned_on: Log) -> float:
-    """Return today's bill on the queries tuned on, in money per query."""
-    if isinstance(today, str) and today in frontier.models:  # of all queries, where `tuned_on` is a sample of them
-        return float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
-    return float(QueryLosses.of(today, comparable_log(tuned_on, [today])).spent.mean())
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
@@ -364,7 +352,7 @@ class Certificate:
     at the same confidence for this policy alone, as if no other position had been tested.
     """
 
-    policy: AnyPolicy
+    policy: AbstractPolicy
     """The policy to deploy, a ladder at the position; its `provenance["guarantee"]` holds the figures below."""
     position: float
     """Position of the policy on the frontier's ladder; 0 is the cheapest rung."""
@@ -390,7 +378,7 @@ class Certificate:
     """Mean loss minus today's mean loss on these queries; None for an error probability."""
 
     def describe(self, noun: str) -> str:
-        """Describe the guarantee and the queries that it rests on, in words; `noun` names what is counted."""
+        """Describe the guarantee and its held-out queries in words; `noun` names the counted quantity."""
         refused = f" and refused {self.refusals:,}" if self.refusals else ""
         figures = f"{percent(self.errors / self.n)} {noun}"
         if self.error_difference is not None:
@@ -486,10 +474,13 @@ def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | N
     Without `tuned_on` these are the queries that the model carries. The held-out queries of `log` take their place only
     if the model carries none, or if they lack the answers of `today`.
     """
-    kept = frontier.model.details.reference
-    known = tuned_on or (log if kept is None else read_reference(kept, log.task))
+    reference = frontier.model.details.reference
+    known = tuned_on or (log if reference is None else read_reference(reference, log.task))
     today = default_today(known) if today is None else today
-    return today, _bill_of_today(frontier, today, known if {*models_of(today)} <= {*known.models} else log)
+    if isinstance(today, str) and today in frontier.models:  # of all queries, where `known` is a sample of them
+        return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
+    known = known if {*models_of(today)} <= {*known.models} else log
+    return today, float(QueryLosses.of(today, comparable_log(known, [today])).spent.mean())
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
@@ -505,10 +496,9 @@ def _limit_of(spec: Spec) -> tuple[Target, float]:
 
 
 def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Spec) -> Certificate:
-    """Make the certificate of a position that passed."""
     target, confidence = _limit_of(spec)
-    kept = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
-    policy = with_spec(frontier.ladder(position, target), kept)
+    record = Spec(max_error=spec.max_error, match=spec.match, confidence=confidence, judged=spec.judged)
+    policy = with_spec(frontier.ladder(position, target), record)
     terms = test.at([position])
     lost = float(terms.wrong.sum())
     losses, added = test.losses([position])
@@ -537,10 +527,10 @@ def _with_judges(log: Log, tuned_on: Log | None) -> Log:
 def _infeasible(test: LadderTest, position: float, target: Target, level: float, noun: str) -> str:
     """Explain that the first position failed, with its figures and the limit that can be guaranteed."""
     first = test.at([position])
-    beside = test.rival is not None
+    has_rival = test.rival is not None
 
     def phrase(share: float, digits: str = ".3g") -> str:
-        if not beside:
+        if not has_rival:
             return f"{100 * share:{digits}} % {noun}"
         return f"{abs(100 * share):{digits}} points {'less' if share < 0 else 'more'} {noun} than today's"
 

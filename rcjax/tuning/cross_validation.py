@@ -1,4 +1,4 @@
-"""Cross-validate the choice of policies: each fold is answered by policies that were chosen without it.
+"""Cross-validation of the choice of policies: each fold is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
 (`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;
@@ -60,10 +60,11 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """
     fold = deal_folds(log.complete, FOLDS, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    how = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    options = {"transform": model.calibrators.transform, "values": model.calibrators.values}
     for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
-        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, np.asarray(log.answered) & ~out[:, None]), **how)
+        answered = np.asarray(log.answered) & ~out[:, None]
+        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, answered), **options)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -311,7 +312,7 @@ class CrossValidatedLosses(NamedTuple):
             candidates: the candidate set.
             over: the candidate set that it is compared with.
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
-                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
+                of 7 % has a standard error of 5 %, and two of three gains would be missed.
         """
         lam = self.targets.lam_slice
         money = self.targets.lam[:, None] * self.cost[:, lam]
@@ -406,7 +407,7 @@ def cross_validate(
 def _choose_without(
     log: Log, out: np.ndarray, like: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
-    """Calibrate, and choose from each candidate set, on all queries of a log but those `out` (n,).
+    """Calibrate, and choose from each candidate set, on the queries of a log that are not `out` (n,).
 
     The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.

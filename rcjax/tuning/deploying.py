@@ -29,7 +29,7 @@ from rcjax.logs.log import Log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
 from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thinned
@@ -50,7 +50,7 @@ _MAX_LABELS = 100_000  # a need for more labels is not told: nobody will give so
 class Deployed(NamedTuple):
     """A policy for a target, its guarantee, and notes in words."""
 
-    policy: AnyPolicy
+    policy: AbstractPolicy
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
 
@@ -189,7 +189,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
     today's does not keep to the limit on the seconds.
     """
     target = Target.of(**spec.target)
-    if isinstance(spec.today, AnyPolicy):
+    if isinstance(spec.today, AbstractPolicy):
         provenance = describe_tuning(frontier, target.to_json())
         policy = map_rungs(lambda rung: dataclasses.replace(rung, provenance=provenance), spec.today)
         policy = _with_figures(policy, log, None if frontier.bands is None else frontier.bands.level)
@@ -203,7 +203,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
     return Deployed(policy, notes=(f"today's stays: {why}",))
 
 
-def _with_figures(policy: AnyPolicy, log: Log, level: float | None) -> AnyPolicy:
+def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:
     """Return a policy with its figures on a log; a ladder that follows its bill at the position of its budget there.
 
     Args:
@@ -333,7 +333,7 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
     return Deployed(_at_target(rungs, Target.of(**spec.target), log.counted), notes=(words,))
 
 
-def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AnyPolicy:
+def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERRORS) -> AbstractPolicy:
     """Return the ladder of the rungs at the position that meets a limit, or the best rung for a λ.
 
     Raises InfeasibleError if no rung meets the limit.

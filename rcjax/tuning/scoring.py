@@ -1,4 +1,4 @@
-"""Score every candidate policy on a log: single models and pairs, agreement policies, and chains.
+"""The scores of all candidate policies on a log: single models and pairs, agreement policies, and chains.
 
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
 policy at some λ.
@@ -27,10 +27,9 @@ walking the queries of the log itself.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
 from typing import Any
 
 import jax
@@ -56,7 +55,6 @@ from rcjax.tuning.candidates import (
     blend_labels,
     candidate_rows,
     candidates_at_thresholds,
-    draw_enough,
     recentre,
     score_pairs,
     spread_thresholds,
@@ -64,7 +62,6 @@ from rcjax.tuning.candidates import (
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
-
 _SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
 
 
@@ -276,8 +273,6 @@ def score_chains(
 ) -> Candidates | None:
     """Score chains of three or more models on the queries that all models answered; None where there are no chains.
 
-    5,000 queries at most are used, drawn at random.
-
     A greedy search grows a chain from each model, in the order of the models. It appends the later model that gains
     most right answers for its money on the queries that reach it. Every prefix is a candidate, and so are all triples
     if they are few.
@@ -289,23 +284,23 @@ def score_chains(
         query_cost: (n, k) money of each answer.
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
-    >>> tried = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> tried.chain.round(2).tolist(), tried.error.tolist(), tried.cost.tolist()
+    >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
+    >>> chains.chain.round(2).tolist(), chains.error.tolist(), chains.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
-    k, rows = confidence.shape[1], draw_enough(np.flatnonzero(complete))
-    if k < 3 or not rows.size:
+    k, n = confidence.shape[1], int(complete.sum())
+    if k < 3 or not n:
         return None
-    confidence, right, query_cost = (np.asarray(column, float)[rows] for column in (confidence, right, query_cost))
+    confidence, right, query_cost = (np.asarray(column, float)[complete] for column in (confidence, right, query_cost))
     thresholds = np.array([_threshold_between_top_values(column) for column in confidence.T])
-    defers = confidence <= thresholds
-    chains = {chain for first in range(k) for chain in _grow_chain(first, defers, right, query_cost)}
+    sums = _DeferredSums(confidence <= thresholds, right, query_cost)
+    chains = {chain for first in range(k) for chain in _grow_chain(first, sums)}
     if k * (k - 1) * (k - 2) // 6 <= _MAX_TRIPLES:
-        chains |= {*combinations(range(k), 3)}
+        chains |= {*itertools.combinations(range(k), 3)}
     useful = sorted(chain for chain in chains if all(0 < thresholds[j] < 1 for j in chain[:-1]))
     if not useful:
         return None
-    shares, bills = np.array([_score_chain(chain, defers, right, query_cost) for chain in useful]).T
+    shares, bills = np.array([sums.of_chain(chain) for chain in useful]).T / n
     places = np.full((len(useful), k), np.nan)
     for row, chain in zip(places, useful, strict=True):
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
@@ -313,6 +308,39 @@ def score_chains(
     level = np.zeros(len(useful))
     figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
+
+
+class _DeferredSums:
+    """Sums over the queries that several models defer: right answers and money of each of k models.
+
+    The path of a query depends only on the set of models that defer it: queries with the same set are one row.
+    """
+
+    def __init__(self, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> None:
+        patterns, group = np.unique(np.packbits(defers, axis=1), axis=0, return_inverse=True)
+        self.k = defers.shape[1]
+        self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
+        columns = np.concatenate([right, query_cost], axis=1).T
+        self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
+        self._known: dict[frozenset[int], np.ndarray] = {}
+
+    def deferred_by(self, models: Sequence[int]) -> np.ndarray:
+        """Return (right answers, money) of each model on the queries that all of some models defer: (2, k)."""
+        key = frozenset(models)
+        if key not in self._known:
+            reached = self._defers[list(models)].all(0)
+            self._known[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
+        return self._known[key]
+
+    def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
+        """Return (right answers, money) of a chain."""
+        reached = [self.deferred_by(chain[:length]) for length in range(len(chain))]
+        passed_on = itertools.pairwise(here[0] for here in reached)
+        right = reached[-1][0, chain[-1]] + sum(
+            (here - later)[model] for model, (here, later) in zip(chain[:-1], passed_on, strict=True)
+        )
+        money = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
+        return float(right), float(money)
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
@@ -324,37 +352,19 @@ def _threshold_between_top_values(confidence: np.ndarray) -> float:
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
-def _grow_chain(first: int, defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray) -> list[tuple[int, ...]]:
+def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
     """Grow a chain from one model greedily; its prefixes of three or more models."""
-    chain, reaching, grown = [first], np.ones(len(defers), bool), list[tuple[int, ...]]()
-    while len(chain) < LONGEST_CHAIN:
-        deferred, later = reaching & defers[:, chain[-1]], range(chain[-1] + 1, defers.shape[1])
-        if not deferred.any() or not later:
-            break
-        gains = right[deferred][:, later].sum(0) - right[deferred, chain[-1]].sum()
-        worth = gains / np.maximum(query_cost[deferred][:, later].sum(0), np.finfo(float).tiny)
+    chain = (first,)
+    while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
+        right, money = sums.deferred_by(chain)
+        worth = (right[later] - right[chain[-1]]) / np.maximum(money[later], np.finfo(float).tiny)
         if worth.max() <= 0:
             break
-        chain.append(later[int(worth.argmax())])
-        reaching = deferred
-        grown += [tuple(chain)] if len(chain) > 2 else []
-    return grown
-
-
-def _score_chain(
-    chain: tuple[int, ...], defers: np.ndarray, right: np.ndarray, query_cost: np.ndarray
-) -> tuple[float, float]:
-    """Return (share of right answers, money per query) of a chain."""
-    at, answered, spent = np.ones(len(defers), bool), np.zeros(len(defers)), np.zeros(len(defers))
-    for j in chain:
-        answered, spent = np.where(at, right[:, j], answered), spent + np.where(at, query_cost[:, j], 0.0)
-        at = at & defers[:, j]
-    return float(answered.mean()), float(spent.mean())
+        chain = (*chain, later[int(worth.argmax())])
+    return [chain[:length] for length in range(3, len(chain) + 1)]
 
 
 _ROUNDING = 1e-6  # of an error, and of a bill, in single precision
-
-
 _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
@@ -385,7 +395,7 @@ def score_candidates(
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
-    """Score all candidates; keep single models, and those of the others that are the best for some target.
+    """Score all candidates; keep single models, and each other candidate that is the best for some target.
 
     The result is (single models and pairs, agreement policies or None). If all confidences are verdicts,
     chains of three or more models are included in the first table.
@@ -395,11 +405,11 @@ def score_candidates(
         labelled: the queries; without codes of answers there are no agreement policies.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
-        admits: function from policies (C,) to those that may be chosen, (C,) bool; None: all.
+        admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
     table = score_table(calibrators, labelled._replace(answer=None), query_cost, blending)
     table = _keep_corners(table, _undominated(table), admits)
-    longer = _score_chains(calibrators, labelled, query_cost, blending)
+    longer = _chains_of_verdicts(calibrators, labelled, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
@@ -411,7 +421,7 @@ def score_candidates(
     return table, agreement if agreement.cost.size else None
 
 
-def _score_chains(
+def _chains_of_verdicts(
     calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending
 ) -> Candidates | None:
     """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
@@ -446,7 +456,7 @@ def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Polic
     """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` indices."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
-    alone = trial.is_single[useful]
-    others = useful[~alone]
+    is_single = trial.is_single[useful]
+    others = useful[~is_single]
     corners = others[lower_hull(trial.cost[others], trial.error[others])]
-    return trial.take(np.concatenate([useful[alone], corners]))
+    return trial.take(np.concatenate([useful[is_single], corners]))

@@ -1,4 +1,4 @@
-"""Tune a log, or a policy again: find the frontier, the policy for a target, and its comparison with today's.
+"""The tuning of a log, or of a policy again: the frontier, the policy for a target, its comparison with today's.
 
 The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. A policy
 is tuned again on a fresh log and the queries that it carries: on one week's labels alone a new policy is worse half of
@@ -27,7 +27,7 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, with_following, with_provenance
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
@@ -44,7 +44,8 @@ from rcjax.tuning.replaying.comparing import (
     single_model_errors,
 )
 from rcjax.tuning.replaying.replay import Replay, replay
-from rcjax.tuning.search import SecondsFilter, search_of
+from rcjax.tuning.search import search_of
+from rcjax.tuning.seconds_filter import SecondsFilter
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
 _UNSPENT = 0.1  # share of a budget left from which on a note says why
@@ -53,12 +54,11 @@ _UNSPENT = 0.1  # share of a budget left from which on a note says why
 def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
 
-    Deferred queries may be more than the model predicts, and longer than others. The costs of a frontier by labels are
-    bills already.
+    More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
+    a frontier by labels are bills already.
     """
-    if frontier.is_by_labels:
-        return frontier, []
-    if (replayed := _replayed(frontier, log)) is None:
+    replayed = None if frontier.is_by_labels else _replayed(frontier, log)
+    if replayed is None:
         return frontier, []
     spent = np.asarray(replayed.spent, float)
     predicted = np.asarray(frontier.cost, float)
@@ -74,7 +74,7 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
-def note_unspent(frontier: Frontier, policy: AnyPolicy, target: Mapping[str, float]) -> list[str]:
+def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Mapping[str, float]) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     budget = target.get("budget")
     if budget is None or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * budget:
@@ -130,21 +130,22 @@ class Tuned:
     model: Fitted
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search."""
+    """Frontier of the search. Its errors are corrected for optimism by the default search, and uncorrected predictions
+    of the model by a search with the paper's model (`spec.cascade`)."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]
     """Figures of each single model, in the order of the models."""
     spec: Spec
     """Options of the tuning, with `today` filled in."""
-    policy: AnyPolicy | None = None
+    policy: AbstractPolicy | None = None
     """Policy for the target; None without a target."""
     certificate: Certificate | None = None
     """Guarantee of the policy; None without a guarantee."""
     comparison: Comparison | None = None
     """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and what was decided."""
+    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and decisions of the tuning."""
 
     @property
     def target(self) -> Mapping[str, float]:
@@ -158,12 +159,12 @@ class Tuned:
 
     @property
     def advice(self) -> str | None:
-        """Sentence that says what to do; None without a policy."""
+        """Advice in a sentence; None without a policy."""
         if self.policy is None or self.comparison is None:
             return None
         return advise(self.policy, self.comparison, self.money, self.log.counted)
 
-    def policy_for(self, target: Target) -> AnyPolicy:
+    def policy_for(self, target: Target) -> AbstractPolicy:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
@@ -179,7 +180,7 @@ class Tuned:
         policy = with_following(policy, follows=self.spec.follows, period=None)
         return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
 
-    def compare(self, policy: AnyPolicy, target: Target) -> Comparison:
+    def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
 
         Args:
@@ -191,7 +192,7 @@ class Tuned:
         unshown = None if budget is None else self.unshown_gain(policy, target)
         return dataclasses.replace(comparison, unshown=unshown)
 
-    def unshown_gain(self, policy: AnyPolicy, target: Target) -> UnshownGain | None:
+    def unshown_gain(self, policy: AbstractPolicy, target: Target) -> UnshownGain | None:
         """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
 
         A gain is shown if a tenth of a point is expected, and the gain on held-out queries is not below 0 by more than
@@ -302,7 +303,6 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
 
 
 def _note_default_today(log: Log) -> str:
-    """Return a note that names the default for today's policy, in words."""
     default = f"the model with the least {log.counted.noun}, or one within chance of it"
     if log.reference is not None and log.reference.counts == "differences":
         default = "the model that answers are held to"
@@ -372,7 +372,6 @@ def _find(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: Seco
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
-    """Raise InfeasibleError if no single model keeps to a budget, by its mean price or its bill."""
     cost, complete = np.asarray(log.cost, float), np.asarray(log.complete)
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
@@ -420,8 +419,8 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
 
 
 def _replace_unearned(
-    policy: AnyPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
-) -> tuple[AnyPolicy, list[str]]:
+    policy: AbstractPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
+) -> tuple[AbstractPolicy, list[str]]:
     """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
 
     At a budget a ladder stays: it follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from
@@ -455,12 +454,14 @@ def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
     )
 
 
-@takes(policy=AnyPolicy, log=(Log, None))
-def retune(policy: AnyPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None) -> Tuned:
+@takes(policy=AbstractPolicy, log=(Log, None))
+def retune(
+    policy: AbstractPolicy, log: Log | None = None, *, intervals: bool | None = None, prices: Any = None
+) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
-    The target is the one recorded by `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are those of
-    the first tuning that the log holds. Carried queries cost what their models cost in the log. The guarantee of a
+    The target is the record of `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are the models of the
+    first tuning that the log holds. Carried queries have the costs of their models in the log. The guarantee of a
     policy is tested again, on half of the fresh queries.
 
     Args:
@@ -522,7 +523,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
     return left, [f"the log lacks {absent}: tuned without"] if absent else []
 
 
-def _with_request_settings(log: Log, policy: AnyPolicy) -> Log:
+def _with_request_settings(log: Log, policy: AbstractPolicy) -> Log:
     """Add the request options that a policy records for its models, where the log has none for them."""
     recorded = {model: how for model, how in recorded_request_settings(policy).items() if model in log.models}
     return dataclasses.replace(log, request_settings={**recorded, **(log.request_settings or {})} or None)

@@ -1,6 +1,5 @@
 """`rcjax diagnose`: tables, one JSON document, figures in a folder, and one line where it cannot be done."""
 
-import dataclasses
 import json
 import re
 
@@ -54,7 +53,7 @@ def test_another_search_is_held_to_its_own_promise(logs):
 def test_what_is_shown_of_a_diagnosis(capsys):
     checks = [
         {
-            **dataclasses.asdict(KINDS[name].check(subject, figure, f"advice on {subject}", verdict=verdict)),
+            **KINDS[name].check(subject, figure, f"advice on {subject}", verdict=verdict).to_json(),
             "limits": [0.03, 0.06],
         }
         for name, subject, figure, verdict in (

@@ -73,7 +73,7 @@ def test_the_queries_that_a_policy_carries_keep_their_scores():
     kept = read_reference(describe_reference(log), "generation")
     assert kept.scores is not None
     assert np.array_equal(kept.correct, np.asarray(log.correct, "f4"))
-    assert overlap(log, log).whole
+    assert overlap(log, log).covers_log
 
 
 @pytest.mark.parametrize(

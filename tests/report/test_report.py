@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def test_a_page_without_a_target_opens_at_the_least_money_for_a_point_more_error(report):
-    assert not report.asked
+    assert not report.has_target
     assert report.start == Target("match", 0.01)
     assert report.aim == f"at most 1 point more error than {report.tuned.spec.today} alone"
     assert report.headline().lower().startswith(advise(report.policy, report.promised, report.money).lower())

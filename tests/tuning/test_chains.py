@@ -39,12 +39,14 @@ def tuned_error(log, fresh, budget):
     return tuned, float(walked.wrong.mean()), float(walked.spent.mean())
 
 
-def test_chains_are_walked_as_the_replay_walks_them():
-    log = rcjax.read_log(tasks(60))
-    logprob, correct = np.asarray(log.logprob), np.asarray(log.correct)
+@pytest.mark.parametrize("n", [60, 6_000])
+def test_chains_are_walked_as_the_replay_walks_them(n):
+    """Chains of a large log, too, are scored on all queries, as pairs are."""
+    log = rcjax.read_log(tasks(n))
+    logprob, correct, query_cost = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     assert are_verdicts(logprob, np.asarray(log.answered))
     confidence = np.where(logprob == 0, 0.8, 0.2)
-    found = score_chains(confidence, correct.astype(float), log.complete, np.asarray(log.query_cost))
+    found = score_chains(confidence, correct.astype(float), log.complete, query_cost)
     policies = found.policies()
     assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
     for at in range(0, len(found.cost), 5):
@@ -57,7 +59,7 @@ def test_chains_are_walked_as_the_replay_walks_them():
                 if confidence[row, j] > cuts[j]:
                     break
             wrong.append(1 - correct[row, asked[-1]])
-            spent.append(np.asarray(log.query_cost)[row, asked].sum())
+            spent.append(query_cost[row, asked].sum())
         assert np.mean(wrong) == pytest.approx(found.error[at], abs=1e-6)
         assert np.mean(spent) == pytest.approx(found.cost[at], rel=1e-5)
 

@@ -64,7 +64,7 @@ def test_a_part_of_the_log_is_known_whatever_its_order_and_labels(splits):
     assert overlap(part, train) == (199, 199, True)  # every one of them was tuned on
     assert overlap(dataclasses.replace(part, correct=~part.correct), train).queries == 199
     assert overlap(part.take(np.tile(np.arange(100), 2)), train).queries == 100  # as a bootstrap draws
-    assert overlap(train, train).whole
+    assert overlap(train, train).covers_log
     other = dataclasses.replace(part, models=tuple(f"other {name}" for name in part.models))
     assert not overlap(other, train)
 
@@ -74,7 +74,7 @@ def test_a_part_of_the_log_is_known_whatever_its_order_and_labels(splits):
 def test_a_few_shared_queries_are_described(splits, size, models):
     train, test = splits
     found = overlap(with_copies(test, train, size).select(train.models[:models]), train)
-    assert (found.queries, found.whole) == (size if size > 2 else 0, False)
+    assert (found.queries, found.covers_log) == (size if size > 2 else 0, False)
 
 
 # -- by what a policy or a model carries
@@ -86,9 +86,9 @@ def test_a_policy_knows_the_queries_that_it_carries(splits, frontier, policy):
     ladder = frontier.policy(budget=float(frontier.cost.mean()))
     for tuned in (policy, ladder, frontier, frontier.model):
         assert overlap(train.take(slice(199)), tuned) == (199, 199, True)
-        assert overlap(train.select(train.models[::-1]), tuned).whole
+        assert overlap(train.select(train.models[::-1]), tuned).covers_log
         assert not overlap(test, tuned)
-    assert overlap(train.select(train.models[:2]), policy).whole
+    assert overlap(train.select(train.models[:2]), policy).covers_log
     assert not overlap(train, dataclasses.replace(policy, provenance={}))
 
 

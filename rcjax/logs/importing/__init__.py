@@ -1,4 +1,4 @@
-"""Import evaluations and call logs of other programs, one module per format.
+"""Importers of evaluations and call logs of other programs, one module per format.
 
 Takes their files; gives a line of a call log for each answer (`lines.Line`), and joins the lines into a table for
 `read_log`."""

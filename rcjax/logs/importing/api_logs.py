@@ -1,4 +1,4 @@
-"""Requests and replies in the formats of APIs, and logs of calls: those of LiteLLM, and OpenAI's batches.
+"""Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
 The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
 does, which the batches of all models must share.
@@ -174,8 +174,12 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
-    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
+    if "output" in body:
+        parts = [_responded(body)]
+        called = [_as_answer([item for item in body["output"] if item.get("type") == "function_call"])]
+    else:
+        parts = [_without_echo(_completed(choice), body) for choice in choices]
+        called = [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (of_content(content, text) if content and text and not (calls or tools) else {})
@@ -249,7 +253,7 @@ def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) ->
     if not echoes or written is None:
         return part
     content = content[len(content) - written.written :]
-    return "".join(one["token"] for one in content), content, finish
+    return "".join(token["token"] for token in content), content, finish
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
@@ -261,11 +265,6 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     status = body.get("status") if body.get("status") in ("failed", "cancelled") else None
     finish = "length" if reason == "max_output_tokens" else reason or status or ("stop" if parts else None)
     return "".join(part.get("text") or "" for part in parts), content, finish
-
-
-def _calls_responded(body: Mapping[str, Any]) -> str | None:
-    """Return the function calls of a response as the text of an answer; None without any."""
-    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
 
 
 def _read(
@@ -283,7 +282,6 @@ def _read(
 # -- LiteLLM
 
 _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
-
 _REDACTED = "redacted-by-litellm"
 
 

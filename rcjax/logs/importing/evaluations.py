@@ -1,4 +1,4 @@
-"""Turn evaluations of other programs into one table for `read_log`, with a row per query and model.
+"""The evaluations of other programs as one table for `read_log`, with a row per query and model.
 
 `collect_answers` collects the answers of all files by model and query; unreadable parts are left out and reported.
 """
@@ -46,7 +46,6 @@ from rcjax.serving.call_log import has_failed
 FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
-
 _SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 
 
@@ -73,8 +72,8 @@ def collect_answers(
         unreadable += lost if len(lines) > before else lost[:1]
     known = options.table_columns
     for name, column in options.columns.items() if known else ():
-        what = f"no table has this column{near(column, known)}; there are {listed(sorted(known))}"
-        require(column in known, f"--column {name}={brief(column)}", what)
+        fact = f"no table has this column{near(column, known)}; there are {listed(sorted(known))}"
+        require(column in known, f"--column {name}={brief(column)}", fact)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
     names = _names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
@@ -86,7 +85,7 @@ def collect_answers(
 
 def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
-    by_name = {one.name: one for one in FORMATS}
+    by_name = {kind.name: kind for kind in FORMATS}
     known = options.format is None or options.format in by_name
     require(known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
@@ -103,10 +102,10 @@ def format_of(path: Path) -> Format:
     except OSError as problem:
         raise DamageError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
     require_sound(bool(head), path.name, "the file is empty: was it written completely?")
-    for one in FORMATS:
-        if one.recognises(path, head):
-            return one
-    names = ", ".join(one.files for one in FORMATS)
+    for kind in FORMATS:
+        if kind.recognises(path, head):
+            return kind
+    names = ", ".join(kind.files for kind in FORMATS)
     raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
 
 
@@ -133,14 +132,14 @@ def _is_evaluation(file: Path) -> bool:
 
 
 def _put(several: list[Line], line: Line) -> None:
-    """Insert a line among those of its model and query, in the order of samples; LogError for a second one."""
+    """Insert a line into the lines of its model and query, in the order of samples; LogError for a second answer."""
     line["sample"] = line.get("sample") or len(several) + 1
     first = next((other for other in several if other["sample"] == line["sample"]), None)
     if first is not None:
         position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
         raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
     several.append(line)
-    several.sort(key=lambda one: one["sample"])
+    several.sort(key=lambda entry: entry["sample"])
 
 
 def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +169,6 @@ SIGNALS = {
 }
 
 _NO_SIGNAL = "1 for each answer, as the files have none: only whether answers agree counts"
-
 _QUOTED = 3  # number of unreadable parts that a warning quotes
 
 #: APIs' finish reasons of a reply that a limit of tokens has truncated.
@@ -271,8 +269,8 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     scoring.require_scale("the files", np.array(scored, float))
     frame, more = as_frame(rows, options, sampled=bool(sampled))
     if sampled:
-        what = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        more.append(f"{what}, whose confidence is how many agree")
+        fact = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
+        more.append(f"{fact}, whose confidence is how many agree")
     signals = [
         f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
@@ -301,7 +299,7 @@ def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Lin
     sound = [several for several in sound if several]
     repeated = [len(several) - 1 for several in sound if several[1:]]
     if 2 * len(repeated) > len(sound):
-        return [one for several in sound for one in several]
+        return [line for several in sound for line in several]
     if repeated:
         left_out["repeated answers to a query"] += sum(repeated)
     return [several[0] for several in sound]
@@ -334,16 +332,12 @@ def _rows(used: Sequence[Line], signal: str | None, options: ImportOptions, left
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
-        texts = {name: _one_line(line.get(name) or "") for name in ANSWERS}
+        texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
+        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
         given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
         lacks = next((text for name, text in texts.items() if text and not given[name]), None)
         rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
     return rows
-
-
-def _one_line(text: str) -> str:
-    """Return an answer on one line: JSON and calls in canonical form, other texts with single spaces."""
-    return canonical_json(text) or " ".join(text.split())
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOptions) -> list[str]:
@@ -361,8 +355,8 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
         word = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
         remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(word)}): they agree with no other")
     if bare := sum(row["correct"] is None for row in rows):
-        what = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
-        remarks.append(f"{what}, to be filled by --labels, or by hand (rcjax label)")
+        fact = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
+        remarks.append(f"{fact}, to be filled by --labels, or by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         scorers = f", by {listed(names)}," if names else ""
@@ -396,14 +390,14 @@ def label_of(score: Any, most: float, where: str) -> float | None:
     try:
         value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
     except (TypeError, ValueError):
-        what = "is no number, and no word such as yes or no: put one there"
-        raise LogError(f"{where}: the score {score!r:.60} {what}") from None
+        advice = "is no number, and no word such as yes or no: put one there"
+        raise LogError(f"{where}: the score {score!r:.60} {advice}") from None
     if math.isnan(value):
         return None
     share = value / most
     if not -_ROUNDING <= share <= 1 + _ROUNDING:
-        what = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
-        raise LogError(f"{where}: the score {score!r:.60} {what}")
+        advice = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
+        raise LogError(f"{where}: the score {score!r:.60} {advice}")
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
@@ -434,11 +428,11 @@ def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tupl
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answers(rows)
     if answers:
-        what = "what was answered is in the column"
-        notes.append(f"{what} {' and '.join(answers)}, for rcjax tune to compare")
+        fact = "what was answered is in the column"
+        notes.append(f"{fact} {' and '.join(answers)}, for rcjax tune to compare")
     if "answer_key" in answers:
-        what = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
-        notes.append(f"{what}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
+        fact = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
+        notes.append(f"{fact}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}

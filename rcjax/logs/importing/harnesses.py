@@ -1,8 +1,8 @@
-"""Import runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
+"""Importers of runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
 
 - Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
   query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated
-  model are counted, not those of graders.
+  model are counted, without graders.
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
   choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
   metric. A line of text has the replies before and after the filter.
@@ -65,7 +65,6 @@ except ImportError:
 # -- Inspect AI
 
 _EMPTY = "holds no samples: was the run broken off, or were they not logged (log_samples)?"
-
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 #: Inspect's letters for correct, partially correct, incorrect and no answer, as shares of the full score.
@@ -84,7 +83,6 @@ def _is_inspect(path: Path, head: bytes) -> bool:
 
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a log, one per sample and epoch."""
     head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
     evaluation = None
     for sample in samples:
@@ -94,7 +92,7 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         evaluation = evaluation or _evaluation(head(), path.name)
         where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from pieces(
-            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, options, where)]
+            where, "Inspect", lambda sample=sample, run=evaluation, where=where: [_line(sample, run, options, where)]
         )
 
 
@@ -132,8 +130,9 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
             sample = parsed(member)
         except DamageError as damage:
             return damage
-        odd = DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
-        return sample if isinstance(sample, dict) else odd
+        if isinstance(sample, dict):
+            return sample
+        return DamageError(f"{path.name}, {member}: is not as Inspect writes it (no JSON object): is it whole?")
 
     return head, map(sound, samples)
 
@@ -187,8 +186,10 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     values: dict[str, tuple[Any, str | None]] = {}
     for scorer, score in scores.items():
         value, answer = score.get("value"), score.get("answer")
-        parts = {f"{scorer}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {scorer: value}
-        values |= {label: (one, answer) for label, one in parts.items()}
+        if isinstance(value, dict):
+            values |= {f"{scorer}.{part}": (figure, answer) for part, figure in value.items()}
+        else:
+            values[scorer] = value, answer
     return values
 
 
@@ -269,11 +270,14 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = document_of(path, "HELM")
-    beside = path.with_name(_STATS)
-    require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
-    stats = document_of(beside, "HELM")
+    stats_file = path.with_name(_STATS)
+    require_sound(stats_file.is_file(), str(stats_file), f"is missing: {_STATE} and {_STATS} must be in one folder")
+    stats = document_of(stats_file, "HELM")
     try:
-        figures = {_key(row): _means(row["stats"]) for row in stats}
+        figures = {
+            _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
+            for row in stats
+        }
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
@@ -281,8 +285,8 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
     require_sound(bool(requests), path.name, "holds no requests")
 
     def lines(request: Mapping[str, Any], where: str) -> list[Line]:
-        alone = request.get("reference_index") is None
-        require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+        is_joint = request.get("reference_index") is None
+        require(is_joint, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
         return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, where)]
@@ -296,11 +300,6 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """Return the (instance, perturbation, trial) of a row."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
-
-
-def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the means of an instance's statistics, by name."""
-    return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
 
 
 def _of_request(
@@ -459,7 +458,6 @@ def _named(path: Path) -> tuple[str, str]:
 
 
 def _metrics(row: Mapping[str, Any]) -> list[str]:
-    """Return the names of a row's metrics."""
     return [metric for metric in row["metrics"] if metric in row]
 
 
@@ -498,9 +496,8 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
 
 
 def _parts(arguments: Any) -> list[list[Any]]:
-    """Return the arguments of each request of a document, in order."""
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
-    return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
+    return [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
 
 
 def _prompt(arguments: Any) -> str | None:
@@ -512,8 +509,8 @@ def _prompt(arguments: Any) -> str | None:
 def _continuations(arguments: Any) -> list[str] | None:
     """Return the continuation in each request; None if one is unknown."""
     parts = _parts(arguments)
-    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
-    return [one[1] for one in parts] if complete else None
+    complete = all(isinstance(part, Sequence) and len(part) > 1 and isinstance(part[1], str) for part in parts)
+    return [part[1] for part in parts] if complete else None
 
 
 #: Length of a choice, by the metric that divides log-likelihoods by it.
@@ -529,8 +526,8 @@ def choice_made(
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
-            choices without the question.
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then the pairs of
+            the choices without the question.
         continuations: texts of the choices, each after its separator from the question; None if unknown.
         metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
             (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
@@ -571,9 +568,9 @@ def _values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
-    alone = likelihoods[number:]
-    if metric == "acc_mutual_info" and len(alone) == number:
-        pairs = zip(likelihoods, alone, strict=False)
+    priors = likelihoods[number:]
+    if metric == "acc_mutual_info" and len(priors) == number:
+        pairs = zip(likelihoods, priors, strict=False)
         return [logprob if logprob == -math.inf else logprob - prior for logprob, prior in pairs]
     if metric not in _LENGTHS:
         return list(likelihoods[:number])

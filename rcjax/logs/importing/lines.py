@@ -52,11 +52,11 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A file, or a part of one, is not as its program writes it; it is left out if others can be read."""
+    """The error for a file, or a part of a file, that is not as its program writes it; other files are still read."""
 
 
 class WrongValueError(ValueError):
-    """A value of a line has a wrong type; the message names it."""
+    """The error for a value of a wrong type in a line; the message names the value."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ImportOptions:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of a table's columns, by the canonical names."""
     prompts: bool = False
-    """Keep the prompts in the log, for a person to label."""
+    """Whether the prompts are kept in the log, for a person to label."""
     score_max: float = 1.0
     """Full score."""
     table_columns: set[str] = field(default_factory=set, repr=False, compare=False)
@@ -174,16 +174,16 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
     return value / per
 
 
-def require(condition: bool, where: str, what: str) -> None:
+def require(condition: bool, where: str, problem: str) -> None:
     """Raise LogError with the place and the problem unless a condition holds."""
     if not condition:
-        raise LogError(f"{where}: {what}")
+        raise LogError(f"{where}: {problem}")
 
 
-def require_sound(condition: bool, where: str, what: str) -> None:
+def require_sound(condition: bool, where: str, problem: str) -> None:
     """Raise DamageError with the place and the problem unless a condition holds."""
     if not condition:
-        raise DamageError(f"{where}: {what}")
+        raise DamageError(f"{where}: {problem}")
 
 
 def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
@@ -284,9 +284,7 @@ def _objects(content: Any, where: str) -> Iterator[tuple[str, Any]]:
 OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *TOKENS, *CACHED, "cost", *SECONDS)
 
 _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
-
 _JSON = (".json", ".jsonl", ".ndjson")
-
 _KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
@@ -314,7 +312,6 @@ def source_of(path: Path) -> Path | TextFile:
 
 
 def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
-    """Yield the lines of a table, one per row."""
     require_ours(options.columns, ("query", "model", "correct", *OPTIONAL))
     return _table_lines(source_of(path), path.name, options, options.columns)
 
@@ -377,26 +374,26 @@ def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoR
     meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
-    advice += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
+    advice += ["give --format wide for columns of each model"] if any("|" in name_there for name_there in there) else []
     raise LogError(f"{where}: no column {column}{meant}: {', or '.join(advice)}; there are {listed(there)}")
 
 
 def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
-    there = rows.frame.columns
-    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in there}
-    if "correct" in there:
+    columns = rows.frame.columns
+    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
+    if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
-    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in there}
+    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= measured_cells(rows) | _logprobs(rows)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
-    if SAMPLE in there:
+    if SAMPLE in columns:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
     for row in zip(*(column.to_list() for column in cells.values()), strict=True):
         line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
-        yield line if SAMPLE in there else line | {SAMPLE: 1}
+        yield line if SAMPLE in columns else line | {SAMPLE: 1}
 
 
 def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
@@ -425,7 +422,6 @@ _OF_ROW = {
 
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
-    """Yield the lines of a wide table, model by model."""
     require_ours(options.columns, (*_OF_ROW, *_ENDINGS))
     source = _separated(path)
     columns: list[str] = []
@@ -440,9 +436,9 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         name: (options.columns[name],) if name in options.columns else usual
         for name, usual in (_OF_ROW | _ENDINGS).items()
     }
-    of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
-    what = f"no column names the query: --column query=…; there are {listed(columns)}"
-    require(of_row["query"] is not None, path.name, what)
+    of_row = {name: next((column for column in names[name] if column in columns), None) for name in _OF_ROW}
+    problem = f"no column names the query: --column query=…; there are {listed(columns)}"
+    require(of_row["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
@@ -475,7 +471,7 @@ def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[st
                     models.setdefault(model, {}).setdefault(name, column)
     for model in {*models} & {*columns}:
         models[model]["correct"] = model
-    return dict(sorted(models.items(), key=lambda one: min(columns.index(column) for column in one[1].values())))
+    return dict(sorted(models.items(), key=lambda entry: min(columns.index(column) for column in entry[1].values())))
 
 
 def _unwrapped(text: str) -> str:

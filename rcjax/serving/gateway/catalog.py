@@ -22,7 +22,7 @@ from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import Period, load_policy, with_following
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
@@ -185,7 +185,7 @@ class Deployment:
 
     name: str
     """The policy's name for clients."""
-    policy: AnyPolicy
+    policy: AbstractPolicy
     digest: str
     """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
@@ -257,7 +257,7 @@ class Catalog:
             yield "the files are read again: what they say is as before"
 
 
-def digest_of(policy: AnyPolicy) -> str:
+def digest_of(policy: AbstractPolicy) -> str:
     """Return twelve hexadecimal digits that identify a policy: a hash of its JSON, without the file's white space.
 
     >>> from rcjax.policy import Calibration, Policy, Rule
@@ -296,7 +296,7 @@ class CatalogMaker:
         settings = self.settings
         earlier = {} if before is None else before.policies
         tuned = {name for name, deployment in earlier.items() if not deployment.is_untuned}
-        policies: dict[str, AnyPolicy] = {}
+        policies: dict[str, AbstractPolicy] = {}
         for name, path in settings.policies.items():
             if path is not None and (settings.pass_model is None or name in tuned or path.exists()):
                 policies[name] = load_policy(path)
@@ -311,7 +311,7 @@ class CatalogMaker:
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
-    def make(self, policies: Mapping[str, AnyPolicy], models: Mapping[str, ModelSettings]) -> Catalog:
+    def make(self, policies: Mapping[str, AbstractPolicy], models: Mapping[str, ModelSettings]) -> Catalog:
         """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
         settings, deployments = self.settings, dict[str, Deployment]()
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
@@ -334,7 +334,7 @@ class CatalogMaker:
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, caller, settings.ring(deployments, models))
 
-    def _deploy(self, name: str, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> Deployment:
+    def _deploy(self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings]) -> Deployment:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
         settings, limits = self.settings, self.settings.limits
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
@@ -378,7 +378,7 @@ class CatalogMaker:
         """Return this replica's share of the money for a period."""
         return None if period is None else replace(period, money=period.money * self.settings.share)
 
-    def _shadow_models(self, policy: AnyPolicy, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
+    def _shadow_models(self, policy: AbstractPolicy, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
         """Return the further models for shadow queries: those of the settings, and the policy's reference model.
 
         The reference's answers show later whether the policy is still right. Before there is a policy, the models are

@@ -35,7 +35,7 @@ from rcjax.model.calibrated_models import Fitted
 from rcjax.policy.counted import Counted, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
 from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
 from rcjax.solving.frontier.points import (
@@ -159,7 +159,7 @@ class Frontier:
         max_error: float | None = None,
         error_cost: float | None = None,
         lam: float | None = None,
-    ) -> AnyPolicy:
+    ) -> AbstractPolicy:
         """Return the policy to deploy for one target: a ladder that meets a limit exactly, or the point for a λ.
 
         The rungs of a ladder are corners of the frontier's lower hull. Between two rungs a hash of the query decides
@@ -205,7 +205,7 @@ class Frontier:
         hull = lower_hull(cost, error)
         return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
 
-    def ladder(self, position: float, target: Target) -> AnyPolicy:
+    def ladder(self, position: float, target: Target) -> AbstractPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.
 
         Args:

@@ -1,4 +1,4 @@
-"""Check a policy and the model that it was tuned by: promises and predictions on held-out queries, drift, decisions.
+"""Checks of a policy and of the model that it was tuned by: promises on held-out queries, drift, decisions.
 
 Takes a policy or a model, and a `Log`; gives a `PolicyCheck` or a `Diagnosis`, with advice."""
 

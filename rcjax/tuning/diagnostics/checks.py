@@ -29,7 +29,7 @@ from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
@@ -73,24 +73,36 @@ class CheckKind:
             subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
             noun: the kind of error that is counted.
         """
-        kind: dict[str, Any] = vars(self) | {"label": self.label.format(noun=noun)}
-        return CheckResult(**kind, subject=subject, figure=figure, p_value=p_value, verdict=verdict, advice=advice)
+        kind = dataclasses.replace(self, label=self.label.format(noun=noun))
+        return CheckResult(kind, subject, figure, p_value, verdict, advice)
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckResult(CheckKind):
-    """The verdict on one figure, with the fields of its kind: its JSON is flat."""
+class CheckResult:
+    """The verdict on one figure."""
 
-    subject: str = ""
+    kind: CheckKind
+    """Kind of the check; its label has the kind of error that is counted."""
+    subject: str
     """Model that the figure describes; empty for the log as a whole."""
-    figure: float = math.nan
-    """Figure, in `unit`."""
-    p_value: float | None = None
+    figure: float
+    """Figure, in the unit of its kind."""
+    p_value: float | None
     """p-value of the figure; None if it is not tested."""
-    verdict: CheckVerdict = "fine"
+    verdict: CheckVerdict
     """Verdict on the figure."""
-    advice: str = ""
-    """Sentence that explains the figure and says what to do; empty if all is fine."""
+    advice: str
+    """Sentence with the explanation of the figure and an advice; empty if the verdict is fine."""
+
+    @property
+    def name(self) -> str:
+        """Name of the kind."""
+        return self.kind.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of the check and of its kind as one object."""
+        document = dataclasses.asdict(self)
+        return document.pop("kind") | document | {"primary": self.name in PRIMARY}
 
 
 def worst_verdict(checks: Iterable[CheckResult]) -> CheckVerdict:
@@ -105,8 +117,8 @@ UNLIKELY = 0.1
 #: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
 
-#: All kinds of checks: first those of `diagnose`, of a tuning; then those of `check`, of a policy.
-#: The table in the documentation says what their figures are, and is made from these limits.
+#: All kinds of checks: the kinds of `diagnose`, of a tuning, then the kinds of `check`, of a policy. The table in the
+#: documentation defines the figures, and is made from these limits.
 KINDS: Mapping[str, CheckKind] = {
     kind.name: kind
     for kind in (
@@ -185,7 +197,7 @@ def adjust_p_values(checks: Iterable[CheckResult], looks: float = 1.0, alarm: fl
 
 
 def _verdict(check: CheckResult, p_value: float, alarm: float) -> CheckVerdict:
-    if not check.figure > check.limits.doubtful:
+    if not check.figure > check.kind.limits.doubtful:
         return "fine"
     if p_value < alarm:
         return "bad"
@@ -219,7 +231,7 @@ _CHANCE = 0.01  # level of the tests of labels: the share of false alarms where 
 
 
 def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
-    """Check the share of queries that a model, or the reference, failed to answer, among those that all were asked.
+    """Check the share of the queries sent to all models that a model, or the reference, failed to answer.
 
     Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
 
@@ -249,7 +261,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
 
     There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
-    difference between the shares of unsure queries among those labelled and among all. The p-value is raw.
+    difference between the shares of unsure queries among the labelled queries and among all. The p-value is raw.
 
     Args:
         log: the log.
@@ -308,7 +320,7 @@ class ModelCalibration:
     certain: float
     """Share of answers with probability 1."""
     states: bool
-    """The model states its confidences."""
+    """Whether the model states its confidences."""
 
     def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
         """Check accuracy, calibration error, the separation of better answers, and the share of certain answers."""
@@ -468,7 +480,7 @@ class PrimaryFigure:
 
     @property
     def tuned_on_is_the_limit(self) -> bool:
-        """Whether the queries tuned on, and not those of the log, cause most of the standard error."""
+        """Whether the queries tuned on cause most of the standard error, and the queries of the log less."""
         return 0 < self.before < 0.8 * self.n
 
     @property
@@ -523,7 +535,7 @@ class Baseline:
     """Name of the rival that the figure is a difference from; None if it is no difference."""
 
     @classmethod
-    def promised(cls, policy: AnyPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
+    def promised(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
         """Return the promise of a policy's tuning; without a record, its mean over the queries that it carries.
 
         Args:

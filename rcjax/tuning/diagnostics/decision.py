@@ -33,7 +33,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Ladder
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_of
@@ -149,7 +149,7 @@ class RetuningTerms(NamedTuple):
     """Whether they could be compared on another log."""
 
 
-def comparable_tuning(policy: AnyPolicy, log: Log) -> RetuningTerms:
+def comparable_tuning(policy: AbstractPolicy, log: Log) -> RetuningTerms:
     """Return the terms on which policies tuned again on a log are compared with a policy.
 
     λ is that of the target, if the target has one, and else that of the policy.
@@ -177,7 +177,7 @@ def _drawn(log: Log, seed: int) -> Log:
     return log.take(order) if len(order) > 1 else log
 
 
-def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
+def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGain | None:
     """Estimate the gain of retuning by five-fold cross-validation, at the policy's λ; None if it cannot be estimated.
 
     Each fold is answered by the policy in service, and by a policy tuned on the other folds with the same search.
@@ -216,7 +216,7 @@ def held_out_gain(policy: AnyPolicy, log: Log, seed: int = 0) -> RetuningGain | 
 
 
 def _cross_fitted_losses(
-    policy: AnyPolicy, log: Log, right: Log, spec: Spec, lam: float
+    policy: AbstractPolicy, log: Log, right: Log, spec: Spec, lam: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tune a policy again without each fold of a log, and return (held-out, mean in-sample) losses, (n,) each.
 
@@ -239,7 +239,7 @@ def _cross_fitted_losses(
 
 
 def _tuned_without(
-    fold: np.ndarray, policy: AnyPolicy, log: Log, spec: Spec, lam: float
+    fold: np.ndarray, policy: AbstractPolicy, log: Log, spec: Spec, lam: float
 ) -> list[tuple[Calibrator, Policies]]:
     """Tune a policy again without each fold of a log, on the same number of queries each time.
 
@@ -270,7 +270,7 @@ def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
     return max(float((held_out - in_sample).mean()) * (1 - 1 / FOLDS), 0.0)
 
 
-def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
+def why_untested(policy: AbstractPolicy, log: Log) -> tuple[str, bool]:
     """Return (reason why `held_out_gain` is None, in words; whether another log could change that)."""
     terms = comparable_tuning(policy, log)
     if terms.lam is None:
@@ -280,7 +280,9 @@ def why_untested(policy: AnyPolicy, log: Log) -> tuple[str, bool]:
     return f"fewer than {FEWEST_FOR_GAIN} queries have the answers of all models", True
 
 
-def judge_replacement(policy: AnyPolicy, after: AnyPolicy, log: Log, known: Log, seed: int = 0) -> Replacement:
+def judge_replacement(
+    policy: AbstractPolicy, after: AbstractPolicy, log: Log, known: Log, seed: int = 0
+) -> Replacement:
     """Judge whether a policy tuned again on a log replaces the policy in service.
 
     Args:
@@ -311,14 +313,14 @@ def judge_replacement(policy: AnyPolicy, after: AnyPolicy, log: Log, known: Log,
     )
 
 
-def _improvement(before: AnyPolicy, after: AnyPolicy, log: Log, lam: float) -> float:
+def _improvement(before: AbstractPolicy, after: AbstractPolicy, log: Log, lam: float) -> float:
     """Return the mean loss of one policy minus that of another on a log, in errors per query: error + λ·cost."""
     log = comparable_log(log, (before, after))
     old, new = (QueryLosses.of(policy, log) for policy in (before, after))
     return float((old.wrong - new.wrong + lam * (old.spent - new.spent)).mean())
 
 
-def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
+def _exceeded_limit(before: AbstractPolicy, after: AbstractPolicy, log: Log) -> str:
     """Describe the target's limit if a policy exceeds it on a log and the new policy exceeds it by less; else "".
 
     The limit of a margin is today's error on the same queries plus the margin.
@@ -340,7 +342,7 @@ def _exceeded_limit(before: AnyPolicy, after: AnyPolicy, log: Log) -> str:
     return target.describe(log.counted, "today's" if today is None else name_today(today))
 
 
-def _broken_promise(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None:
+def _broken_promise(before: AbstractPolicy, after: AbstractPolicy, log: Log) -> str | None:
     """Say in words if the new policy breaks its promise on the queries that the policy in service carries; else None.
 
     It does if its error there exceeds both its promise and the other policy's error by two points, and significantly
@@ -366,7 +368,7 @@ def _broken_promise(before: AnyPolicy, after: AnyPolicy, log: Log) -> str | None
     return f"{where} it has {percent(new.mean())} {noun}, where {promise}, and that one has {percent(old.mean())}"
 
 
-def _reason_untested(before: AnyPolicy, log: Log) -> str | None:
+def _reason_untested(before: AbstractPolicy, log: Log) -> str | None:
     """Say in words why the gain was not tested, if another log could change that; else None."""
     why, mendable = why_untested(before, log)
     return f"whether it gains on queries left out was not tested: {why}" if mendable else None
@@ -493,7 +495,7 @@ def _money_in_words(cost: PrimaryFigure, check: CheckResult, money: Money) -> st
 
 def _chance(check: CheckResult) -> str:
     """Return the p-value of a figure beyond its limit, in brackets, and whether chance explains the figure."""
-    if check.p_value is None or (check.verdict == "fine" and not check.figure > check.limits.doubtful):
+    if check.p_value is None or (check.verdict == "fine" and not check.figure > check.kind.limits.doubtful):
         return ""
     return f" ({'by chance, ' * (check.verdict == 'fine')}p = {check.p_value:.2g})"
 

@@ -1,4 +1,4 @@
-"""Diagnose a tuning on a log: whether its promise holds and confidences are calibrated, with figures and advice.
+"""The diagnosis of a tuning on a log: its promise and the calibration of confidences, with figures and advice.
 
 The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The figures
 of the default search are estimates by the labels, corrected for optimism. The figures of a search by the paper's model
@@ -24,11 +24,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Calibrated, Details, Fitted, calibrated_like
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.reliability import (
-    accuracy_p_value,
-    calibration_test,
-    separation,
-)
+from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.solving.frontier.frontier import Frontier
@@ -105,7 +101,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
 def _fitted_near(model: Fitted, log: Log) -> Fitted:
     """Fit a model of the same kind to another log: calibration alone, or all of the paper's model.
 
-    With copulas by Kendall's τ, the fit of the mixtures starts from those of the model.
+    With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
     """
     if not isinstance(model, CascadeModel):
         return calibrated_like(model, log)
@@ -210,7 +206,7 @@ class Diagnosis:
     n: int
     """Number of queries judged, which every model answered."""
     held_out: bool
-    """The model was fitted to another log; otherwise held-out figures come from five folds."""
+    """Whether the model was fitted to another log; otherwise held-out figures come from five folds."""
     confidence: np.ndarray
     """(N, k) held-out calibrated confidences of all queries of the log; NaN for no answer. Not in JSON."""
     correct: np.ndarray
@@ -248,7 +244,7 @@ class Diagnosis:
         """Return the findings as JSON values; None for NaN."""
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
-        document |= {"counted": self.counted.noun, "checks": [*map(dataclasses.asdict, self.checks)]}
+        document |= {"counted": self.counted.noun, "checks": [check.to_json() for check in self.checks]}
         return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
 
 
@@ -268,8 +264,8 @@ def diagnose(
     folds, each judged by a model fitted to the others. Queries that lack the answer of a model are left out. An
     `OverlapWarning` counts queries of another log that the model was fitted to.
 
-    The promise is the error and cost of the tuned policies (`try_promise`): those of `frontier`, or of the frontier
-    that the default search finds on the training log. Without either, it is not checked.
+    The promise is the error and cost of the tuned policies (`try_promise`), from `frontier` or from the default search
+    on the training log. Without a frontier and a training log, no promise is checked.
 
     Args:
         model: the fitted model.

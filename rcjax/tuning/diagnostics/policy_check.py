@@ -1,8 +1,8 @@
-"""Check whether a policy is still right: a rolling window of fresh labels against the queries tuned on.
+"""The check of a policy in service: a rolling window of fresh labels against the queries tuned on.
 
-A look at a hundred labelled queries of one week has little power, and a year of such looks has many false alarms. So a
-check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned on;
-they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
+A look at a hundred labelled queries of one week has little power, and a year of weekly looks has many false alarms. So
+a check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned
+on; they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
 ones.
 
 Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
@@ -31,12 +31,11 @@ from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.goodness_of_fit.reliability import calibration_change, distribution_change
 from rcjax.policy.counted import ERRORS, Counted, recorded_counted
 from rcjax.policy.following import Bill
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
 from rcjax.tuning.diagnostics.checks import (
     KINDS,
-    PRIMARY,
     Baseline,
     CheckResult,
     CheckVerdict,
@@ -72,7 +71,7 @@ _FEWEST_FOR_DRIFT = 20  # queries below which no drift is certain
 
 @dataclasses.dataclass(frozen=True)
 class ModelChange:
-    """Figures of one model on a fresh log, beside those on the queries tuned on."""
+    """Figures of one model on a fresh log, and on the queries tuned on."""
 
     model: str
     """Name of the model."""
@@ -91,7 +90,7 @@ class ModelChange:
     calibration_p: float
     """p-value of the change of calibration."""
     distance: float
-    """Distance of the raw confidences from those on the queries tuned on: √CvM."""
+    """Distance of the raw confidences from the confidences on the queries tuned on: √CvM."""
     distance_p: float
     """p-value of the distance."""
     median: float
@@ -132,7 +131,7 @@ class CheckWindow:
     begin: str | None
     """First day of these weeks."""
     earlier: int
-    """Number of queries of earlier weeks without an alarm, which joined those tuned on."""
+    """Number of queries of earlier weeks without an alarm, which joined the queries tuned on."""
     alarms: tuple[str, ...] = ()
     """First day of each week at whose end a look raised an alarm."""
     since: str | None = None
@@ -212,15 +211,15 @@ class PolicyCheck:
         }
         records["window"]["described"] = self.window.describe()
         records["models"] = [dataclasses.asdict(model) for model in self.models]
-        records["checks"] = [dataclasses.asdict(check) | {"primary": check.name in PRIMARY} for check in self.checks]
+        records["checks"] = [check.to_json() for check in self.checks]
         records |= {"replacement": self.replacement and self.replacement.to_json()}
         records |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
         return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
 
 
-@takes(policy=AnyPolicy, log=Log)
+@takes(policy=AbstractPolicy, log=Log)
 def check_policy(
-    policy: AnyPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
+    policy: AbstractPolicy, log: Log, *, retuning: bool | Replacement = True, looks: int | None = None, seed: int = 0
 ) -> PolicyCheck:
     """Check whether a policy is still right on a fresh log, whose queries it was not tuned on.
 
@@ -254,7 +253,7 @@ def check_policy(
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
-    log, recent = in_order(log), last_weeks(log)  # `recent` is what `rcjax retune` takes
+    log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
     old = carried_log(policy).select(policy.models)
     every_model, log = log, _with_todays_answers(policy, log)
     new = log.select(policy.models)
@@ -292,7 +291,7 @@ def check_policy(
     )
 
 
-def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
+def _judge_retuned(policy: AbstractPolicy, log: Log, seed: int) -> Replacement:
     """Tune a policy again on a log, and judge whether the new policy replaces it."""
     try:
         tuned = retune(policy, log, intervals=False)
@@ -302,7 +301,7 @@ def _judge_retuned(policy: AnyPolicy, log: Log, seed: int) -> Replacement:
     return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
-def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: Log) -> PolicyDecision:
+def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, log: Log) -> PolicyDecision:
     """Advise today's model or policy in place of a policy that it dominates on the log, as `rcjax report` does.
 
     An alarm, or a retuning that gains, comes first. Without today's answers the decision stays.
@@ -320,21 +319,21 @@ def _prefer_dominating_today(decision: PolicyDecision, policy: AnyPolicy, log: L
     return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {beaten}")
 
 
-def _require_fresh(policy: AnyPolicy, log: Log) -> Overlap:
+def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
     """Return the queries of a log that were tuned on.
 
     Raises LogError if these are all, or if the log counts another kind of error than the policy was tuned for.
     """
     shared = overlap(log, policy)
-    if shared.whole:
+    if shared.covers_log:
         raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
     if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
         raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
     return shared
 
 
-def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
-    """For a policy with a margin, take the queries that its models and today's have answered: differences need both."""
+def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
+    """Take the queries that the models of a policy with a margin, and today's, have answered; all of other policies."""
     if (today := matched_today(policy, log)) is None:
         return log
     named = {*policy.models, *models_of(today)}
@@ -345,8 +344,8 @@ def _with_todays_answers(policy: AnyPolicy, log: Log) -> Log:
 class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, those of the stream
-    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, that of its cheapest rung
+    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, errors of the stream
+    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, cost of its cheapest rung
     bill: np.ndarray  # (N,) cost at the position as tuned
     error: Baseline  # of `wrong`
     cost: Baseline  # of `money`
@@ -361,7 +360,7 @@ class _QueryFigures:
         return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
 
 
-def _gather_figures(policy: AnyPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
+def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
 
     Args:
@@ -420,13 +419,7 @@ class _LastLook(NamedTuple):
 def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
     """Look at every window from the first week on, and return the findings of the last look.
 
-    Weeks without an alarm join the baseline of later looks.
-
-    Args:
-        figures: errors and money of the queries, with the baselines.
-        weeks: weeks of the queries.
-        separate: number of separate looks in a year.
-        counted: kind of error that is counted.
+    Weeks without an alarm join the baseline of later looks. `separate` is the number of separate looks in a year.
     """
     spoilt, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
@@ -456,9 +449,9 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
 
 
 def _model_changes(
-    policy: AnyPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
+    policy: AbstractPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
-    """Compare each model on the queries in the window with the carried queries and those of weeks without an alarm."""
+    """Compare each model in the window with the carried queries and the weeks without an alarm."""
     sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
     if fine.any():
         sides[0].append(_answers(policy, new.take(fine)))
@@ -480,8 +473,8 @@ class _Answers(NamedTuple):
     answered: np.ndarray  # (k, n) bool: there is an answer
 
 
-def _answers(policy: AnyPolicy, log: Log) -> _Answers:
-    """Take the answers of a log whose models are those of a policy, in its order."""
+def _answers(policy: AbstractPolicy, log: Log) -> _Answers:
+    """Take the answers of a log with the models of a policy, in the order of the log."""
     logprob = np.asarray(log.logprob).T
     carried = logprob.astype(np.float32)
     calibrations = [policy.calibrations[name] for name in log.models]
@@ -531,7 +524,7 @@ def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     return walked.cost_at_means + share @ (walked.query_cost - mean[:, None])
 
 
-def _remarks(policy: AnyPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
+def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
         yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
     if not log.complete.all():

@@ -1,9 +1,10 @@
-"""The weeks of a log: the window that a check looks at, and the traffic of the last week beside that before.
+"""The weeks of a log: the window of a check, and the traffic of the last week against the weeks before.
 
 Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
 labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,
-confidences are compared with those of the queries that the policy carries. The confidences of a model are taken from
-calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions count once.
+confidences are compared with the confidences of the queries that the policy carries. The confidences of a model are
+taken from calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions
+count once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
 from rcjax.policy.following import MOST_TIMES
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
 
 #: Weeks in the window of a check.
@@ -137,7 +138,6 @@ def in_order(log: Log) -> Log:
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
 _OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step")
-
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
 #: Confidences of a model compared on each side: the changes that more would show do not matter.
@@ -157,7 +157,7 @@ class TrafficCheck:
     checks: tuple[CheckResult, ...]
     """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
     dear: str | None = None
-    """Note, in words, on calls that cost a hundred times the mean of their model; None without such calls."""
+    """Note on calls that cost a hundred times the mean of their model; None without any."""
 
     @property
     def changed(self) -> bool:
@@ -171,7 +171,7 @@ class TrafficCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
-        checks = [dataclasses.asdict(check) | {"primary": False} for check in self.checks]
+        checks = [check.to_json() for check in self.checks]
         fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
         return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
@@ -188,7 +188,7 @@ def is_call_log(source: Any) -> bool:
     return {"call_log", "query", "model", "time"} <= {*columns}
 
 
-def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
+def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
     """Check whether the traffic of a policy has changed, by figures that need no label.
 
     Args:
@@ -211,7 +211,7 @@ def check_traffic(policy: AnyPolicy, source: Any, looks: int | None = None) -> T
     )
 
 
-def _dear(policy: AnyPolicy, now: pl.DataFrame) -> str | None:
+def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
     limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
@@ -245,24 +245,24 @@ def _calls(source: Any) -> pl.DataFrame:
     return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
 
 
-def _of_confidences(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
-    """Check the raw confidences of each model against those before, or those of the queries that the policy carries."""
+def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
+    """Check the raw confidences of each model against the weeks before, or else against the carried queries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
         carried = carried_log(policy)
     for name in policy.models:
-        here = _confidences(now, name)
+        last_week = _confidences(now, name)
         if before is not None:
-            then = _confidences(before, name)
+            earlier = _confidences(before, name)
         elif carried is not None:
             j = carried.models.index(name)
-            then = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
+            earlier = np.asarray(carried.logprob)[np.asarray(carried.answered)[:, j], j].astype(np.float32)
         else:
             continue
-        if min(len(here), len(then)) < _FEWEST_ON_A_SIDE:
+        if min(len(last_week), len(earlier)) < _FEWEST_ON_A_SIDE:
             continue
-        change = distribution_change(then, here)
-        medians = f"their median is {np.exp(np.median(here)):.2g}, {np.exp(np.median(then)):.2g} before"
+        change = distribution_change(earlier, last_week)
+        medians = f"their median is {np.exp(np.median(last_week)):.2g}, {np.exp(np.median(earlier)):.2g} before"
         advice = (
             f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
             "or the kind of question changed?"
@@ -276,8 +276,8 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]
 
 
-def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Check failed calls and tokens of each model; its share of the queries too, if the bill is not followed."""
+def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
+    """Check failed calls and tokens of each model and, unless the bill is followed, its share of the queries."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
@@ -290,11 +290,11 @@ def _of_calls(policy: AnyPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Ite
         yield KINDS["failed calls"].check(name, gap, advice, p_value=mean_rise(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
-            then, here = (Mean.of(part) for part in tokens)
-            finding = f"a call of {name} has {here.mean:,.0f} tokens, {then.mean:,.0f} before"
+            earlier, last_week = (Mean.of(part) for part in tokens)
+            finding = f"a call of {name} has {last_week.mean:,.0f} tokens, {earlier.mean:,.0f} before"
             advice = f"{finding}: are prompts or answers longer?"
-            rise = relative(here.mean, then.mean)
-            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(then, here)[1])
+            rise = relative(last_week.mean, earlier.mean)
+            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
@@ -310,12 +310,12 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
     """Check the cost of queries by the model asked first, so that a change of rung is no change of cost."""
     bills = [_bills(side) for side in (before, now)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
-        then, here = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
-        if min(len(then), len(here)) < _FEWEST_ON_A_SIDE:
+        earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
+        if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
             continue
-        means = (Mean.of(then), Mean.of(here))
-        unit = choose_unit([float(here.mean())])
-        money = f"{unit.full(float(here.mean()))}, ${unit.show(float(then.mean()))} before"
+        means = (Mean.of(earlier), Mean.of(last_week))
+        unit = choose_unit([float(last_week.mean())])
+        money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
         yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 

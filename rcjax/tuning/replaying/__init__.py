@@ -1,4 +1,4 @@
-"""Replay policies on logged queries: the answering models, costs and errors; areas under error–cost curves.
+"""Replays of policies on logged queries: the answering models, costs and errors; areas under error–cost curves.
 
 Takes policies or a frontier and a `Log`; gives counts, without a model of the queries."""
 

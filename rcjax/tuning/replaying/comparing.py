@@ -1,4 +1,4 @@
-"""Compare a policy with today's model or policy, and with the best single model for its money, on a log.
+"""Comparisons of a policy with today's model or policy, and with the best single model for its money, on a log.
 
 Differences are paired: the error of a policy minus the error of its rival on the same queries is far less noisy than
 two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.
@@ -24,15 +24,14 @@ from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Ladder, penalty
-from rcjax.policy.policy import AnyPolicy
+from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
 from rcjax.solving.frontier.hull import shares_at_bill
 from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_stream
 from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
-
-Today = str | AnyPolicy
+Today = str | AbstractPolicy
 """The model, by name, or the policy that is in use today."""
 
 
@@ -97,7 +96,7 @@ def name_today(today: Today) -> str:
     return f"{today} alone" if isinstance(today, str) else IN_SERVICE
 
 
-def matched_today(policy: AnyPolicy, log: Log) -> Today | None:
+def matched_today(policy: AbstractPolicy, log: Log) -> Today | None:
     """Return today's model or policy for a policy tuned with a margin, if the log has its answers; None otherwise."""
     spec = recorded_tuning(policy).spec
     if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
@@ -108,7 +107,7 @@ def matched_today(policy: AnyPolicy, log: Log) -> Today | None:
 def comparable_log(log: Log, subjects: Sequence[Today]) -> Log:
     """Take the queries that all models of some policies or models have answered, with corrected labels.
 
-    Raises LogError if the log lacks a model, or has no such query.
+    Raises LogError if the log lacks a model, or no query has the answers of all.
     """
     log = corrected_log(_log_of(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
@@ -155,7 +154,7 @@ def best_single_for(log: Log, money: float) -> str:
 
 
 def compare_policy(
-    policy: AnyPolicy, log: Log, today: Today | None = None, *, money: float | None = None, tuned: bool = False
+    policy: AbstractPolicy, log: Log, today: Today | None = None, *, money: float | None = None, tuned: bool = False
 ) -> Comparison:
     """Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
@@ -178,7 +177,10 @@ def compare_policy(
     llama3.1-405b alone, today's
     """
     today = default_today(log) if today is None else today
-    single = best_single_for(log, (_expected(policy)[1] if tuned else _bill(policy, log)) if money is None else money)
+    if money is None:
+        complete = comparable_log(log, [policy])
+        money = _expected(policy)[1] if tuned else float(QueryLosses.in_service(policy, complete).spent.mean())
+    single = best_single_for(log, money)
     subjects: dict[Role, Today] = {"today": today}
     if single not in (today, _alone(policy)):
         subjects["single"] = single
@@ -188,36 +190,32 @@ def compare_policy(
     error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
-        theirs = losses_of(subject, shared)
+        rival_losses = losses_of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
-        err, bill = float(theirs.wrong.mean()), float(theirs.spent.mean())
+        rival_error, bill = float(rival_losses.wrong.mean()), float(rival_losses.spent.mean())
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
-            err, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+            rival_error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
         if is_itself(policy, subject):
             return Rival(name, role, error, cost, 0.0, 0.0)
-        return Rival(name, role, err, bill, error - err, float(paired_error(replies.wrong - theirs.wrong)))
+        se = float(paired_error(replies.wrong - rival_losses.wrong))
+        return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
     return Comparison(error, cost, shared.n_queries, not tuned, rivals, policy.expected.get("error_cost"))
 
 
-def _expected(policy: AnyPolicy) -> tuple[float, float]:
+def _expected(policy: AbstractPolicy) -> tuple[float, float]:
     """Return (error with refusals at their price, bill), as expected by the tuning."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
-def _bill(policy: AnyPolicy, log: Log) -> float:
-    """Return the dollars per query of a policy on a log."""
-    return float(QueryLosses.in_service(policy, comparable_log(log, [policy])).spent.mean())
-
-
-def is_itself(policy: AnyPolicy, subject: Today) -> bool:
-    """Return whether a model or a policy decides as a policy does, whatever their figures."""
+def is_itself(policy: AbstractPolicy, subject: Today) -> bool:
+    """Return whether a model or a policy makes the decisions of a policy; their figures may differ."""
     return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
 
 
-def _bare(policy: AnyPolicy) -> AnyPolicy:
+def _bare(policy: AbstractPolicy) -> AbstractPolicy:
     """Return the policy without its figures and provenance: equal ones decide alike."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
@@ -226,7 +224,7 @@ def _bare(policy: AnyPolicy) -> AnyPolicy:
     return replace(policy, rungs=rungs, position=0.0 if follows else policy.position)
 
 
-def _alone(policy: AnyPolicy) -> str | None:
+def _alone(policy: AbstractPolicy) -> str | None:
     """Return the only model of a policy that always answers by it; None for other policies."""
     names = {name for rung in policy.adjacent_rungs for name in rung.models}
     rules = [rule for rung in policy.adjacent_rungs for of_model in rung.rules.values() for rule in of_model]
@@ -276,7 +274,7 @@ class Disagreements(NamedTuple):
     def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError if the log lacks a model, or has no such query.
+        Raises LogError if the log lacks a model, or no query has the answers of all.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)

@@ -1,4 +1,4 @@
-"""Replay policies on the queries of a log: one policy, all policies of a frontier, or a stream; areas and intervals.
+"""Replays of policies on the queries of a log: a policy, the policies of a frontier, or a stream; areas and intervals.
 
 A policy walks through the answers of a log, and its errors are counted: no model of the queries is used. A log that was
 not used for tuning gives an unbiased figure beside the predicted one. In a stream, a ladder moves by its bill after
@@ -32,7 +32,7 @@ from rcjax.model.label_outcomes import corrected_log, is_fully_labelled
 from rcjax.policy.counted import ERRORS, JUDGED_SAME, Counted, counted_by
 from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
-from rcjax.policy.policy import AnyPolicy, Policy
+from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import Policies, Seconds, seconds_of
 from rcjax.tuning.replaying.walk import (
@@ -97,8 +97,8 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     True
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
-    whole = log.scores is None and is_fully_labelled(log)
-    return wilson_interval(error, replayed.n if whole else _size(error, replayed, log, level), level)
+    fully_labelled = log.scores is None and is_fully_labelled(log)
+    return wilson_interval(error, replayed.n if fully_labelled else _size(error, replayed, log, level), level)
 
 
 def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
@@ -203,9 +203,7 @@ def _percent(figure: tuple[float, float]) -> str:
 
 
 _ROUND = 64  # policies of a frontier are filled up to a multiple of this
-
 _LEAST_CASCADES = 8  # that a policy's are filled up to, so that two rungs and a whole ladder share a program
-
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -249,8 +247,8 @@ class Replay:
         return np.divide(self.error, answered, out=np.zeros_like(answered), where=answered > 0)
 
 
-@takes(policy_or_frontier=(AnyPolicy, Frontier), log=Log)
-def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
+@takes(policy_or_frontier=(AbstractPolicy, Frontier), log=Log)
+def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     """Replay a policy, a ladder, or every policy of a frontier on the queries of a log, in jitted calls.
 
     Raw confidences are calibrated by the policy or the frontier's model. Model j then answers or defers by the first
@@ -283,7 +281,7 @@ def replay(policy_or_frontier: AnyPolicy | Frontier, log: Log) -> Replay:
     >>> replayed.n, replayed.error.shape, bool(0 < replayed.error < 1)
     (300, (), True)
     """
-    if not isinstance(policy_or_frontier, AnyPolicy):
+    if not isinstance(policy_or_frontier, AbstractPolicy):
         return _replay_frontier(policy_or_frontier, log)
     policy = policy_or_frontier
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
@@ -324,7 +322,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
         return QueryReplay(*map(cut, self))
 
 
-def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
+def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
 
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
@@ -333,8 +331,8 @@ def replay_queries(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
     return rungs.mean(policy.weights).first(counts.sum())
 
 
-def replay_rungs(policy: AnyPolicy, log: Log) -> QueryReplay[np.ndarray]:
-    """Answer the queries of a log by every rung of a ladder, whatever its position: (R, …)."""
+def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
+    """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
     return rungs.first(counts.sum())
 
@@ -354,7 +352,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 
 
 def _replay_cascades(
-    policy: AnyPolicy, log: Log, rungs: Sequence[Policy]
+    policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]
 ) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
     """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
@@ -378,7 +376,7 @@ def _replay_cascades(
     return walked._replace(query_cost=columns.query_cost), columns.counts
 
 
-def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
+def _reached(policy: AbstractPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
     """Return the models that some query can reach: (k,) bool; by every rung, if the policy follows its bill."""
     if policy.follows:
         every = [cascade for rung in policy.rungs for cascade in rung.cascades]
@@ -386,7 +384,7 @@ def _reached(policy: AnyPolicy, policies: Policies, places: np.ndarray) -> np.nd
     return np.isin(np.arange(len(policy.models)), places[policies.members])
 
 
-def _number_cascades(policy: AnyPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+def _number_cascades(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
     """Return the number of the cascade by which each of R rungs answers each complete query: (R, n).
 
     It is the cascade of the query's segment, or else of the rung. Raises LogError if the log has no segments.
@@ -432,7 +430,6 @@ def _mean_and_se(values: jax.Array, counts: Array) -> tuple[jax.Array, jax.Array
 
 
 _compiled_figures = compiled(_figures)
-
 _seconds_of = compiled(seconds_of)
 
 
@@ -440,23 +437,23 @@ _seconds_of = compiled(seconds_of)
 def _replay_paths(
     phi: jax.Array, policies: Policies, places: jax.Array, columns: Columns[jax.Array]
 ) -> QueryReplay[jax.Array]:
-    def one(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
+    def walk_cascade(policy: Policies, place: jax.Array) -> QueryReplay[jax.Array]:
         walked, back = _walk_policy(phi[place], policy, columns.of_models(place)), jnp.argsort(place)
         return walked._replace(answers=walked.answers[back], asked=walked.asked[back])
 
-    return lax.map(lambda one_of: one(*one_of), (policies, places))
+    return lax.map(lambda pair: walk_cascade(*pair), (policies, places))
 
 
 @partial(compiled, static_argnames="batch")
 def _replay_points(
     phi: jax.Array, policies: Policies, columns: Columns[jax.Array], *, batch: int
 ) -> tuple[dict[str, jax.Array], Any]:
-    def one(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
+    def replay_point(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)
         seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
         return _figures(paths, columns.counts), seconds
 
-    return lax.map(one, policies, batch_size=batch)
+    return lax.map(replay_point, policies, batch_size=batch)
 
 
 class Stream(NamedTuple):
@@ -484,7 +481,7 @@ class LadderReplay(NamedTuple):
     spent: np.ndarray  # (R, n) money
 
     @classmethod
-    def of(cls, policy: AnyPolicy, log: Log) -> LadderReplay:
+    def of(cls, policy: AbstractPolicy, log: Log) -> LadderReplay:
         """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
         log = corrected_log(log.select(policy.models))
         walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
@@ -495,7 +492,7 @@ class LadderReplay(NamedTuple):
 
         Args:
             bill: the bill at the start.
-            changes: (n,) factor on the cost of each query; None: costs are those of the log.
+            changes: (n,) factor on the cost of each query; None: the costs of the log.
 
         >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
         >>> rungs = LadderReplay((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
@@ -514,10 +511,10 @@ class LadderReplay(NamedTuple):
         return Stream(*rows.T)
 
 
-def replay_stream(policy: AnyPolicy, log: Log) -> Stream | None:
+def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
 
-    Errors and money are those of `replay`, and so is LogError.
+    Errors and money are as in `replay`. Raises LogError as `replay`.
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)

@@ -1,4 +1,4 @@
-"""Walk queries through policies: find the models that are asked, and the model that answers, if any.
+"""The walk of queries through policies: the models that are asked, and the model that answers, if any.
 
 Policies, calibrations and the answers of a log are converted to arrays first.
 """
@@ -154,7 +154,7 @@ def loss_terms(
     """
     codes = None if answer is None else answer.T
 
-    def one(policy: Policies) -> LossTerms:
+    def terms_of(policy: Policies) -> LossTerms:
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
@@ -162,7 +162,7 @@ def loss_terms(
         shares = route.wrong(correct.T), charged, route.refused
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
-    return jax.vmap(one)(policies)
+    return jax.vmap(terms_of)(policies)
 
 
 def loss_terms_on_log(
@@ -211,8 +211,8 @@ def require_answers(policies: Policies, log: Log) -> None:
 def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
     """Convert cascades to (policies (C,) over k models, positions (C, k) of the models, in the order of each cascade).
 
-    Cascades may ask the same models in different orders, as those of segments do. Raises ValueError for a cascade that
-    is not calibrated.
+    Cascades may ask the same models in different orders, as cascades of segments do. Raises ValueError for a cascade
+    that is not calibrated.
     """
     if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
@@ -303,7 +303,7 @@ def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarr
     """
     phi = np.empty_like(logprob)
     for transform in sorted({calibration.transform for calibration in calibrations}):
-        rows = [j for j, one in enumerate(calibrations) if one.transform == transform]
+        rows = [j for j, calibration in enumerate(calibrations) if calibration.transform == transform]
         chosen = [calibrations[j] for j in rows]
         phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T
     return phi

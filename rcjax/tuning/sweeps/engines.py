@@ -113,8 +113,8 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
 
     def solve(run: Callable[..., Any]) -> tuple[Fit, Any]:
         if settings.replicates:
-            alone = Draws(every, np.zeros_like(every))  # pyright: ignore
-            fitted = run(samples.program(fit_problem, **options), laid, alone)
+            whole_samples = Draws(every, np.zeros_like(every))  # pyright: ignore
+            fitted = run(samples.program(fit_problem, **options), laid, whole_samples)
             fits = run(problems.program(refit_problem, **options), (laid, fitted), draws)
         else:
             fits = run(problems.program(fit_problem, **options), laid, draws)
@@ -355,9 +355,9 @@ def _versions() -> dict[str, str]:
 def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, batch: Any, settings: Any) -> BatchTables:
     """Solve one batch on a node, on the device that Ray assigns."""
     if versions != _versions():
-        theirs, ours = (", ".join(map(" ".join, by_name.items())) for by_name in (_versions(), versions))
+        installed, expected = (", ".join(map(" ".join, by_name.items())) for by_name in (_versions(), versions))
         node = socket.gethostname()
-        raise ValueError(f"node {node} has {theirs}, this process has {ours}: install the same on all nodes")
+        raise ValueError(f"node {node} has {installed}, this process has {expected}: install the same on all nodes")
     for name, value in setting.items():
         if _of_jax(name) != value:
             jax.config.update(name, value)
@@ -477,12 +477,12 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
     rows = []
     for number, (sample, replicate) in enumerate(batch.problems):
         if replicate == 0:
-            one = take_entries(fits, number)
+            fit = take_entries(fits, number)
             content = {
-                "calibrators": calibrators_to_json(one.calibrators),
-                "marginals": marginals_to_json(one.marginals),
-                "copulas": {type(copula).__name__: plain(vars(copula)) for copula in one.copulas},
-                "cost": np.asarray(one.cost).tolist(),
+                "calibrators": calibrators_to_json(fit.calibrators),
+                "marginals": marginals_to_json(fit.marginals),
+                "copulas": {type(copula).__name__: plain(vars(copula)) for copula in fit.copulas},
+                "cost": np.asarray(fit.cost).tolist(),
             }
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
     return pl.DataFrame(rows, schema=FITS)

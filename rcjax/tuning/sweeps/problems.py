@@ -73,9 +73,9 @@ class Draws:
     replicate: jax.Array  # (U,) number of the replicate; 0 is the sample itself
 
     def rows(self, data: Data) -> jax.Array:
-        """Return the (m,) rows of a problem's log: those of its sample, or a bootstrap draw from them.
+        """Return the (m,) rows of a problem's log: the rows of its sample, or a bootstrap draw from these.
 
-        The draw depends on the problem alone, not on the other problems of the batch, and is made anew at each use.
+        The draw depends on the problem alone, not on the other problems of the batch, and is repeated at each use.
         """
         rows, size = data.rows[self.sample], data.size[self.sample]
         key = jax.random.wrap_key_data(data.key[self.sample], impl="threefry2x32")
@@ -224,7 +224,7 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
 def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
     """Return held-out error and cost of the points, as `replay` computes them, and the number of held-out queries.
 
-    The held-out queries are those of the sample's log that are not among the problem's rows.
+    The held-out queries are the queries of the sample's log without the problem's rows.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = take_entries(logs, sample)
@@ -263,8 +263,8 @@ def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
     require(bool(searches), where, "must name a search, such as 'all'", value)
     for name, search in searches.items():
         paths = isinstance(search, tuple) and search and all(isinstance(path, tuple) for path in search)
-        what = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
-        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", what, search)
+        rule = f"must be one of {', '.join(NAMED_SEARCHES)}, or a list of cascades"
+        require(bool(paths) or search in NAMED_SEARCHES, f"{where}[{name!r}]", rule, search)
     return searches
 
 
@@ -549,6 +549,6 @@ def _fully_labelled(log: Log) -> Log:
     """Return the log, or raise LogError for answers without a label: a sweep does not estimate labels."""
     missing = int((np.asarray(log.answered) & ~log.labelled).sum())
     if missing:
-        what = f"{missing:,} answers have no label, and a sweep needs them all"
-        raise LogError(f"{log.source}: {what}: tune this log by itself (rcjax tune), or leave those rows out")
+        problem = f"{missing:,} answers have no label, and a sweep needs them all"
+        raise LogError(f"{log.source}: {problem}: tune this log by itself (rcjax tune), or leave those rows out")
     return log

@@ -1,4 +1,4 @@
-"""Run a sweep: read the logs, solve batch after batch on all devices, and write the results.
+"""The run of a sweep: it reads the logs, solves batch after batch on all devices, and writes the results.
 
 The folder of a sweep holds its settings, a table of the logs, and the results of each batch:
 
@@ -266,7 +266,7 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the arguments of `sweep` from a TOML file; paths in it are relative to its folder.
 
     `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name. `prices` is a file,
-    a table, or "genai"; the other entries are those of `sweep`. The default of `out` is a folder named like the file.
+    a table, or "genai"; the other entries are as for `sweep`. The default of `out` is a folder named like the file.
     Raises ValueError if the file cannot be read, has an unknown entry, or no log.
     """
     path = Path(path)
