@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import time
 
 import pytest
@@ -9,9 +10,9 @@ from helpers.chat_server import completion
 from helpers.collecting_runs import collect, lines
 from helpers.sample_models import Models, lot, money, questions
 
-from rcjax.cli import console
+from rcjax.cli import collect as command, console
 from rcjax.cli.collect import _show_estimate, how_far
-from rcjax.collecting.run import Tally
+from rcjax.collecting.run import Run, Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -54,9 +55,24 @@ def before(result):
 
 @pytest.mark.parametrize("judge", [(), ("--grade", "judge:large")])
 def test_a_run_tells_from_twenty_answers_on_what_it_costs_within_a_third(judge, place, monkeypatch):
+    """The run waits at its first forecast until a line has it, however late the thread of the lines has its turn."""
+    is_told, look_ahead = threading.Event(), Run._look_ahead
+
+    def note(run, started):
+        words = how_far(run, started)
+        if "in all" in words:
+            is_told.set()
+        return words
+
+    def look_ahead_and_wait(run):
+        look_ahead(run)
+        assert run.forecast is None or is_told.wait(60)
+
     monkeypatch.setattr(console, "EVERY", 0.002)
+    monkeypatch.setattr(command, "how_far", note)
+    monkeypatch.setattr(Run, "_look_ahead", look_ahead_and_wait)
     how = ("--signal", "length", *judge, "--json")
-    result, _ = collect(place, Short(delay=0.02), *how, rows=of_text(80), names=("small", "large"))
+    result, _ = collect(place, Short(), *how, rows=of_text(80), names=("small", "large"))
     told = re.findall(r"([\d,]+) of 160, .*about \$([\d.]+) in all", result.stderr)
     assert 40 <= int(told[0][0]) < 120
     assert [float(one) for _, one in told] == pytest.approx([json.loads(result.stdout)["spent"]] * len(told), rel=1 / 3)

@@ -305,7 +305,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
     sent: list = []
     body = json.dumps({"model": "large", "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode()
 
-    async def main(gateway_):
+    async def main(gateway_, server):
         asked = [body]
 
         async def receive():
@@ -318,7 +318,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
 
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
         task = asyncio.create_task(gateway_.answer(scope, receive, Responder(send)))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(server.wait_for, 1)
         task.cancel("as Uvicorn does where --drain runs out")
         await task
         await gateway_.close()
@@ -326,6 +326,6 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
     with gateway(None, lambda *_: Response({}, delay=30)) as service:
         models = service.folder / "models.toml"
         settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain_seconds=0.1))
-        asyncio.run(main(Gateway(settings)))
+        asyncio.run(main(Gateway(settings), service.server))
     assert [message["status"] for message in sent if "status" in message] == [503]
     assert json.loads(sent[-1]["body"])["error"]["code"] == "service_stopped"
