@@ -290,6 +290,41 @@ def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     assert misses(came, dict(zip(names, wanted, strict=True))) == {}
 
 
+def test_no_process_starts_or_ends_on_the_event_loop(monkeypatch):
+    """A fork takes long in a large process, and so does a look at all processes of a machine."""
+    threads = {}
+
+    def note(owner, name):
+        real = getattr(owner, name)
+
+        def noting(*args, **more):
+            threads.setdefault(name, set()).add(threading.current_thread())
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    for owner, name in ((subprocess, "Popen"), (check_processes._Process, "start"), (check_processes, "end_session")):
+        note(owner, name)
+    verdicts(["command:./check.py passes", "python:of_a_test:passes", "python:of_a_test:crashes"])
+    assert {*threads} == {"Popen", "start", "end_session"}
+    assert threading.main_thread() not in set.union(*threads.values())
+
+
+def test_a_program_that_nobody_waits_for_is_ended(place):
+    body = "import os, time\nopen('new', 'w').write(str(os.getpid()))\nos.rename('new', 'pid')\ntime.sleep(600)"
+    program = write_program(place / "stays", body)
+
+    async def leave():
+        running = asyncio.create_task(check_processes.run_command([str(program)], b"{}", 300.0))
+        await asyncio.to_thread(until, (place / "pid").exists)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(leave())
+    until(lambda: not is_running((place / "pid").read_text()))
+
+
 def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
     ended, go = [], threading.Event()
 

@@ -60,7 +60,7 @@ def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place, mo
         for word, outcome in table.items():
             with monkeypatch.context() as patch:
                 if word == "hangs":
-                    patch.setattr(checks, "_seconds", 1.0)
+                    patch.setattr(checks, "seconds", 1.0)
                 service.ask(f"{word} {SECRET}")
             reply = service.ask(f"{word} {SECRET}") if word != "hangs" else None
             assert reply is None or reply.headers["x-rcjax-model"] == ("small" if word == "passes" else "middle"), word
