@@ -117,7 +117,7 @@ class Server:
     def wait_for(self, number):
         """Wait until so many requests are there."""
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.requests) >= number, 60)
+            assert self.changed.wait_for(lambda: len(self.requests) >= number, 120)
 
     async def __call__(self, reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):

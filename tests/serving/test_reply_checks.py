@@ -257,7 +257,7 @@ def test_a_process_that_becomes_another_program_is_found(monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     try:
         check_processes.end_session(2**30, marked[check_processes._MARK])
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(120) == -signal.SIGKILL
     finally:
         child.kill()
 
@@ -330,7 +330,7 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
 
     class Pool:
         def stop(self):
-            assert go.wait(30.0)
+            assert go.wait(120.0)
 
         def join(self):
             ended.append(threading.current_thread())
@@ -339,7 +339,7 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
         check_processes._end(Pool())
         go.set()
 
-    asyncio.run(asyncio.wait_for(end(), 30.0))
+    asyncio.run(asyncio.wait_for(end(), 120.0))
     check_processes._end(Pool())
     while len(ended) < 2:
         time.sleep(0.01)
@@ -354,7 +354,7 @@ def test_a_script_without_a_guard_is_not_run_again(place):
         "    print(await checks.reading(ReplyCheck('python:of_a_test:passes'), [], Reply(('B',)), {}))\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=300)
     assert (done.stdout.count("Reading("), done.stderr) == (1, "")
 
 

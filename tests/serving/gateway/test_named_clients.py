@@ -100,7 +100,7 @@ def test_requests_a_minute_and_at_once(keys, monkeypatch):
     are_refused = threading.Event()
 
     def behave_once_they_are(request, headers):
-        assert are_refused.wait(60)
+        assert are_refused.wait(120)
         return behave(request, headers)
 
     with gateway(behave=behave_once_they_are, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:

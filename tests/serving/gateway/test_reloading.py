@@ -27,7 +27,7 @@ def line(monkeypatch):
     heard.emit = lambda record: said.put(record.getMessage())
     logger.addHandler(heard)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    yield lambda: said.get(timeout=30)
+    yield lambda: said.get(timeout=120)
     logger.removeHandler(heard)
     assert said.empty()
 
@@ -199,9 +199,9 @@ def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
         for i in range(100):
             policies[(i + 1) % 3].save(service.folder / "policy.json")
             os.kill(service.process.pid, signal.SIGHUP)
-            assert more.acquire(timeout=30)
+            assert more.acquire(timeout=120)
             while i < 3 and (200, MODELS[(i + 1) % 3]) not in answered:  # each of the three comes to answer
-                assert more.acquire(timeout=30)
+                assert more.acquire(timeout=120)
         polled = []
         until(lambda: polled.append(service.ask().json["model"]) or polled[-1] == MODELS[100 % 3])
         stop.set()
