@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import stat
@@ -12,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 from rcjax._base.codec import instance
 
@@ -91,27 +93,69 @@ def try_lock(file: int, patience: float = 0.0) -> bool:
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
+MAX_WAITING_BYTES = 2**24
+"""Bytes of lines that wait for a slow reader of standard output; further lines are dropped."""
+
+_END_SECONDS = 5.0  # for the lines that wait at the end
+
+
 class StandardOutput:
-    """Standard output with whole lines, even if several processes write to it."""
+    """Standard output with whole lines, even if several processes write to it.
+
+    A thread writes the lines, so that a reader that does not read holds up nobody.
+    """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lines = SimpleQueue[bytes | None]()
+        self._turn, self._waiting = threading.Lock(), 0  # bytes
+        self._problem: OSError | None = None  # of the last line
+        self._thread = threading.Thread(target=self._write_lines, name="rcjax-output", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
 
     def append(self, line: bytes) -> None:
-        """Write a line, which must end in a newline. Raises OSError if the reader has gone."""
+        """Have a line written, which must end in a newline.
+
+        Raises OSError if an earlier line could not be written, or if so many wait that this one is dropped.
+        """
         with self._turn:
-            _lock_process(_OUTPUT, held=True)
-            try:
-                while line:
-                    line = line[os.write(_OUTPUT, line) :]
-            finally:
-                _lock_process(_OUTPUT, held=False)
+            if self._waiting + len(line) > MAX_WAITING_BYTES:
+                raise OSError(errno.ENOBUFS, "its reader does not keep up")
+            self._waiting += len(line)
+            self._lines.put(line)
+            if self._problem is not None:
+                raise self._problem
 
     def close(self) -> None:
-        """Do nothing: standard output belongs to the process."""
+        """Write the lines that wait, for some seconds at most. Standard output stays open: it is the process's."""
+        atexit.unregister(self.close)
+        self._lines.put(None)
+        self._thread.join(_END_SECONDS)
+
+    def _write_lines(self) -> None:
+        while (line := self._lines.get()) is not None:
+            problem = None
+            try:
+                _write_output(line)
+            except OSError as error:
+                problem = error
+            with self._turn:
+                self._problem = problem
+                self._waiting -= len(line)
 
 
-_OUTPUT = 1  # standard output
+OUTPUT = 1
+"""Descriptor of standard output."""
+
+
+def _write_output(line: bytes) -> None:
+    """Write a line to standard output, and wait for its reader."""
+    _lock_process(OUTPUT, held=True)
+    try:
+        while line:
+            line = line[os.write(OUTPUT, line) :]
+    finally:
+        _lock_process(OUTPUT, held=False)
 
 
 def _lock_process(file: int, *, held: bool) -> None:

@@ -288,15 +288,18 @@ class _Reader:
         return kept
 
     def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Drop queries that repeat an earlier prompt, so that a flood counts once, and second answers to a query.
+        """Keep one query of equal prompts, so that a flood counts once, and drop second answers to a query.
 
-        With a column sample, an answer is a second one if its sample number recurs.
+        The query that most models answered stays; the first of several. With a column sample, an answer is a second
+        one if its sample number recurs.
         """
-        asked_first = pl.col("query").first().over(_DIGEST)
-        new = pl.col(_DIGEST).is_null() | (pl.col("query") == asked_first) if _DIGEST in frame.columns else True
-        first = frame.filter(new)
+        first = frame
+        if _DIGEST in frame.columns:
+            counted = frame.with_columns(answered=pl.col("model").n_unique().over(_DIGEST, "query"))
+            fullest = pl.col("query").get(pl.col("answered").arg_max()).over(_DIGEST)
+            first = counted.filter(pl.col(_DIGEST).is_null() | (pl.col("query") == fullest)).drop("answered")
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
-        self.left_out["of queries that ask what an earlier one did"] += frame.height - first.height
+        self.left_out["of queries that ask what another one did"] += frame.height - first.height
         self.left_out["repeated"] += first.height - once.height
         return once
 

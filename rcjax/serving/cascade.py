@@ -150,9 +150,9 @@ class Cascade:
         retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
         shadow: share of queries that all models are asked about, or a number in a period
             (`rcjax.serving.ShadowRate.of("200/week")`), so that the log can be tuned on: only such queries are a fair
-            sample. No answer waits for the added calls: they have slots of their own, and while 16 shadow queries per
-            slot are under way, no other is drawn. The added calls count in the money for a period, not in a budget per
-            query.
+            sample. The `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer
+            waits for the added calls: they have slots of their own, and while 16 shadow queries per slot are under
+            way, no other is drawn. The added calls count in the money for a period, not in a budget per query.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
             choose ids could choose to be in the sample, or never, or on the most expensive rung.
         observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
@@ -184,7 +184,7 @@ class Cascade:
         concurrency: int = 64,
         timeout: float = 30.0,
         retries: int = 2,
-        shadow: float | ShadowRate = 0.0,
+        shadow: float | ShadowRate | ShadowShare = 0.0,
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
@@ -192,9 +192,9 @@ class Cascade:
         self.policy = policy
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
-        self.shadow = shadow
-        self._share = _shadow_share(shadow, log, name)
-        if not shadow and len(self.all_models) > len(policy.models):
+        self.shadow_share = _shadow_share(shadow, log, name)
+        self.shadow = self.shadow_share.shadow
+        if not self.shadow and len(self.all_models) > len(policy.models):
             others = ", ".join(self.all_models[len(policy.models) :])
             raise ValueError(f"models: {others}: the policy has {', '.join(policy.models)}; others need shadow above 0")
         self.billing = Billing(policy, name, log, ledger)
@@ -342,7 +342,7 @@ class Cascade:
     ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        share = self._share.of_next(time.time()) if self.shadow else 0.0
+        share = self.shadow_share.of_next(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
 
@@ -480,8 +480,10 @@ def _confidence_of(exchange: Exchange) -> float:
     return -1.0 if exchange.call.confidence is None else exchange.call.confidence
 
 
-def _shadow_share(shadow: float | ShadowRate, log: CallLog | None, policy: str) -> ShadowShare:
+def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None, policy: str) -> ShadowShare:
     """Return the share of shadow queries of a policy, with its traffic in the log if a rate needs it."""
+    if isinstance(shadow, ShadowShare):
+        return shadow
     if not isinstance(shadow, ShadowRate) or log is None or log.path is None:
         return ShadowShare(shadow)
     return ShadowShare(shadow, queries_per_day(log.path, policy=policy))

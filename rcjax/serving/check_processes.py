@@ -25,8 +25,10 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from multiprocessing.context import SpawnContext, SpawnProcess
 from numbers import Real
 from pathlib import Path
@@ -55,6 +57,8 @@ async def run_command(
 ) -> tuple[bytes, int]:
     """Run a program and return (its output, its status). It leads a session of its own, which ends with it.
 
+    A thread starts and ends it, as both may take long.
+
     Args:
         words: the words of its command line, which no shell reads.
         written: its input.
@@ -64,6 +68,22 @@ async def run_command(
     A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. The
     output goes to a file, so that nobody waits for a child that still holds it. Raises OSError and TimeoutError.
     """
+    is_unwanted = threading.Event()
+    run = partial(_run_command, words, written, seconds, is_unwanted, silent=silent)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_COMMAND_THREADS, run)
+    finally:
+        is_unwanted.set()
+
+
+_COMMAND_THREADS = ThreadPoolExecutor(64, "rcjax-command")  # each waits for a program; more programs wait for a thread
+
+
+def _run_command(
+    words: Sequence[str], written: bytes, seconds: float, is_unwanted: threading.Event, *, silent: bool
+) -> tuple[bytes, int]:
+    """Run a program as `run_command` does, and end it once it is unwanted."""
+    end = time.monotonic() + seconds
     mark = uuid.uuid4().hex
     with _scratch() as source, _scratch() as sink:
         source.write(written)
@@ -72,9 +92,9 @@ async def run_command(
         marked = os.environ | {_MARK: mark}
         process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
-            async with asyncio.timeout(seconds):
-                while process.poll() is None and os.fstat(sink.fileno()).st_size <= MAX_OUTPUT_BYTES:
-                    await asyncio.sleep(_TICK)
+            while process.poll() is None and os.fstat(sink.fileno()).st_size <= MAX_OUTPUT_BYTES:
+                if is_unwanted.wait(_TICK) or time.monotonic() >= end:
+                    raise TimeoutError
         finally:
             end_session(process.pid, mark)
             with suppress(ProcessLookupError):
@@ -201,15 +221,17 @@ class CheckPool:
         self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
         self._name, self._max_processes = name, max_processes
         self._pool: Any = None
+        self._turn = threading.Lock()
 
     def _schedule(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float | None) -> Any:
-        if self._pool is None or not self._pool.active:
-            self.close()
-            self._pool = self._pebble.ProcessPool(
-                self._max_processes, initializer=load, initargs=[self._name], context=_Context()
-            )
-            self._end = weakref.finalize(self, _end, self._pool)
-        return self._pool.schedule(function, args=arguments, timeout=seconds)
+        with self._turn:
+            if self._pool is None or not self._pool.active:
+                self.close()
+                self._pool = self._pebble.ProcessPool(
+                    self._max_processes, initializer=load, initargs=[self._name], context=_Context()
+                )
+                self._end = weakref.finalize(self, _end, self._pool)
+            return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
         """Call a function of this module in a process, and return its value. Raises TimeoutError and BrokeDownError.
@@ -221,13 +243,13 @@ class CheckPool:
         """
         for may_retry in (True, False):
             try:
-                waiting = asyncio.wrap_future(self._schedule(function, arguments, seconds))
-                return await asyncio.wait_for(waiting, _START + seconds)
+                scheduled = await asyncio.to_thread(self._schedule, function, arguments, seconds)  # starts processes
+                return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START + seconds)
             except BrokenProcessPool:  # another call's process may have broken the whole pool
                 if not may_retry:
                     raise BrokeDownError(None) from None
             except self._pebble.ProcessExpired as error:
-                end_session(error.pid)  # children that it left behind
+                await asyncio.to_thread(end_session, error.pid)  # children that it left behind
                 raise BrokeDownError(error.exitcode) from None
 
     def first(self, function: Callable[..., Any]) -> Any:
@@ -473,7 +495,7 @@ class ReplyChecks:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._pools: dict[str, CheckPool] = {}
         self._slots: dict[tuple[str, asyncio.AbstractEventLoop], asyncio.Semaphore] = {}
         self._failures: dict[str, Counter[str]] = {}
@@ -508,7 +530,7 @@ class ReplyChecks:
         except CheckError:
             raise
         except TimeoutError:
-            raise CheckError("timed out", f": no verdict within {self._seconds:g} seconds") from None
+            raise CheckError("timed out", f": no verdict within {self.seconds:g} seconds") from None
         except BrokeDownError as error:
             raise CheckError("broke down", f": {error}") from None
         except OSError as error:
@@ -529,13 +551,13 @@ class ReplyChecks:
         function, *arguments = (run_check, _as_json([document]))
         if check.kind == "regex":
             function, *arguments = (search_pattern, check.rest, document["answer"], ())
-        reply = await self._pools[check.name].call(function, *arguments, seconds=self._seconds)
+        reply = await self._pools[check.name].call(function, *arguments, seconds=self.seconds)
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["said"]
 
     async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
-        output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self._seconds)
+        output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self.seconds)
         if status < 0:
             raise BrokeDownError(status)
         if status:

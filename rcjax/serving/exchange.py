@@ -428,10 +428,13 @@ class Caller:
             delivery = Delivery(query.deliver, piece)
             first = partial(self._forward, delivery)
         try:
-            async with asyncio.timeout(seconds):
-                await exchange.run(first, send, self._checks)
-        except TimeoutError:
-            exchange.fail(connection_error(timed_out=True))
+            try:
+                async with asyncio.timeout(seconds):
+                    await exchange.run(first, send, self._checks)
+            except TimeoutError:
+                exchange.fail(connection_error(timed_out=True))
+            if exchange.text is not None:  # an answer counts, though its second question or check failed
+                exchange.no_confidence = exchange.error
         except asyncio.CancelledError:
             exchange.error, exchange.error_kind = "cancelled: nobody waits for the answer", "cancelled"
             raise

@@ -42,6 +42,9 @@ _CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_inpu
 #: Hidden reasoning: within the output, or beside it if it is larger than the output.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
 
+#: Tokens of audio, which models charge at prices of their own: within the input and within the output.
+_AUDIO = ("prompt_tokens_details.audio_tokens", "completion_tokens_details.audio_tokens")
+
 
 def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
     """Count the bytes of the text in messages, in UTF-8; images and the like count as 0.
@@ -170,8 +173,11 @@ class CallUsage:
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
         missing = next((name for lacks, name in lacking if lacks), None)
-        remark = "a cache serves its input, which is charged in full: no price"
-        return wrong + ([] if missing is None else [f"{remark} {missing} is known"])
+        if missing is not None:
+            wrong.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
+        if any(_first_count(report, (name,)) for _, report in self.reported for name in _AUDIO):
+            wrong.append("its audio is charged as text: no price of audio is known")
+        return wrong
 
 
 def _exact(price: Price | None) -> Price | None:

@@ -5,12 +5,15 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 
 import jax
 import polars as pl
 import pytest
+from helpers.gateway_service import until
 
 import rcjax
+from rcjax._base import files
 from rcjax._base.files import write_atomically
 from rcjax.logs import IncompleteLogWarning, read_log
 from rcjax.model.calibrated_models import describe_fit
@@ -124,3 +127,37 @@ def test_provenance(log, tmp_path):
     assert told["versions"]["rcjax"] == rcjax.__version__
     assert told["versions"]["jax"] == jax.__version__
     assert str(tmp_path) not in json.dumps(told, allow_nan=False)
+
+
+def test_a_reader_of_standard_output_that_does_not_read_holds_up_nobody(monkeypatch):
+    """A service that logs to a full pipe answered nobody."""
+    lines, errors = [b"%d %s\n" % (number, b"x" * 1_000) for number in range(500)], dict[bytes, OSError]()
+    reader, writer = os.pipe()
+    monkeypatch.setattr(files, "OUTPUT", writer)
+    monkeypatch.setattr(files, "MAX_WAITING_BYTES", 400_000)
+    output = files.StandardOutput()
+
+    def write():
+        for line in lines:
+            try:
+                output.append(line)
+            except OSError as problem:
+                errors[line] = problem
+
+    writing = threading.Thread(target=write, daemon=True)
+    writing.start()
+    writing.join(30)
+    assert not writing.is_alive()
+    assert {problem.strerror for problem in errors.values()} == {"its reader does not keep up"}
+    with os.fdopen(reader, "rb") as file:
+        kept = [line for line in lines if line not in errors]
+        assert [file.readline() for _ in kept] == kept
+
+    def is_gone():
+        errors.clear()
+        write()
+        return BrokenPipeError in map(type, errors.values())
+
+    until(is_gone)
+    output.close()
+    os.close(writer)

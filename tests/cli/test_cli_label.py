@@ -193,7 +193,7 @@ def test_in_a_real_terminal_killed_and_gone_on(sheet):
             process.send_signal(signal.SIGKILL)
         else:
             os.write(ours, end.encode())
-        status = process.wait(60)
+        status = process.wait(120)
         os.close(ours)
         return status
 

@@ -60,7 +60,7 @@ def test_an_interrupt_finishes_the_calls_under_way(place):
         process = start(place, url)
         wait_for(behave, 20)
         process.send_signal(signal.SIGINT)
-        shown, told = process.communicate(timeout=60)
+        shown, told = process.communicate(timeout=120)
         assert process.returncode == 130, told
         assert "finishing the calls under way" in told
         assert "the same command again" in " ".join(shown.split())

@@ -2,14 +2,16 @@
 
 import json
 import re
+import threading
 import time
+from collections import Counter
 
 import pytest
 from helpers.chat_server import completion
 from helpers.collecting_runs import collect, lines
 from helpers.sample_models import Models, lot, money, questions
 
-from rcjax.cli import console
+from rcjax.cli import collect as command, console
 from rcjax.cli.collect import _show_estimate, how_far
 from rcjax.collecting.run import Tally
 
@@ -54,9 +56,25 @@ def before(result):
 
 @pytest.mark.parametrize("judge", [(), ("--grade", "judge:large")])
 def test_a_run_tells_from_twenty_answers_on_what_it_costs_within_a_third(judge, place, monkeypatch):
+    """The models wait for a line with the first forecast, however late the thread of the lines has its turn."""
+    is_told = threading.Event()
+
+    class Patient(Short):
+        def answer(self, name, prompt, counts):
+            given = Counter(model for question, model in self.asked if question.startswith("Question"))
+            assert min(given["small"], given["large"]) < 29 or is_told.wait(120)  # 8 are under way, 21 are counted
+            return super().answer(name, prompt, counts)
+
+    def note(run, started):
+        words = how_far(run, started)
+        if "in all" in words:
+            is_told.set()
+        return words
+
     monkeypatch.setattr(console, "EVERY", 0.002)
+    monkeypatch.setattr(command, "how_far", note)
     how = ("--signal", "length", *judge, "--json")
-    result, _ = collect(place, Short(delay=0.02), *how, rows=of_text(80), names=("small", "large"))
+    result, _ = collect(place, Patient(), *how, rows=of_text(80), names=("small", "large"))
     told = re.findall(r"([\d,]+) of 160, .*about \$([\d.]+) in all", result.stderr)
     assert 40 <= int(told[0][0]) < 120
     assert [float(one) for _, one in told] == pytest.approx([json.loads(result.stdout)["spent"]] * len(told), rel=1 / 3)

@@ -22,7 +22,8 @@ class Response:
     """What to send: a JSON object, bytes, or a list of events, of which bytes are sent as they are.
 
     A completion is sent as events where the request is for a stream. `hang` closes the connection without a word,
-    after the events if there are some; `delay` is in seconds, before all, and `pause` before each event.
+    after the events if there are some; `delay` is in seconds, before all, and `pause` before each event. With `held`,
+    nothing is sent before that event is set, by `behave` for another request.
     """
 
     body: object
@@ -31,6 +32,7 @@ class Response:
     delay: float = 0.0
     hang: bool = False
     pause: float = 0.0
+    held: asyncio.Event | None = None
 
 
 def completion(text, tokens=None, usage=(100, 1), **changes):
@@ -115,7 +117,7 @@ class Server:
     def wait_for(self, number):
         """Wait until so many requests are there."""
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.requests) >= number, 60)
+            assert self.changed.wait_for(lambda: len(self.requests) >= number, 120)
 
     async def __call__(self, reader, writer):
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -136,6 +138,8 @@ class Server:
         self.busiest = max(self.busiest, self.busy)
         try:
             response = self.behave(request, headers)
+            if response.held:
+                await response.held.wait()
             if response.delay:
                 await asyncio.sleep(response.delay)
         finally:

@@ -41,4 +41,4 @@ def wait_for(behave, more):
     """Wait until so many more answers were given."""
     with behave.changed:
         goal = sum(behave.asked.values()) + more
-        assert behave.changed.wait_for(lambda: sum(behave.asked.values()) >= goal, timeout=60)
+        assert behave.changed.wait_for(lambda: sum(behave.asked.values()) >= goal, timeout=120)

@@ -73,7 +73,7 @@ def _command_of(pid):
         return b""
 
 
-def until(condition, seconds=30.0):
+def until(condition, seconds=120.0):
     """Wait for what no event tells."""
     end = time.monotonic() + seconds
     while not condition():
@@ -161,7 +161,7 @@ class Service:
         log = self.app.state.gateway.log
         with self.server.changed:
             before, log.observe = log.observe, lambda outcome: (before(outcome), self._tell())
-            assert self.server.changed.wait_for(lambda: len(self._lines()) - self.forgotten >= number, 60)
+            assert self.server.changed.wait_for(lambda: len(self._lines()) - self.forgotten >= number, 120)
             log.observe = before
         return self.log_rows()
 
@@ -174,7 +174,7 @@ class Service:
         return path.read_text().splitlines() if path.exists() else []
 
     def _request(self, method, path, body, headers):
-        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=120)
         with contextlib.closing(connection):
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
@@ -231,7 +231,7 @@ def gateway_process(policy=None, behave=None, *options, signal="choice", tables=
             yield Service(said["url"], server, folder, process=process, said=said)
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(120)
             process.stdout.close()
 
 

@@ -31,7 +31,7 @@ class Store:
     def start(self):
         line = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder.name]
         self._process = subprocess.Popen([*line, *self._options], stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return

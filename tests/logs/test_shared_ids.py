@@ -55,3 +55,17 @@ def test_one_question_under_one_id_stays(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     labels = pl.DataFrame({"query": [f"q{n}" for n in range(5)], "answer": ["A"] * 5})
     assert read_log(path, labels=labels).n_queries == 5
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_of_equal_questions_the_one_that_most_models_answered_stays(tmp_path, comes_first):
+    """The first one stayed, also where a model had failed to answer it."""
+    lacking = [line("lacking", "small", "A", "d"), line("lacking", "large", None, "d", error="HTTP 500")]
+    whole = [line("whole", model, "A", "d") for model in ("small", "large")]
+    later, other = ([line(name, model, "A", name[:1]) for model in ("small", "large")] for name in ("d2", "other"))
+    path = tmp_path / "calls.jsonl"
+    rows = [*lacking, *whole, *later, *other] if comes_first else [*whole, *later, *other, *lacking]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.warns(LeftOutWarning, match="1 failed; 3 of queries that ask what another one did"):
+        log = read_log(path, unlabelled=True)
+    assert (log.queries, log.complete.all(), log.failed) == (("whole", "other"), True, ())

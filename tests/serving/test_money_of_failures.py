@@ -84,7 +84,7 @@ def test_what_was_lost_costs_what_was_sent_and_the_time(name):
 @pytest.mark.parametrize("streamed", [False, True])
 def test_an_abandoned_answer_costs_the_mean_at_least_and_the_limit_at_most(streamed):
     """Of each attempt: that of the policy, until answers tell another."""
-    limited = {"timeout": 0.2, "options": {"max_tokens": 2}}
+    limited = {"timeout": 1.0, "options": {"max_tokens": 2}}
     cost, estimated = booked(LOST["late"], streamed=streamed, **limited)
     assert (cost, estimated) == (pytest.approx(2 * MEAN), (True,))
     answers = [Response(completion("A", usage=(100, 900)))] * 3 + [LOST["late"]]

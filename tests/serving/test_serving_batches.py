@@ -130,14 +130,19 @@ def test_a_shadow_query_that_ends_early_says_whom_it_did_not_ask(tmp_path):
 def test_a_fault_of_one_of_two_models_asked_at_once_does_not_stop_the_other(tmp_path, monkeypatch):
     """Each model has one line: the other's call was logged as not made, and once more when it ended."""
 
+    has_failed = asyncio.Event()
+
     def fail_on_a(completion):
         reply = read_reply(completion)
-        return 1 / 0 if reply.text == "A" else reply
+        if reply.text == "A":
+            has_failed.set()
+            raise ZeroDivisionError
+        return reply
 
     monkeypatch.setattr(exchange, "read_reply", fail_on_a)
     rules = {**POLICY.rules, "small": (Rule(1.0, "ask", "middle"),)}
     policy = cascade_policy(rules=rules, agreements={"middle": Agreement("small", "large", "choice")})
-    behave = script(small=good("A", SURE), middle=Response(sure("B", SURE), delay=0.2), large=good("C", SURE))
+    behave = script(small=good("A", SURE), middle=Response(sure("B", SURE), held=has_failed), large=good("C", SURE))
     with CallLog(tmp_path / "calls.jsonl") as log, pytest.raises(ZeroDivisionError):
         ask(behave, policy=policy, log=log, shadow=1.0)
     small, middle, large = read(tmp_path / "calls.jsonl")

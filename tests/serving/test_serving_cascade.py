@@ -19,7 +19,7 @@ import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Policy, Rule, signals
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, call_row, has_failed
 from rcjax.serving.cascade import Cascade, CascadeError
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
@@ -221,9 +221,12 @@ def test_a_verification_that_fails_leaves_the_answer_and_its_cost():
     behave = script(
         small=[Response(completion("Paris", usage=(100, 10))), broken(400)], middle=broken(400), large=broken(400)
     )
-    result, _ = ask(behave, signal=signals.Verification())
+    with pytest.warns(CascadeWarning, match="model small: its confidence cannot be read: the second question: HTTP 4"):
+        result, _ = ask(behave, signal=signals.Verification())
     assert (result.status, result.text) == ("best so far", "Paris")
     assert result.calls[0].error == "the second question: HTTP 400"
+    # An answer that a user gets is no failed call.
+    assert [has_failed(call_row(call)) for call in result.calls] == [False, True, True]
     assert result.cost == pytest.approx((100 * 0.1 + 10 * 0.4) / 1e6)
 
 

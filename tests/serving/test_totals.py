@@ -222,14 +222,14 @@ def test_a_slower_thread_does_not_write_an_older_total(path, monkeypatch):
     def slow(file, patience):
         if not begun.is_set():
             begun.set()
-            go.wait(30.0)
+            go.wait(120.0)
         return real(file, patience)
 
     monkeypatch.setattr(module, "try_lock", slow)
     page_of(one).add(1.0)
     slower, faster = threading.Thread(target=one.sync), threading.Thread(target=one.sync)
     slower.start()
-    assert begun.wait(30.0)
+    assert begun.wait(120.0)
     page_of(one).add(1.0)
     faster.start()
     faster.join(0.2)

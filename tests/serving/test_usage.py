@@ -70,6 +70,14 @@ def test_a_cache_without_a_price_is_remarked():
     assert usage.remarks(Price(1, 1, 0.1)) == usage.remarks(None) == []
 
 
+@pytest.mark.parametrize(("read", "written"), [(5, 0), (0, 7)])
+def test_audio_that_is_charged_as_text_is_remarked(read, written):
+    usage = CallUsage()
+    audio = {DETAILS[0]: {"audio_tokens": read}, "completion_tokens_details": {"audio_tokens": written}}
+    usage.add({"prompt_tokens": 20, "completion_tokens": 30} | audio)
+    assert usage.remarks(Price(1, 1)) == ["its audio is charged as text: no price of audio is known"]
+
+
 @pytest.mark.parametrize(
     ("more", "bill"),
     [

@@ -231,8 +231,10 @@ class Catalog:
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of the policies in the catalog before."""
+        """Continue the bills of the policies in the catalog before; policies that have not changed have them still."""
         for name, deployment in self.policies.items():
+            if deployment is before.policies[name]:
+                continue
             deployment.cascade.billing.continue_from(before.policies[name].cascade.billing)
 
     def changed_policies(self, before: Catalog | None) -> list[str]:
@@ -303,7 +305,7 @@ class CatalogMaker:
             elif settings.pass_model is not None:  # not calibrated
                 model, rules = settings.pass_model, (Rule(1.0, "answer"),)
                 policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
-        catalog = self.make(policies, read_models(settings.models))
+        catalog = self.make(policies, read_models(settings.models), before)
         for name, deployment in catalog.policies.items():
             bill = deployment.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
@@ -311,8 +313,16 @@ class CatalogMaker:
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
-    def make(self, policies: Mapping[str, AbstractPolicy], models: Mapping[str, ModelSettings]) -> Catalog:
-        """Make a catalog of policies and models, both by their names for clients. Raises ValueError."""
+    def make(
+        self, policies: Mapping[str, AbstractPolicy], models: Mapping[str, ModelSettings], before: Catalog | None = None
+    ) -> Catalog:
+        """Make a catalog of policies and models, both by their names for clients. Raises ValueError.
+
+        Args:
+            policies: policies by name.
+            models: models by name.
+            before: the last catalog, whose deployments of unchanged policies stay.
+        """
         settings, deployments = self.settings, dict[str, Deployment]()
         for option, names in {"--shadow-models": settings.shadow_models, "--pass": (settings.pass_model,)}.items():
             missing = ", ".join(name for name in names if name is not None and name not in models)
@@ -328,15 +338,19 @@ class CatalogMaker:
             if name in models:
                 raise ValueError(f"{settings.models.name}: {name} is the name of a policy too: give one another name")
             try:
-                deployments[name] = self._deploy(name, policy, models)
+                deployments[name] = self._deploy(name, policy, models, before)
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
         return Catalog(deployments, models, caller, settings.ring(deployments, models))
 
-    def _deploy(self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings]) -> Deployment:
+    def _deploy(
+        self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings], before: Catalog | None
+    ) -> Deployment:
         """Make a policy ready to answer. Raises ValueError for a policy that cannot be served."""
-        settings, limits = self.settings, self.settings.limits
+        settings, limits, digest = self.settings, self.settings.limits, digest_of(policy)
+        if before is not None and (before.policies[name].digest, before.models) == (digest, models):
+            return before.policies[name]
         recorded_tuning(policy)  # a fault in the record is found now, not when the policy is tuned again
         records = recorded_request_settings(policy)
         missing = ", ".join(model for model in policy.models if model not in models)
@@ -363,7 +377,7 @@ class CatalogMaker:
             concurrency=2 * limits.concurrency,
             timeout=limits.timeout,
             retries=limits.retries,
-            shadow=settings.shadow,
+            shadow=settings.shadow if before is None else before.policies[name].cascade.shadow_share,
             salt=settings.salt,
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
@@ -372,7 +386,7 @@ class CatalogMaker:
         judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
-        return Deployment(name, policy, digest_of(policy), cascade, frozenset.intersection(*judged), request_forms)
+        return Deployment(name, policy, digest, cascade, frozenset.intersection(*judged), request_forms)
 
     def _share_of(self, period: Period | None) -> Period | None:
         """Return this replica's share of the money for a period."""

@@ -137,7 +137,7 @@ def in_order(log: Log) -> Log:
 
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
-_OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step")
+_OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step", "attempts")
 _FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
 
 #: Confidences of a model compared on each side: the changes that more would show do not matter.
@@ -225,7 +225,10 @@ def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
 
 
 def _calls(source: Any) -> pl.DataFrame:
-    """Read the calls of policies from a call log, with typed columns, each question once, in the order of time."""
+    """Read the calls of policies from a call log, with typed columns, each question once, in the order of time.
+
+    A line without an attempt is no call: its query ended before the model was asked.
+    """
 
     def choose(_: str, names: list[str]) -> list[str]:
         return [name for name in (*_COLUMNS, *_OTHERS) if name in names]
@@ -234,9 +237,9 @@ def _calls(source: Any) -> pl.DataFrame:
     missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
     texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))
-    numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step")
+    numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step", "attempts")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
-    calls = calls.filter(pl.col("not_judged").is_null()).sort("time")
+    calls = calls.filter(pl.col("not_judged").is_null(), pl.col("attempts").ne_missing(0)).sort("time")
     asked_first = pl.col("query").first().over("prompt_digest")
     repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
     flags = ("shadow", "has_no_confidence")

@@ -144,7 +144,7 @@ HEAD = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: a
 
 def raw_request(service, body, head=HEAD + "\r\n\r\n"):
     host, port = service.url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection = socket.create_connection((host, int(port)), timeout=120)
     connection.sendall(head.format(len(body)).encode() + body)
     return connection
 
@@ -183,7 +183,7 @@ def test_a_service_that_stops_is_healthy_and_not_ready(monkeypatch):
     monkeypatch.setattr(Connection, "shutdown", shutdown_and_tell)
     monkeypatch.setattr(Connection, "farewell_seconds", 60.0)
     service = stack.enter_context(gateway())
-    open_ones = [http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60) for _ in range(2)]
+    open_ones = [http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=120) for _ in range(2)]
 
     def statuses():
         return [status_of(connection, path) for connection, path in zip(open_ones, ("/health", "/ready"), strict=True)]
@@ -192,7 +192,7 @@ def test_a_service_that_stops_is_healthy_and_not_ready(monkeypatch):
     stopping = threading.Thread(target=stack.close)
     stopping.start()
     for _ in open_ones:
-        assert has_heard.acquire(timeout=60)
+        assert has_heard.acquire(timeout=120)
     after = statuses()
     stopping.join()
     assert (before, after) == ([200, 200], [200, 503])
@@ -212,13 +212,13 @@ def test_a_stream_that_waits_for_its_answer_is_kept_open_by_comments(monkeypatch
     gate = threading.Event()
 
     def behave(request, headers):
-        assert gate.wait(60)
+        assert gate.wait(120)
         return letter("B", SURE) if answers else Response({}, 400)
 
     monkeypatch.setattr(chat, "COMMENT_SECONDS", 0.02)
     asked = {"input": "?"} if "responses" in path else {"messages": [{"role": "user", "content": "?"}]}
     with gateway(behave=behave, limits={"retries": 0}) as service:
-        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=60)
+        connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=120)
         body = json.dumps({"model": "policy", "stream": True, **asked})
         kind = {"content-type": "application/json", "x-rcjax-query": "q7"}
         connection.request("POST", path, body, kind)
@@ -263,7 +263,7 @@ def test_more_requests_than_configured_get_a_retry_after():
     gate = threading.Event()
 
     def behave(request, headers):
-        gate.wait(30)
+        gate.wait(120)
         return Response(sure("A", SURE))
 
     with gateway(behave=behave, limits={"concurrency": 4}) as service:
@@ -305,7 +305,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
     sent: list = []
     body = json.dumps({"model": "large", "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode()
 
-    async def main(gateway_):
+    async def main(gateway_, server):
         asked = [body]
 
         async def receive():
@@ -318,7 +318,7 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
 
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
         task = asyncio.create_task(gateway_.answer(scope, receive, Responder(send)))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(server.wait_for, 1)
         task.cancel("as Uvicorn does where --drain runs out")
         await task
         await gateway_.close()
@@ -326,6 +326,6 @@ def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
     with gateway(None, lambda *_: Response({}, delay=30)) as service:
         models = service.folder / "models.toml"
         settings = Settings({"policy": service.folder / "policy.json"}, models, limits=RequestLimits(drain_seconds=0.1))
-        asyncio.run(main(Gateway(settings)))
+        asyncio.run(main(Gateway(settings), service.server))
     assert [message["status"] for message in sent if "status" in message] == [503]
     assert json.loads(sent[-1]["body"])["error"]["code"] == "service_stopped"

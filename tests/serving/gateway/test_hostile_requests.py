@@ -59,7 +59,7 @@ def exchange(service, *parts, replies=math.inf):
     """What a gateway says to bytes that are sent as they are, until it closes, or is silent after so many replies."""
     host, port = service.url.removeprefix("http://").split(":")
     received = b""
-    with socket.create_connection((host, int(port)), timeout=10.0) as connection:
+    with socket.create_connection((host, int(port)), timeout=120.0) as connection:
         try:
             for part in parts:
                 connection.sendall(part)

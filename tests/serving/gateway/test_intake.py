@@ -33,7 +33,7 @@ def held(service, stack, number, sent=b" "):
     """Connections whose bodies stop before their end."""
     port = int(service.url.rpartition(":")[2])
     for _ in range(number):
-        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 20))
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 120))
         connection.sendall(HEAD.format(1000).encode() + b"\r\n" + sent)
         yield connection
 
@@ -86,7 +86,7 @@ def test_bytes_of_all_requests_are_limited():
     refused = threading.Event()
 
     def behave(request, headers):
-        assert refused.wait(60)
+        assert refused.wait(120)
         return Response(sure("B", SURE))
 
     with gateway(behave=behave, limits=limits) as service:
@@ -107,7 +107,7 @@ def test_an_answer_that_nobody_reads_keeps_its_place_until_its_connection_is_clo
     with gateway(behave=lambda *_: Response(completion(long)), limits={"concurrency": 1}) as service:
         port = int(service.url.rpartition(":")[2])
         body = json.dumps({"model": "large", "messages": [{"role": "user", "content": "x"}]}).encode()
-        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        with socket.create_connection(("127.0.0.1", port), 120) as connection:
             connection.sendall(HEAD.format(len(body)).encode() + b"\r\n" + body)
             until(lambda: service.app.state.gateway.answering == 1)
             time.sleep(1.0)
@@ -158,7 +158,7 @@ def test_bytes_of_bodies_that_stop_make_room_for_others():
     limits = {"body_bytes": 4_000, "held_bytes": 9_000}
     with gateway(behave=behave, limits=limits) as service, contextlib.ExitStack() as stack:
         port = int(service.url.rpartition(":")[2])
-        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(3)]
+        connections = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 120)) for _ in range(3)]
         for number, connection in enumerate(connections):
             connection.sendall(HEAD.format(4_000).encode() + b"\r\n" + b" " * 3_000)
             until(lambda number=number: service.app.state.gateway.intake._size == 3_000 * (number + 1))

@@ -3,8 +3,9 @@
 import hashlib
 import json
 import re
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,17 @@ def test_each_may_name_what_its_table_says(keys):
 def test_requests_a_minute_and_at_once(keys, monkeypatch):
     monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
     keys.add("brief", "requests = 3").add("lone", "max_concurrent = 1").add("other", "metrics = true")
-    slow = Response(sure("B", SURE), delay=0.5)
-    with gateway(behave=lambda request, headers: slow, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
-        replies = [*pool.map(lambda _: keys.ask(service, "lone"), range(4))]
-        assert sorted(reply.status for reply in replies) == [200, 429, 429, 429]
+    are_refused = threading.Event()
+
+    def behave_once_they_are(request, headers):
+        assert are_refused.wait(120)
+        return behave(request, headers)
+
+    with gateway(behave=behave_once_they_are, keys_file=keys.path) as service, ThreadPoolExecutor(8) as pool:
+        replies = as_completed([pool.submit(keys.ask, service, "lone") for _ in range(4)])
+        assert [next(replies).result().status for _ in range(3)] == [429] * 3
+        are_refused.set()
+        assert next(replies).result().status == 200
         assert keys.ask(service, "lone").status == 200
         replies = [*pool.map(lambda _: keys.ask(service, "brief"), range(5))]
         assert sorted(reply.status for reply in replies) == [200, 200, 200, 429, 429]
@@ -269,11 +277,10 @@ def test_limits_hold_over_workers(keys):
         until(lambda: len(service.workers()) == 2)
         time.sleep(61 - time.time() % 60)  # a minute of its own
         statuses = []
-        for _ in range(60):
+        while statuses[-5:] != [429] * 5:
             statuses.append(keys.ask(service, "a").status)
             time.sleep(0.3)
         assert 40 <= statuses.count(200) <= 46
-        assert statuses[-5:] == [429] * 5
 
 
 def test_each_has_a_bill_of_its_own(keys):

@@ -12,7 +12,9 @@ from helpers.chat_server import Response, sure
 from helpers.gateway_service import MODELS, SURE, UNSURE, gateway, gateway_process, make_policy, until
 
 from rcjax.policy import Rule
+from rcjax.serving import cascade
 from rcjax.serving.billing import Billing
+from rcjax.serving.call_log import ShadowRate
 from rcjax.serving.gateway import service as gateway_module
 
 
@@ -25,7 +27,7 @@ def line(monkeypatch):
     heard.emit = lambda record: said.put(record.getMessage())
     logger.addHandler(heard)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    yield lambda: said.get(timeout=30)
+    yield lambda: said.get(timeout=120)
     logger.removeHandler(heard)
     assert said.empty()
 
@@ -84,6 +86,29 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
         assert line().startswith(f"{refused}models.toml: no models")
         page = service.get("/metrics").body.decode()
         assert (refusals(page, "a\x1bb"), refusals(page, "two")) == (before[0] + 1, before[1] + 1)  # no policy's file
+
+
+def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monkeypatch):
+    """Each reload read all call logs for the traffic of each policy, and started the processes of checks anew."""
+    read = []
+    monkeypatch.setattr(cascade, "queries_per_day", lambda *_, policy: read.append(policy))
+    policies = {"one": alone("small"), "two": make_policy()}
+    with gateway(policies, answers, shadow=ShadowRate.of("200/week")) as service:
+
+        def cascades():
+            return {name: one.cascade for name, one in service.app.state.gateway.catalog.policies.items()}
+
+        first = cascades()
+        os.utime(service.folder / "models.toml")
+        assert line().endswith("as before")
+        assert cascades() == first
+        alone("large").save(service.folder / "one.json")
+        assert line().startswith("policy one is ")
+        then = cascades()
+        assert then["two"] is first["two"]
+        assert then["one"].shadow_share is first["one"].shadow_share
+        assert service.ask(model="one").json["model"] == "large"
+    assert read == ["one", "two"]
 
 
 def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
@@ -174,9 +199,9 @@ def test_a_policy_replaced_a_hundred_times_under_load_loses_no_request():
         for i in range(100):
             policies[(i + 1) % 3].save(service.folder / "policy.json")
             os.kill(service.process.pid, signal.SIGHUP)
-            assert more.acquire(timeout=30)
+            assert more.acquire(timeout=120)
             while i < 3 and (200, MODELS[(i + 1) % 3]) not in answered:  # each of the three comes to answer
-                assert more.acquire(timeout=30)
+                assert more.acquire(timeout=120)
         polled = []
         until(lambda: polled.append(service.ask().json["model"]) or polled[-1] == MODELS[100 % 3])
         stop.set()

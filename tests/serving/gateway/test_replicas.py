@@ -97,15 +97,15 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
             question = {"model": "policy", "messages": [{"role": "user", "content": text}]}
             asked = [
                 subprocess.Popen(
-                    ["curl", "-s", "-m", "60", f"{url}/chat/completions", "--json", json.dumps(question)],
+                    ["curl", "-s", "-m", "120", f"{url}/chat/completions", "--json", json.dumps(question)],
                     stdout=subprocess.DEVNULL,
                 )
                 for _ in range(8)
             ]
-            assert [one.wait(60) for one in asked] == [0] * 8
+            assert [one.wait(120) for one in asked] == [0] * 8
         finally:
             process.terminate()
-            rows = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines()]
+            rows = [json.loads(line) for line in process.communicate(timeout=120)[0].splitlines()]
     assert [(row["replica"], json.loads(row["prompt"])[0]["content"] == text) for row in rows] == [("pod-7", True)] * 8
 
 

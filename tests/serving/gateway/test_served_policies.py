@@ -101,7 +101,7 @@ def test_a_second_question_keeps_nobody_waiting():
     go_on = threading.Event()
     upstream = Upstream("verification")
     upstream.unsure = ("small", "middle")
-    upstream.second = lambda: go_on.wait(30) if service.server.requests[-2]["model"] == "org/large" else None
+    upstream.second = lambda: go_on.wait(120) if service.server.requests[-2]["model"] == "org/large" else None
     with gateway(behave=upstream, signal="verification") as service:
         reply = service.ask(stream=True)
         assert not go_on.is_set()
@@ -160,7 +160,7 @@ def test_shadow_calls_keep_no_answer_waiting():
 
     def behave(request, headers):
         if request["model"] == "org/large":
-            waited.append(gate.wait(30))
+            waited.append(gate.wait(120))
         return Response(sure("A", SURE))
 
     with gateway(behave=behave, shadow=1.0) as service:

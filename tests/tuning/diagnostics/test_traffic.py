@@ -147,3 +147,14 @@ def test_a_folder_of_rotated_parts_is_one_log(policy, weeks_of, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(rcjax.logs.LogError, match="no log in this folder"):
         join_parts([tmp_path / "empty"])
+
+
+def test_models_that_were_not_asked_did_not_fail(policy, weeks_of):
+    """A shadow query whose client left has a line for each model that it did not reach."""
+    path = weeks_of(shadow=0.5)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["query"].startswith("w3") and line["shadow"] and "step" not in line:
+            line |= {"attempts": 0, "error": "not asked: the query ended early", "logprob": None, "cost": 0.0}
+    found = check_traffic(policy, write(path, lines))
+    assert not [check.name for check in found.checks if check.verdict == "bad"]
