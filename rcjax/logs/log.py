@@ -1,6 +1,6 @@
 """A log of answers as matrices with one row per query and one column per model, and its labels by hand.
 
-Both are records whose fields declare their axes (`Cells`), by which queries and models are taken.
+The fields of the two records declare their axes (`Cells`), by which queries and models are taken.
 """
 
 from __future__ import annotations

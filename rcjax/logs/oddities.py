@@ -154,7 +154,7 @@ def uneven(sure: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
 
     Args:
         sure: (n,) confidence of a model in each query.
-        there: (n,) bool mask of the subset.
+        subset: (n,) bool mask of the subset.
 
     >>> sure = np.arange(100.0)
     >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)

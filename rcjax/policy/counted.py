@@ -1,6 +1,6 @@
 """The quantity that is counted: errors, differences from the answers of a trusted model, or lost score.
 
-All code counts errors; the log defines an error, and messages use its noun. Where right answers are not known, the
+All code counts errors; the log defines an error, and messages use its noun. If right answers are not known, the
 answers of a trusted model take their place: an answer is the same, or it differs. An answer with a score loses the
 rest of the full score: 1 − score, as a share. Standard library only.
 """

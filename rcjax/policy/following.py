@@ -128,8 +128,8 @@ def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | 
 
     Its budget per query is the shared budget or, for a period, the shared bill's current aim.
 
-    The costs of a client thus move the client's position. They leave the position of other clients alone if the budget
-    is per query, and move it by the money that is left if the budget is for a period.
+    The costs of a client thus move the client's position. The position of other clients stays if the budget is per
+    query, and moves by the money that is left if the budget is for a period.
 
     Args:
         shared: bill of all clients.

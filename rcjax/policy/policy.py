@@ -426,7 +426,7 @@ def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **
     """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
-        own: object with the policy's own fields.
+        data: object with the policy's own fields.
         where: place of the object, for messages.
         shared: the fields `SHARED`, by name and model.
         rest: further fields.

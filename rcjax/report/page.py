@@ -176,7 +176,7 @@ class Report:
     def verdict(self) -> CheckVerdict:
         """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
 
-        Of the diagnosis, checks of the log count, and of the models that the policy asks.
+        The diagnosis counts by its checks of the log and of the models that the policy asks.
         """
         if self.check is not None:
             return self.check.verdict

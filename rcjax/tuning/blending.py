@@ -1,6 +1,6 @@
 """The estimate of the blending weights of labels, by which candidates are scored.
 
-The best weights a and b (`candidates`) differ from log to log. They are estimated by cross-fitted least squares: pairs
+The best weights a and b (`candidates`) differ from log to log. Cross-fitted least squares estimate the weights: pairs
 are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth
 300 labels draws both to three eighths, which does well on most logs.
 """
@@ -67,7 +67,7 @@ def _normal_equations(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
 
-    They are summed over all pairs and thresholds.
+    The sums are over all pairs and thresholds.
     """
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)

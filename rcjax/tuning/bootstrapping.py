@@ -4,7 +4,7 @@ The queries are drawn with replacement, and the policies of the frontier answer 
 is the sampling error. On some draws the models are fitted again, and cascades and thresholds chosen again. These
 policies answer the queries of their draw and the queries that were not drawn (Efron & Tibshirani 1993, "An
 Introduction to the Bootstrap", chapter 17): the difference is the optimism of the search. Both together estimate how
-far the figures in service are from the figures on the log. They do not rely on the model being right.
+far the figures in service are from the figures on the log. The estimate holds for a wrong model, too.
 """
 
 import enum
@@ -63,8 +63,8 @@ def bootstrap(
     The error and the bill of the policy in service lie within their intervals with a probability of about `level`. The
     intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search.
     Optimism is estimated by policies tuned on draws: out-of-bag error minus in-bag error. For the error of policies of
-    `select_frontier`, the centre is the mean of this estimate and the cross-validated one. Where models may refuse to
-    answer, the share of refusals has intervals as well.
+    `select_frontier`, the centre is the mean of this estimate and the cross-validated one. The share of refusals has
+    intervals as well, if models may refuse to answer.
 
     Args:
         frontier: the frontier, of L points.
@@ -74,8 +74,8 @@ def bootstrap(
         refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
             and the copulas by Kendall's τ too), score the candidates, and choose. The blending weights, the λ and the
             decision to compare answers stay those of the log, without a new cross-validation. False: policies stay as
-            they are, and only the queries vary. That is right for policies that were fixed before this log was seen,
-            and nearly right for a large log. None: tune again for up to 5,000 queries.
+            they are, and only the queries vary. This choice is right for policies that were fixed before this log was
+            seen, and nearly right for a large log. None: tune again for up to 5,000 queries.
         seed: seed of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` that is to be

@@ -20,7 +20,7 @@ log. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a
 the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of two thresholds
 does, by lot.
 
-Where models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
+If models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of 200 thresholds.
 """
 

@@ -424,14 +424,14 @@ def certify(
         fields: fields of `Spec`, which override `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
-    Ramdas 2024). They are valid with any number of queries, for errors, scores, refusals at their price, and
+    Ramdas 2024). The tests are valid with any number of queries, for errors, scores, refusals at their price, and
     expectations over lots.
 
-    Where answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries
+    If answers lack labels, only queries whose answers are all labelled by hand count. With `judged`, all queries
     count: judges and confidences predict the outcome of an answer, and labels correct the prediction. `judged` needs
     `tuned_on`, whose labels tell how accurate the judges are. The guarantee holds however wrong the judges are.
 
-    Where models may refuse to answer, `max_error` limits the true error + abstain_price·abstention, as in
+    If models may refuse to answer, `max_error` limits the true error + abstain_price·abstention, as in
     `Frontier.policy`.
 
     Raises InfeasibleError if the first position does not pass, with the limit that can be guaranteed instead;

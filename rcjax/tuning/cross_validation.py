@@ -51,7 +51,7 @@ MAX_QUERIES = 50_000
 def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
 
-    They give the calibration error of a log on which a model was fitted.
+    The calibration error of a log that a model was fitted to is computed from these confidences.
 
     Args:
         log: the log, with the models of `model`.
@@ -359,7 +359,7 @@ def cross_validate(
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
-    Where answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
+    If answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
     computed from corrected outcomes (`rcjax.model.label_outcomes`).
 
     Args:

@@ -3,15 +3,15 @@
 A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
 policy at some λ.
 
-An agreement policy compares answers. It asks model i and, where Φ_i ≤ φ, model j too. Where their answers are equal,
-the answer of j is kept; where they differ, model l is asked. The error probability of the policy is
+An agreement policy compares answers. It asks model i and, where Φ_i ≤ φ, model j too. If their answers are equal, the
+answer of j is kept; if the answers differ, model l is asked. The error probability of the policy is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
 Labels are averaged with their probabilities, as for pairs. Agreement changes the probability that an answer is right:
 by Bayes' theorem its odds are multiplied by P(equal | y_j = 1) / P(equal | y_j = 0). This ratio is taken to be one
 number for each pair, independent of the confidences. Its logarithm δ is an intercept, fitted by maximum a posteriori to
-the labels of the queries with equal answers; the prior is standard normal. Where the answers of i and j are equal, the
+the labels of the queries with equal answers; the prior is standard normal. If the answers of i and j are equal, the
 answer of j is right with probability
 
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).

@@ -1,7 +1,7 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, and agreement policies. They are chosen by noisy estimates: the more are searched, the
+for optimism: pairs, and agreement policies. Noisy estimates choose these cascades: the more cascades are searched, the
 more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
 probabilities (`candidates`). Agreement policies (`scoring`) are used only where they gain on pairs in
 `cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
@@ -66,10 +66,10 @@ def select_frontier(
 ) -> Selection:
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
-    Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Where the log
-    has answers, agreement policies are used if they gain on held-out folds (`CrossValidation.uses_agreement`).
-    The frontier holds the corners of the lower hull. Each corner is the best policy at some λ; a ladder's position lies
-    between two corners.
+    Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Agreement
+    policies are used if the log has answers, and they gain on held-out folds
+    (`CrossValidation.uses_agreement`). The frontier holds the corners of the lower hull. Each corner is the best policy
+    at some λ; a ladder's position lies between two corners.
 
     `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
     cascades it is raised by their optimism: held-out error minus in-sample error. Optimism and gains are estimated on

@@ -6,8 +6,8 @@
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
   choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
   metric. A line of text has the replies before and after the filter.
-- HELM: `scenario_state.json`, and beside it `per_instance_stats.json` with the scores. They are joined by instance,
-  perturbation and trial. A perturbed question is a separate query.
+- HELM: `scenario_state.json`, and beside it `per_instance_stats.json` with the scores. The two files are joined by
+  instance, perturbation and trial. A perturbed question is a separate query.
 - promptfoo: the output of `promptfoo eval -o results.json`. A result is one answer of a provider to a prompt with
   variables; prompt and variables name the query. A result with an error is left out, not wrong. Log-probabilities are
   numbers without tokens.

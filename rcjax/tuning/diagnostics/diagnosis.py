@@ -160,7 +160,7 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
 
     The bands count the sampling errors of the queries judged, and of the `trained_on` queries that the prediction was
-    learnt from, with the same variance (None: the same queries). They do not count the optimism of the search, which
+    learnt from, with the same variance (None: the same queries). The bands leave out the optimism of the search, which
     the comparison is to show.
 
     A refusal counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`

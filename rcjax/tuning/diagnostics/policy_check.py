@@ -7,8 +7,8 @@ ones.
 
 Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
 figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
-is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. Where
-nothing has changed, the share of logs, or of years of looks, with an alarm is at most its level.
+is beyond its limit *and* chance does not explain it. So a small change does not alarm in a log of any size. If nothing
+has changed, the share of logs, or of years of looks, with an alarm is at most its level.
 """
 
 from __future__ import annotations

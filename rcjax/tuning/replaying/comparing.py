@@ -5,7 +5,8 @@ two separate errors. The standard error of a mean difference supposes that the t
 
 If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
 answers tell the two apart (`Disagreements`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
-often than a hundred labels of all queries. Such labels are no fair sample, so error rates and a new tuning need others.
+often than a hundred labels of all queries. Labels of differing answers are no fair sample, so error rates and a new
+tuning need other labels.
 """
 
 from __future__ import annotations

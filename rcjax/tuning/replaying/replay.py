@@ -262,8 +262,8 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     models of the log do not matter. Both rungs beside the position of a ladder answer every query, and their weighted
     mean counts: the expected figures, without the noise of the lots.
 
-    Where answers lack labels, errors are computed from corrected outcomes (`Log.hand`, `rcjax.model.label_outcomes`).
-    They are unbiased however wrong a judge is, and their standard errors account for the number of labels. The
+    If answers lack labels, errors are computed from corrected outcomes (`Log.hand`, `rcjax.model.label_outcomes`).
+    These errors are unbiased for any judge, and their standard errors account for the number of labels. The
     regression behind them is fitted to the queries of this log and the models of the policy.
 
     `Replay.seconds` has the seconds until queries were answered, where the log has seconds. It leaves out queries with

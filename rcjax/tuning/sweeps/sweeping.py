@@ -7,8 +7,9 @@ The folder of a sweep holds its settings, a table of the logs, and the results o
     fits/000042.parquet     a row per sample of a batch: its calibrators and marginals, from which models are rebuilt
     parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
 
-The file in `parts` is written last. Files are written atomically, so that an existing file is complete. They depend on
-the problems alone, and hold no date: a sweep that was killed and resumed leaves the same bytes as one that was not.
+The file in `parts` is written last. Files are written atomically, so that an existing file is complete. The files
+depend on the problems alone, and hold no date: a sweep that was killed and resumed leaves the same bytes as one that
+was not.
 """
 
 from __future__ import annotations
