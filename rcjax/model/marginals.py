@@ -157,15 +157,16 @@ class Marginal:
         top = 1 - self.mass_highest
         return jnp.where(u <= self.mass_lowest, self.lowest, jnp.where(u >= top, self.highest, inner))
 
+    def density(self, confidence: jax.Array) -> jax.Array:
+        """Return the density of the smooth part, (1 − Σ w) times that of G; 0 outside (φ_min, φ_max)."""
+        return self.profile(confidence)[1]
+
     def mean_above(self, confidence: jax.Array) -> jax.Array:
         """Return E[Φ; Φ > φ] = ∫_{F(φ)}^1 Q, elementwise."""
         return self.profile(confidence)[2]
 
     def profile(self, confidence: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return (F(φ), density of the smooth part, E[Φ; Φ > φ]), elementwise, from one `smooth_profile`.
-
-        The density is (1 − Σ w) times that of G, and 0 outside (φ_min, φ_max).
-        """
+        """Return (F(φ), density(φ), E[Φ; Φ > φ]), elementwise, from one `smooth_profile`."""
         # F(φ) = w_min + (1 − Σ w)·G(x) + Σ w_a over φ_a ≤ φ, with φ = φ_min + width·x, and
         # E[Φ; Φ > φ] = (1 − Σ w)·∫ₓ¹ (φ_min + width·t) dG(t) + Σ w_a φ_a over φ_a > φ + w_max φ_max.
         confidence = jnp.asarray(confidence)

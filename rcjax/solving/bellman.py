@@ -284,20 +284,15 @@ def gain_tolerance(dtype: DTypeLike) -> float:
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
-def cuts_of_paths(tables: Tables, lam: jax.Array, plan: CascadePlan) -> Cut:
-    """Choose the cuts of every path at every λ, by one backward pass: (N, L, k).
+def cuts_of_paths(search: SearchTables, lam: jax.Array) -> Cut:
+    """Choose the cuts of all N paths at every λ (L,), by one backward pass: (N, L, k).
 
     Cuts are chosen as if all queries reached every model. They are optimal if answering gains on deferring as
     confidence grows.
-
-    Args:
-        tables: quadrature of the model.
-        lam: (L,) errors per unit of money.
-        plan: N paths.
     """
-    uniform = jnp.ones((lam.shape[0], *tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(SearchTables(tables, plan), lam, uniform)
-    step = plan.cuts[plan.suffixes]
+    uniform = jnp.ones((lam.shape[0], *search.tables.grid.u.shape), lam.dtype)
+    _, stop, cuts, _ = _backward(search, lam, uniform)
+    step = search.plan.cuts[search.plan.suffixes]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
         return stopping

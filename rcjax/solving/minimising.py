@@ -28,7 +28,15 @@ from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.policy.spec import Spec
-from rcjax.solving.bellman import CascadePlan, Cut, batch_size, candidate_paths, cuts_of_paths, make_plan
+from rcjax.solving.bellman import (
+    CascadePlan,
+    Cut,
+    SearchTables,
+    batch_size,
+    candidate_paths,
+    cuts_of_paths,
+    make_plan,
+)
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
@@ -262,17 +270,16 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(tables: Tables, plan: CascadePlan, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
     Args:
-        tables: quadrature of the model.
-        plan: candidate cascades.
+        additive: tables of the search for additive objectives.
         lam: (P,) λ of the additive objectives, rising.
         paths: number N of cascades in the plan, without padding.
     """
-    search = OutcomeTables(tables, steps_of(tables.marginals), plan)
-    ranks = cuts_of_paths(tables, lam, plan).u[:paths].reshape(paths * len(lam), -1)
+    search = OutcomeTables(additive.tables, steps_of(additive.tables.marginals), additive.plan)
+    ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
     path = jnp.repeat(np.arange(paths), len(lam))
     return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
 
@@ -391,13 +398,13 @@ def minimise(
     required("optax", extra="objectives")
     plan = make_plan(paths, len(model.models))
     starts = min(whole(starts, "starts", 1), _ADDITIVE_LAM)
-    additive = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
-    layout = search_tables(model, plan, None)
-    search, proposed = propose(layout.tables, plan, additive.astype(lam.dtype), len(paths))
+    additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
+    additive = search_tables(model, plan, None)
+    search, proposed = propose(additive, additive_lam.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
-    points = evaluate_optima(layout, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
+    points = evaluate_optima(additive, OptimalCuts(lam, chosen.path, jax.device_get(cut), status))
     return make_frontier(model, points, Spec(cascade="objective"))
 
 

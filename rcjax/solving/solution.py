@@ -1,8 +1,8 @@
 """The best cascade at given λ as a pure function of a fitted model, for `jit`, `vmap` and `grad`.
 
-Callers vmap them over fitted models: bootstrap replicates, folds, posterior draws. A cut in u-space
-becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each answer it keeps the
-answer or asks any later model, depending on the confidence. Bellman's equation is then
+Callers map `solve`, or `optimise` and `points_at`, over fitted models: bootstrap replicates, folds, posterior draws. A
+cut in u-space becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each
+answer it keeps the answer or asks any later model, depending on the confidence. Bellman's equation is then
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 

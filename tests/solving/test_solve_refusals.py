@@ -42,7 +42,7 @@ def test_one_model_refuses_below_what_a_refusal_is_worth(price):
         assert float(frontier.cost[0]) == pytest.approx(float(model.cost[0]))
         assert float(frontier.thresholds[0, 0]) == float(frontier.refusal_thresholds[0, 0])
         # Where hardly any confidence lies, no threshold is better than its neighbours.
-        if float(take(model.marginals, 0).profile(worth)[1]) > 0.01:
+        if float(take(model.marginals, 0).density(worth)) > 0.01:
             assert float(frontier.refusal_thresholds[0, 0]) == pytest.approx(worth, abs=1e-12)
 
 

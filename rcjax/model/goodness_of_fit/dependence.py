@@ -11,8 +11,8 @@ replicate is drawn from C_θ, tied as the log is, ranked and fitted again. The p
 replicates. The empirical copula of unranked replicates strays from C_θ much further than that of ranks, and the test
 rejects nothing (`python -m benchmarks.goodness_of_fit study`).
 
-The Markov property (section 4.3 of the paper) holds if, given the last confidence, earlier confidences carry no more
-information about the next. Its test needs no labels.
+The Markov property (section 4.3 of the paper) holds if, given the confidence of the preceding model, earlier
+confidences carry no more information about the next. Its test needs no labels.
 """
 
 import dataclasses
@@ -276,7 +276,7 @@ def ranks_of_values(
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
     """Compute the empirical copula C_n at each observation: (n,).
 
-    It is the share of the observations present that exceed this one neither in x (n,) nor in y (n,).
+    It is the share of the observations present whose x (n,) and y (n,) are not above the observation's.
 
     It takes O(n²) comparisons.
 

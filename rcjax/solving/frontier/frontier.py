@@ -75,8 +75,8 @@ class Frontier:
     Arrays over the k models are in the order of `models`, the models of the fitted log.
 
     Error and cost are expected figures per query, cost in the log's money. The model predicts both; for
-    `search="labels"` the log's labels and bills do. Where models may refuse to answer (`abstain_price`), policies
-    minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
+    `search="labels"` both are estimates from labels and bills. Where models may refuse to answer (`abstain_price`),
+    policies minimise error + abstain_price·abstention + λ·cost, and a refusal is no error.
     """
 
     lam: jax.Array

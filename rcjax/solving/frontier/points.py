@@ -172,8 +172,7 @@ def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> P
 
 
 def _rules(names: tuple[str, ...], j: int, bounds: Array, actions: Array) -> tuple[Rule, ...]:
-    """Convert the intervals (R,) of model j to rules; neighbours with one action are merged, and empty intervals
-    dropped."""
+    """Convert the intervals (R,) of model j to rules; drop empty intervals, and merge neighbours with one action."""
     table: list[Rule] = []
     start = 0.0
     for end, action in zip(np.asarray(bounds, float).tolist(), np.asarray(actions).tolist(), strict=True):
