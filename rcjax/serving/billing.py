@@ -94,7 +94,9 @@ class Billing:
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._last_read = LastRead()
         self._has_begun = False
-        self._begin()
+        if self._total() is not None and self._totals is not None:
+            self._totals.start()
+        self._read_spending()
 
     def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
         """Return the totals that the bill is shared by; None for a bill of this process alone."""
@@ -240,12 +242,6 @@ class Billing:
             cost = math.fsum(call.cost for call in calls)
             self.bill = self.bill.spend(cost, time.time(), queries=0)
             self._record(cost, 0)
-
-    def _begin(self) -> None:
-        """Begin with the totals of all processes."""
-        if self._total() is not None and self._totals is not None:
-            self._totals.start()
-        self._read_spending()
 
     def _total(self) -> Total | None:
         """Return the total of the bill that processes share; None for a bill of this process alone."""
