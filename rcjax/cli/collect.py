@@ -124,12 +124,12 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
     """
-    from rcjax.logs.oddities import FEWEST
+    from rcjax.logs.oddities import MIN_QUERIES
 
     models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
         return "add the answers of another model: a cascade needs two", ""
-    if queries < FEWEST:
+    if queries < MIN_QUERIES:
         return (
             f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred",
             "",

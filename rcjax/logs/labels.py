@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LABEL_TABLES = "give a table of query and answer (the right one), or of query, model and correct"
 
-_FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
+_MIN_COMPARED = 6  # answers (three queries of two models) of which at least one should equal a label
 
 
 class Labels(NamedTuple):
@@ -80,12 +80,14 @@ def _labelled(rows: Rows) -> pl.DataFrame:
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
     if frame.height and not labelled.height:
         raise LogError(f"{rows.name}: none of its {frame.height:,} rows has a label: fill in the column correct")
-    unclear = labelled.filter(pl.struct(pl.exclude("correct")).is_duplicated())
-    if unclear.height:
-        query, model = unclear.select("query", "model").row(0)
-        several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
-        how = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {how}: give one label")
+    contradicting = labelled.filter(pl.struct(pl.exclude("correct")).is_duplicated())
+    if contradicting.height:
+        query, model = contradicting.select("query", "model").row(0)
+        labels = contradicting.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
+        contradiction = "right and wrong" if labels.is_in([0.0, 1.0]).all() else "with several scores"
+        raise LogError(
+            f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {contradiction}: give one label"
+        )
     return labelled
 
 
@@ -125,13 +127,13 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        what = f"its answers are those of {listed(authors)}, which the log judges"
-        raise LogError(f"{labels.name}: {what}: {_LABEL_TABLES}; if they are right, leave out the column model")
+        problem = f"its answers are those of {listed(authors)}, which the log judges"
+        raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
-        about = labels.frame["model"] if labels.kind == "correct" else ()
-        why = unlike([frame["query"], models], [labels.frame["query"], about])
-        raise LogError(f"{name}: no row has a label in {labels.name}: {why}")
+        label_models = labels.frame["model"] if labels.kind == "correct" else ()
+        contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
+        raise LogError(f"{name}: no row has a label in {labels.name}: {contrast}")
     return frame.with_columns(label=label.fill_null(np.nan))
 
 
@@ -139,11 +141,11 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     """Look up the labels of rows by query, model and, if the log has samples, sample."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
-        what = "labels by query and model do not tell samples apart"
+        problem = "labels by query and model do not tell samples apart"
         if SAMPLE in key:
-            what = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
+            problem = f"{labels.name} tells samples apart, and the log has no column {SAMPLE}"
         advice = f"label by query and answer, or by query, model, {SAMPLE} and correct where the log has samples"
-        raise LogError(f"{name}: {what}: {advice}")
+        raise LogError(f"{name}: {problem}: {advice}")
     return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
 
 
@@ -154,13 +156,15 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
         raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
     right, key = labels.frame, ["query", "words"]
     equal = frame.select(key).join(right.with_columns(right=1.0), on=key, how="left", maintain_order="left")
-    judged = pl.col("query").is_in(right["query"].implode())
-    rows = equal.with_columns(right=pl.when(judged).then(pl.col("right").fill_null(0.0)))
+    has_right_answer = pl.col("query").is_in(right["query"].implode())
+    rows = equal.with_columns(right=pl.when(has_right_answer).then(pl.col("right").fill_null(0.0)))
     answered = rows.drop_nulls()
-    if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
+    if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
-        what = f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
-        raise LogError(f"{labels.name}: {what}answer {answer}): write labels and answers alike")
+        problem = (
+            f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
+        )
+        raise LogError(f"{labels.name}: {problem}answer {answer}): write labels and answers alike")
     return rows["right"]
 
 
@@ -187,8 +191,8 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
 
     table, key = load(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
-        what = f"a table of answers does not tell the samples of {name} apart"
-        raise LogError(f"{table.name}: {what}: put a column answer into the log itself")
+        problem = f"a table of answers does not tell the samples of {name} apart"
+        raise LogError(f"{table.name}: {problem}: put a column answer into the log itself")
     parts = [part.with_columns(pl.all().cast(pl.String)) for part in table.frames]
     answers = pl.concat(parts) if parts else pl.DataFrame({"query": [], "model": [], "answer": []})
     column = answers.columns[-1]
@@ -196,13 +200,13 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
     require_names(rows)
     compare = comparison(column, task)
     codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
-    other = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
-    rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
+    is_different = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
+    rows.refuse(is_different, column, "is another answer to the query than in an earlier row: keep one of them")
     codes = codes.unique(key, keep="first")
     joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
     if not (joined["answer"].fill_null(NO_HASH) != NO_HASH).any():
-        why = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
-        raise LogError(f"{name}: no row has an answer in {table.name}: {why}")
+        contrast = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
+        raise LogError(f"{name}: no row has an answer in {table.name}: {contrast}")
     return joined.with_columns(pl.col("answer").fill_null(NO_HASH)), compare
 
 
@@ -227,22 +231,25 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
     Raises `LogError` if no answer lacks a label.
     """
-    free = np.asarray(log.answered) & ~log.labelled
+    unlabelled = np.asarray(log.answered) & ~log.labelled
     labels = log.labelled.sum(0)
-    if not free.any():
+    if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    new, left, rng = np.zeros(len(labels), int), free.sum(0), np.random.default_rng(seed)
-    for _ in range(min(number, int(free.sum()))):
-        new[np.where(new < left, labels + new, np.inf).argmin()] += 1
-    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in zip(free.T, new, strict=True))
+    numbers, remaining, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    for _ in range(min(number, int(unlabelled.sum()))):
+        numbers[np.where(numbers < remaining, labels + numbers, np.inf).argmin()] += 1
+    drawn = (
+        rng.choice(np.flatnonzero(column), size, replace=False)
+        for column, size in zip(unlabelled.T, numbers, strict=True)
+    )
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
 
 def refuse_scores(log: Log) -> None:
     """Raise `LogError` if the labels of a log are scores: a sheet holds 1 or 0."""
     if log.scores is not None:
-        what = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
-        raise LogError(f"{log.source}: {what}, or make all of it 1 or 0")
+        problem = "its labels are scores, and labels by hand are 1 or 0: give more scores by --labels"
+        raise LogError(f"{log.source}: {problem}, or make all of it 1 or 0")
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
@@ -251,8 +258,8 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     Raises `LogError` if the labels of the log are scores.
     """
     refuse_scores(log)
-    old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
-    cells = [*drawn, *old]
+    labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
+    cells = [*drawn, *labelled]
     correct = np.asarray(log.correct)
     samples = log.hand and log.hand.samples
     columns = {
@@ -260,11 +267,13 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
         "model": [log.models[model] for _, model in cells],
         **({} if samples is None else {SAMPLE: [str(samples[cell]) for cell in cells]}),
     }
-    key = [name for name in columns if name in texts.columns]
-    sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
-    shown = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
-    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in old)]
-    return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
+    shared_key = [name for name in columns if name in texts.columns]
+    sheet = pl.DataFrame(columns).join(
+        texts.unique(shared_key, keep="first"), on=shared_key, how="left", maintain_order="left"
+    )
+    text_columns = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
+    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in labelled)]
+    return sheet.select(*columns, *text_columns, pl.Series("correct", labels, pl.String))
 
 
 def answer_texts(source: Path) -> pl.DataFrame:
@@ -276,13 +285,13 @@ def answer_texts(source: Path) -> pl.DataFrame:
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model"], columns)
-        plain = {plain_name(column): column for column in reversed(columns)}
+        spellings = {plain_name(column): column for column in reversed(columns)}
         for text, synonyms in TEXTS.items():
-            if (column := next((plain[one] for one in synonyms if one in plain), None)) is not None:
+            if (column := next((spellings[synonym] for synonym in synonyms if synonym in spellings), None)) is not None:
                 names[text] = column
-        marks = ("error", "shadow") if "call_log" in columns else ()
-        besides = [column for column in (SAMPLE, *marks) if column in columns]
-        return list(dict.fromkeys(["query", "model", *names.values(), *besides]))
+        filters = ("error", "shadow") if "call_log" in columns else ()
+        further = [column for column in (SAMPLE, *filters) if column in columns]
+        return list(dict.fromkeys(["query", "model", *names.values(), *further]))
 
     parts = []
     for frame in load(source, choose).frames:
@@ -290,15 +299,17 @@ def answer_texts(source: Path) -> pl.DataFrame:
             frame = frame.filter(pl.col("error").is_null())
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow").cast(pl.String) == "true")
-        key = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
-        parts.append(frame.select(*key, *(_joined(frame, column).alias(text) for text, column in names.items())))
+        key_columns = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
+        parts.append(
+            frame.select(*key_columns, *(_joined(frame, column).alias(text) for text, column in names.items()))
+        )
     return pl.concat(parts)
 
 
 def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
     """Return a column as texts; a list of right answers is joined with "or"."""
-    several = isinstance(frame.schema[column], pl.List)
-    return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if several else pl.col(column).cast(pl.String)
+    is_list = isinstance(frame.schema[column], pl.List)
+    return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if is_list else pl.col(column).cast(pl.String)
 
 
 def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
@@ -320,8 +331,8 @@ _CONTROLS = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-
 def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:
     """Undo the apostrophes of `write_sheet`."""
     text = pl.col(pl.String)
-    bare = text.str.strip_prefix("'")
-    return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(bare)).then(bare).otherwise(text))
+    unguarded = text.str.strip_prefix("'")
+    return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(unguarded)).then(unguarded).otherwise(text))
 
 
 def _runs(text: pl.Expr) -> pl.Expr:

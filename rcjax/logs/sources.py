@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import polars as pl
 
 from rcjax._base.figures import count
-from rcjax.logs.columns import TOKENS, known_columns, our_names, plain_name
+from rcjax.logs.columns import TOKENS, known_columns, canonical_names, plain_name
 from rcjax.logs.errors import LogError, brief
 
 #: Suffixes of tables with a separator.
@@ -41,7 +41,7 @@ CALL = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
 
-_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
+_SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 
 Choose = Callable[[str, list[str]], list[str]]
 """Choose the columns to read, from the name of the log and its columns."""
@@ -81,7 +81,7 @@ class Table(NamedTuple):
     columns: list[str]  # all columns, in the source's spelling
 
 
-def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
+def load(source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None) -> Table:
     """Read the columns of a source that `choose` selects, under their canonical names.
 
     Texts are stripped, and empty texts are missing; ids are in Unicode's normal form NFC. Errors of the readers become
@@ -90,7 +90,7 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
     Args:
         source: a file, or a dataframe.
         choose: selects columns by their canonical names.
-        named: columns that the user has named, by canonical name; names that the source lacks are ignored.
+        assigned: columns that the user has named, by canonical name; names that the source lacks are ignored.
         name: name of the source, for messages.
     """
     import narwhals as nw
@@ -109,11 +109,11 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
             if sound.content == b"":
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _scan(sound).collect_schema().names()]
-        pairs = our_names(columns, named or {})
-        theirs = dict(reversed(pairs))
-        needed = choose(name, [ours for ours, _ in pairs])
-        renamed = [nw.col(theirs[column]).alias(column) for column in needed]
-        frame = _scan(sound, [theirs[column] for column in needed]).select(*renamed)
+        pairs = canonical_names(columns, assigned or {})
+        spelling = dict(reversed(pairs))
+        needed = choose(name, [canonical for canonical, _ in pairs])
+        renamed = [nw.col(spelling[column]).alias(column) for column in needed]
+        frame = _scan(sound, [spelling[column] for column in needed]).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut, columns)
 
 
@@ -149,14 +149,14 @@ def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
 
 
 def open_text(
-    path: Path, names: Collection[str], kind: str | None = None, content: Path | bytes | None = None
+    path: Path, names: Collection[str], suffix: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
     """Open a CSV or JSON Lines file as UTF-8, and find its separator: the one under which most `names` appear.
 
     Args:
         path: the file.
         names: known names of columns.
-        kind: suffix of the kind of table; None for the suffix of the file.
+        suffix: suffix of the kind of table; None for the suffix of the file.
         content: content of the file, if it was compressed; None to read the file.
 
     A byte order mark, or zeros in the first four bytes, tell UTF-16 and UTF-32. Raises LogError if the text cannot be
@@ -166,7 +166,7 @@ def open_text(
         content = path if content is None else content
         with TextFile(content).open() as file:
             start = file.read(_BEGINNING)
-        separated = (kind or path.suffix.lower()) in SEPARATED
+        separated = (suffix or path.suffix.lower()) in SEPARATED
         encoding = json.detect_encoding(start)
         as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
         if not as_it_is:
@@ -191,7 +191,7 @@ def _separator(start: bytes, names: Collection[str]) -> str:
     """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
     chosen, best = ",", (0, 0)
-    for separator in _SIGNS:
+    for separator in _SEPARATORS:
         lines.seek(0)
         try:
             fields = next(csv.reader(lines, delimiter=separator), [])
@@ -236,7 +236,7 @@ def scan_parquet(file: Path) -> pl.LazyFrame:
     rows = frame.select(pl.len()).collect().item()
     if rows > MAX_ROWS:
         raise LogError(f"{file.name}: {rows:,} rows: rcjax reads {MAX_ROWS:,}; give a part of them")
-    texts = [name for name, kind in frame.collect_schema().items() if kind == pl.String]
+    texts = [name for name, dtype in frame.collect_schema().items() if dtype == pl.String]
     if texts and file.stat().st_size <= SMALL_FILE_BYTES:
         lengths = frame.select(pl.col(name).str.len_bytes().cast(pl.UInt64).sum() for name in texts)
         size = sum(lengths.collect(engine="streaming").row(0))
@@ -255,9 +255,9 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, TextFile) else _twice(source)
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+        problem = find_damage(source) if isinstance(source, TextFile) else _twice(source)
+        summary = str(error).partition("\n")[0].rstrip(".")
+        raise LogError(f"{name}{problem or f': cannot be read: {summary}: give a sound log'}") from None
 
 
 def _twice(source: Any) -> str | None:
@@ -276,8 +276,8 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
     with _readable(name, source):
         for part in _batches(frame):
             stripped = part.with_columns(pl.when(text != "").then(text))
-            names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
-            for name in names:  # one id, whether its letters are composed or not
+            ids = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
+            for name in ids:  # one id, whether its letters are composed or not
                 if (stripped[name].str.len_bytes() > stripped[name].str.len_chars()).any():
                     stripped = stripped.with_columns(pl.col(name).str.normalize("NFC"))
             yield stripped
@@ -311,8 +311,8 @@ def find_damage(text: TextFile) -> str | None:
     try:
         with text.open() as file:
             for line, record in enumerate(file, start=1):
-                words = record.decode().strip() or "{}"
-                if text.separator is None and not isinstance(_parsed(words), dict):
+                text_line = record.decode().strip() or "{}"
+                if text.separator is None and not isinstance(_parsed(text_line), dict):
                     return f", line {line}: not a JSON object: write one object per line"
     except UnicodeDecodeError:
         return f", line {line}: not UTF-8 text: save the file as UTF-8"
@@ -325,8 +325,8 @@ def find_damage(text: TextFile) -> str | None:
     return None if text.separator is None else _ragged(text)
 
 
-def _parsed(words: str) -> dict[str, str] | list[str]:
-    return json.loads(words, parse_int=str, parse_float=str, parse_constant=int)
+def _parsed(line: str) -> dict[str, str] | list[str]:
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
 
 
 def _ragged(text: TextFile) -> str | None:
@@ -335,8 +335,10 @@ def _ragged(text: TextFile) -> str | None:
     for line, fields in _csv_records(text):
         header = header or fields
         if fields > header:
-            count = f"{fields} fields, {header} in the header"
-            return f", line {line}: {count}: put text that holds {_SIGNS[text.separator or ',']} in quotes"
+            fields_in_words = f"{fields} fields, {header} in the header"
+            return (
+                f", line {line}: {fields_in_words}: put text that holds {_SEPARATORS[text.separator or ',']} in quotes"
+            )
     return None
 
 
@@ -368,8 +370,8 @@ def _is_cut(line: bytes) -> bool:
         return False
     if not line.endswith(b"}"):
         return True
-    bare = line.replace(b"\\\\", b"") if b"\\\\" in line else line
-    return (bare.count(b'"') - bare.count(b'\\"')) % 2 == 1  # within a text
+    unescaped = line.replace(b"\\\\", b"") if b"\\\\" in line else line
+    return (unescaped.count(b'"') - unescaped.count(b'\\"')) % 2 == 1  # within a text
 
 
 def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
@@ -416,8 +418,8 @@ def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
     parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _is_answer_table(frame.columns)]
     if not parts:
-        needed = "query, model, and a confidence or what a call cost"
-        raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
+        columns = "query, model, and a confidence or what a call cost"
+        raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {columns}")
     return parts
 
 

@@ -174,8 +174,8 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(one), body) for one in choices]
-    called = [_calls_responded(body)] if "output" in body else [calls_in(one.get("message")) for one in choices]
+    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(choice), body) for choice in choices]
+    called = [_calls_responded(body)] if "output" in body else [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (of_content(content, text) if content and text and not (calls or tools) else {})
@@ -223,13 +223,13 @@ def _shared(lines: list[Line]) -> list[Line]:
     >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
     [4, 3]
     """
-    several = len(lines)
-    for number, line in enumerate(lines if several > 1 else ()):
+    number_of_lines = len(lines)
+    for number, line in enumerate(lines if number_of_lines > 1 else ()):
         for name in (*TOKENS, *CACHED):
             if line.get(name) is not None:
-                line[name] = (int(line[name]) + several - 1 - number) // several
+                line[name] = (int(line[name]) + number_of_lines - 1 - number) // number_of_lines
         if line.get("cost") is not None:
-            line["cost"] /= several
+            line["cost"] /= number_of_lines
     return lines
 
 
@@ -249,7 +249,7 @@ def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) ->
     if not echoes or written is None:
         return part
     content = content[len(content) - written.written :]
-    return "".join(one["token"] for one in content), content, finish
+    return "".join(token["token"] for token in content), content, finish
 
 
 def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
@@ -275,7 +275,7 @@ def _read(
 
     def read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
         query = options.columns.get("query")
-        return lines_of(path, program, lambda record, where: lines(record, query, where))
+        return lines_of(path, program, lambda record, place: lines(record, query, place))
 
     return read
 
@@ -287,21 +287,21 @@ _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
 _REDACTED = "redacted-by-litellm"
 
 
-def _of_payload(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+def _of_payload(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
-    sent = decoded(payload.get("proxy_server_request")) or {}
-    messages = messages_of(decoded(payload.get("messages")) or sent.get("messages"))
-    named = query_of(messages) if query is None else _looked_up(payload, query)
-    require_sound(named is not None, where, f"nothing at {query}, which is to name the query")
-    line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
+    request = decoded(payload.get("proxy_server_request")) or {}
+    messages = messages_of(decoded(payload.get("messages")) or request.get("messages"))
+    query_name = query_of(messages) if query is None else _looked_up(payload, query)
+    require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
+    line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
     line["prompt"] = prompt_of(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
-    return replies_of(decoded(payload["response"]), line, tools=bool(offered))
+    tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
+    return replies_of(decoded(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
@@ -354,7 +354,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
 # -- OpenAI's batches
 
 
-def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+def _of_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}

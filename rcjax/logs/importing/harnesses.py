@@ -20,6 +20,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from rcjax.logs.importing.lines import (
     document_of,
     holding,
     lines_of,
+    numbered_pieces,
     pieces,
     require,
     require_sound,
@@ -92,16 +94,14 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             yield sample
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
-        where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from pieces(
-            where, "Inspect", lambda one=sample, run=evaluation, where=where: [_line(one, run, options, where)]
-        )
+        place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
+        yield from pieces(place, "Inspect", partial(_lines, sample, evaluation, options, place))
 
 
-def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
+def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
     fields = evaluation if isinstance(evaluation, dict) else {}
-    require_sound(isinstance(fields.get("model"), str), where, "no evaluation of a model: is it a log of Inspect?")
+    require_sound(isinstance(fields.get("model"), str), place, "no evaluation of a model: is it a log of Inspect?")
     return fields
 
 
@@ -145,41 +145,38 @@ def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
-def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
+def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str) -> list[Line]:
+    """Return the line of a sample, in a list."""
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
     scores = _scores(sample.get("scores") or {})
-    scorer = _chosen(scores, options.scorer, where) if scores else None
+    scorer = _chosen(scores, options.scorer, place) if scores else None
     if sample.get("error"):
-        return line | {"error": "with an error"}
+        return [line | {"error": "with an error"}]
     output = sample.get("output") or {}
-    first = (output.get("choices") or [{}])[0]
-    content = (first.get("logprobs") or {}).get("content") or []
+    choice = (output.get("choices") or [{}])[0]
+    content = (choice.get("logprobs") or {}).get("content") or []
     value, answer = (None, None) if scorer is None else scores[scorer]
-    offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
-    line |= {"correct": _value_of(value, options.score_max), "scorer": scorer}
-    calls = calls_in(_with_functions(first.get("message")))
+    letters = tuple(_LETTERS[: len(sample.get("choices") or ())])
+    value = options.score_max * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
+    line |= {"correct": value, "scorer": scorer}
+    calls = calls_in(_with_functions(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
-    line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
+    line |= {"finish": choice.get("stop_reason"), **taken(answer or reply, reply)}
     line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
         usage |= tokens_of(None, None, line["prompt"] or None, [reply])
-    return line | usage | ({} if calls else _of_letter(content, reply or choice_text(first), offered, answer))
+    return [line | usage | ({} if calls else _of_letter(content, reply or choice_text(choice), letters, answer))]
 
 
 def _with_functions(message: Any) -> dict[str, Any]:
     """Return the tool calls of an Inspect message in the format of endpoints."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
-    made = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
-    return {"tool_calls": made}
-
-
-def _value_of(value: Any, most: float) -> Any:
-    """Convert one of Inspect's letters to a number; other scores are returned unchanged."""
-    return most * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
+    tool_calls = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
+    return {"tool_calls": tool_calls}
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
@@ -187,33 +184,35 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     values: dict[str, tuple[Any, str | None]] = {}
     for scorer, score in scores.items():
         value, answer = score.get("value"), score.get("answer")
-        parts = {f"{scorer}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {scorer: value}
-        values |= {label: (one, answer) for label, one in parts.items()}
+        if isinstance(value, dict):
+            values |= {f"{scorer}.{name}": (part, answer) for name, part in value.items()}
+        else:
+            values[scorer] = value, answer
     return values
 
 
-def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> str:
+def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, place: str) -> str:
     """Return the name of the score to use. Raises LogError if the choice is missing or wrong."""
     if scorer is None:
         names = ", ".join(scores)
-        require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
+        require(len(scores) == 1, place, f"has several scores, {names}: choose one, with --scorer (scorer=)")
         return next(iter(scores))
-    return _known(scorer, scores, where)
+    return _known(scorer, scores, place)
 
 
-def _known(scorer: str, scores: Mapping[str, Any], where: str) -> str:
+def _known(scorer: str, scores: Mapping[str, Any], place: str) -> str:
     """Return the name of a score that an answer has. Raises LogError if it has none of this name."""
     names = ", ".join(scores) or "none"
-    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    require(scorer in scores, place, f"has no score {scorer!r}; there are {names}: choose one of them")
     return scorer
 
 
-def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str | None) -> Line:
+def _of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
     """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
 
     Text such as "ANSWER: " may precede the choice.
     """
-    if not offered:
+    if not letters:
         return of_content(content, reply)
     try:
         tokens = read_tokens(content, reply)
@@ -223,7 +222,7 @@ def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str |
         return {}
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
-            return of_choice([token], offered, chosen_choice(answer, offered))
+            return of_choice([token], letters, chosen_choice(answer, letters))
     return {}
 
 
@@ -234,14 +233,14 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     if not total:
         return {}
     roles = evaluation.get("model_roles") or {}
-    others = [
+    other_roles = [
         usage
         for role, usage in (sample.get("role_usage") or {}).items()
-        if any(other.get("model") == model for other in _listed(roles.get(role)))
+        if any(settings.get("model") == model for settings in _listed(roles.get(role)))
     ]
 
     def used(field: str) -> float:
-        return (total.get(field) or 0) - sum(other.get(field) or 0 for other in others)
+        return (total.get(field) or 0) - sum(usage.get(field) or 0 for usage in other_roles)
 
     cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
     sent = used("input_tokens") + cached + stored
@@ -269,27 +268,28 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = document_of(path, "HELM")
-    beside = path.with_name(_STATS)
-    require_sound(beside.is_file(), str(beside), f"is missing: {_STATE} and {_STATS} must be in one folder")
-    stats = document_of(beside, "HELM")
+    stats_file = path.with_name(_STATS)
+    require_sound(stats_file.is_file(), str(stats_file), f"is missing: {_STATE} and {_STATS} must be in one folder")
+    stats = document_of(stats_file, "HELM")
     try:
-        figures = {_key(row): _means(row["stats"]) for row in stats}
+        figures = {
+            _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
+            for row in stats
+        }
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
         requests = [*state["request_states"]]
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as problem:
         raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
-    def lines(request: Mapping[str, Any], where: str) -> list[Line]:
-        alone = request.get("reference_index") is None
-        require(alone, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+    def lines(request: Mapping[str, Any], place: str) -> list[Line]:
+        has_all_choices = request.get("reference_index") is None
+        require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, where)]
+        return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
-    for number, request in enumerate(requests, 1):
-        where = f"{path.name}, request {number}"
-        yield from pieces(where, "HELM", lambda request=request, where=where: lines(request, where))
+    yield from numbered_pieces(requests, f"{path.name}, request", "HELM", lines)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -298,20 +298,15 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
-def _means(stats: list[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the means of an instance's statistics, by name."""
-    return {stat["name"]["name"]: stat["mean"] for stat in stats if stat.get("mean") is not None}
-
-
 def _of_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
-    named: tuple[str, str],
+    source: tuple[str, str],
     options: ImportOptions,
-    where: str,
+    place: str,
 ) -> Line:
-    model, scenario = named
+    model, scenario = source
     instance, perturbation, trial = key
     result = request.get("result") or {}
     query = "/".join(part for part in (scenario, instance, perturbation) if part)
@@ -323,16 +318,16 @@ def _of_request(
     text, prompt = completion.get("text") or "", (request.get("request") or {}).get("prompt") or ""
     counts = figures.get("num_prompt_tokens"), figures.get("num_output_tokens", figures.get("num_completion_tokens"))
     line |= {"answer": text, "prompt": prompt, **tokens_of(*counts, prompt, [text])}
-    line |= _scored(figures, options.scorer, where) if figures else {"correct": None}
+    line |= _scored(figures, options.scorer, place) if figures else {"correct": None}
     if not result.get("cached"):
         line["seconds"] = amount_of(result.get("request_time"))
     return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
 
 
-def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Line:
+def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str, ...]) -> Line:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
         return {}
-    return of_content([{**token, "token": token["text"]} for token in content], text, offered)
+    return of_content([{**token, "token": token["text"]} for token in content], text, choices)
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
@@ -342,13 +337,13 @@ def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
     return None if result.get("success", True) else "with an error"
 
 
-def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
+def _scored(figures: Mapping[str, float], scorer: str | None, place: str) -> dict[str, Any]:
     """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
-        return {"correct": figures[_known(scorer, figures, where)], "scorer": scorer}
-    usual = [metric for metric in _HELM_METRICS if metric in figures]
-    require(bool(usual), where, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
-    return {"correct": figures[usual[0]], "scorer": usual[0]}
+        return {"correct": figures[_known(scorer, figures, place)], "scorer": scorer}
+    present = [metric for metric in _HELM_METRICS if metric in figures]
+    require(bool(present), place, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
+    return {"correct": figures[present[0]], "scorer": present[0]}
 
 
 # -- promptfoo
@@ -367,17 +362,15 @@ def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 
-    def numbered(row: Mapping[str, Any], where: str) -> list[Line]:
-        line = _of_result(row, options, where)
+    def numbered(row: Mapping[str, Any], place: str) -> list[Line]:
+        line = _of_result(row, options, place)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
-    for number, row in enumerate(rows, 1):
-        where = f"{path.name}, result {number}"
-        yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
+    yield from numbered_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
 
 
-def _of_result(row: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
+def _of_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
@@ -385,19 +378,19 @@ def _of_result(row: Mapping[str, Any], options: ImportOptions, where: str) -> Li
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
     usage = response.get("tokenUsage") or {}
-    line |= {"correct": _score(row, options.scorer, where), "scorer": options.scorer, "answer": text, "prompt": prompt}
+    line |= {"correct": _score(row, options.scorer, place), "scorer": options.scorer, "answer": text, "prompt": prompt}
     line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
     if not response.get("cached"):  # a cached reply has not the model's latency and cost
         line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
-    return line | used({ours: usage.get(name) for ours, name in _USAGE.items()}, prompt, [text])
+    return line | used({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
 
 
-def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
+def _score(row: Mapping[str, Any], scorer: str | None, place: str) -> Any:
     if scorer is None:
         return row["success"]
     overall = {} if row.get("score") is None else {"score": row["score"]}
     scores = overall | (row.get("namedScores") or {})
-    return scores[_known(scorer, scores, where)]
+    return scores[_known(scorer, scores, place)]
 
 
 HELM = Format(
@@ -428,17 +421,17 @@ def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
     task, model = _named(path)
     filters: dict[str, None] = {}
 
-    def lines(row: Mapping[str, Any], where: str) -> list[Line]:
+    def lines(row: Mapping[str, Any], place: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
         if options.scorer not in (None, *_metrics(row), filtered):
             return []
-        several = f"each document stands there for several filters, {', '.join(filters)}"
+        problem = f"each document stands there for several filters, {', '.join(filters)}"
         require(
-            len(filters) == 1 or options.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)"
+            len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _answer(row, options.scorer, where)]
+        return [line | _answer(row, options.scorer, place)]
 
     return lines_of(path, "lm-eval", lines)
 
@@ -463,18 +456,18 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
+def _answer(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     metrics = _metrics(row)
-    usual = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
-    require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
-    metric = str(scorer if scorer in metrics else usual[0])
-    lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
-    require(metric not in _LOSSES, where, lost)
-    prompt, replies = _prompt(row.get("arguments")), row["filtered_resps"]
+    preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
+    require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
+    metric = str(scorer if scorer in metrics else preferred[0])
+    problem = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    require(metric not in _LOSSES, place, problem)
+    prompt, replies = next(iter(_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
-        choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
+        choice = choice_made(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
         return line | choice | tokens_of(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
@@ -497,23 +490,12 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
-def _parts(arguments: Any) -> list[list[Any]]:
-    """Return the arguments of each request of a document, in order."""
-    requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
-    return [list(one.values()) if isinstance(one, Mapping) else one for one in requests]
-
-
-def _prompt(arguments: Any) -> str | None:
-    """Return the prompt of the first request; None if it is unknown."""
-    first = next(iter(_parts(arguments)), None)
-    return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
-
-
-def _continuations(arguments: Any) -> list[str] | None:
-    """Return the continuation in each request; None if one is unknown."""
-    parts = _parts(arguments)
-    complete = all(isinstance(one, Sequence) and len(one) > 1 and isinstance(one[1], str) for one in parts)
-    return [one[1] for one in parts] if complete else None
+def _texts(arguments: Any, argument: int) -> list[str | None]:
+    """Return the argument of each request of a document at a position, 0 for the prompt; None where it is unknown."""
+    requests = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
+    parts = [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
+    texts = [part[argument] if isinstance(part, Sequence) and len(part) > argument else None for part in parts]
+    return [text if isinstance(text, str) else None for text in texts]
 
 
 #: Length of a choice, by the metric that divides log-likelihoods by it.
@@ -524,14 +506,14 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 
 
 def choice_made(
-    replies: Sequence[Sequence[Any]], continuations: Sequence[str] | None, metric: str, mutual: bool
+    replies: Sequence[Sequence[Any]], continuations: Sequence[str | None], metric: str, mutual: bool
 ) -> Line:
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
         replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
             choices without the question.
-        continuations: texts of the choices, each after its separator from the question; None if unknown.
+        continuations: texts of the choices, each after its separator from the question; None if it is unknown.
         metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
             (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
         mutual: whether the second half of the replies is without the question.
@@ -568,27 +550,22 @@ def _logprob(value: Any) -> float | None:
 
 
 def _values(
-    likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
+    likelihoods: Sequence[float], number: int, continuations: Sequence[str | None], metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
-    alone = likelihoods[number:]
-    if metric == "acc_mutual_info" and len(alone) == number:
-        pairs = zip(likelihoods, alone, strict=False)
+    priors = likelihoods[number:]
+    if metric == "acc_mutual_info" and len(priors) == number:
+        pairs = zip(likelihoods, priors, strict=False)
         return [logprob if logprob == -math.inf else logprob - prior for logprob, prior in pairs]
     if metric not in _LENGTHS:
         return list(likelihoods[:number])
-    texts = [] if continuations is None else _without_delimiter(continuations[:number])
-    if len(texts) < number or len({*texts}) == 1:  # the choices are in the questions
+    texts = [text for text in continuations[:number] if text is not None]
+    if len(texts) < number or None in continuations or len({*texts}) == 1:  # equal: the choices are in the questions
         return None
-    lengths = [_LENGTHS[metric](text) for text in texts]
+    separator = min((text[: len(text) - len(text.lstrip())] for text in texts), key=len)
+    lengths = [_LENGTHS[metric](text.removeprefix(separator)) for text in texts]
     pairs = zip(likelihoods, lengths, strict=False)
     return [logprob / length if length else -math.inf for logprob, length in pairs]
-
-
-def _without_delimiter(continuations: Sequence[str]) -> list[str]:
-    """Remove lm-eval's separator, common white space, from the beginning of the choices."""
-    blanks = min((text[: len(text) - len(text.lstrip())] for text in continuations), key=len)
-    return [text.removeprefix(blanks) for text in continuations]
 
 
 def _among_all(likelihoods: Sequence[float], index: int) -> float:

@@ -52,11 +52,11 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A file, or a part of one, is not as its program writes it; it is left out if others can be read."""
+    """A damaged file, or a damaged part of a file, which is left out if other files or parts can be read."""
 
 
 class WrongValueError(ValueError):
-    """A value of a line has a wrong type; the message names it."""
+    """A value of a wrong type in a line; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
     return recognises
 
 
-def without_confidence(why: str) -> Line:
+def without_confidence(reason: str) -> Line:
     """Return the values of a line whose confidence cannot be read."""
-    return {"error": why, "has_no_confidence": True}
+    return {"error": reason, "has_no_confidence": True}
 
 
 def checked(line: Line) -> Line:
@@ -163,23 +163,23 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
     return value / per
 
 
-def require(condition: bool, where: str, what: str) -> None:
+def require(condition: bool, place: str, problem: str) -> None:
     """Raise LogError with the place and the problem unless a condition holds."""
     if not condition:
-        raise LogError(f"{where}: {what}")
+        raise LogError(f"{place}: {problem}")
 
 
-def require_sound(condition: bool, where: str, what: str) -> None:
+def require_sound(condition: bool, place: str, problem: str) -> None:
     """Raise DamageError with the place and the problem unless a condition holds."""
     if not condition:
-        raise DamageError(f"{where}: {what}")
+        raise DamageError(f"{place}: {problem}")
 
 
-def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
+def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
     """Yield the checked lines of one piece of a file, or the damage if the piece is not as its program writes it.
 
     Args:
-        where: place of the piece, for messages.
+        place: place of the piece, for messages.
         program: name of the program that wrote the file.
         read: returns the lines; a KeyError or the like from it means damage.
     """
@@ -190,11 +190,27 @@ def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, LogError):
             raise
-        lines = [DamageError(f"{where}: is not as {program} writes it ({_in_words(problem)}): is it whole?")]
+        lines = [DamageError(f"{place}: is not as {program} writes it ({_describe_damage(problem)}): is it whole?")]
     yield from lines
 
 
-def _in_words(problem: Exception) -> str:
+def numbered_pieces(
+    records: Iterable[Any], name: str, program: str, read: Callable[[Any, str], Iterable[Line]]
+) -> Iterator[Line | DamageError]:
+    """Yield the lines of numbered records, such as "results.json, result 2", and the damage to unreadable ones.
+
+    Args:
+        records: records of a file.
+        name: name of a record without its number, for messages.
+        program: name of the program that wrote the file.
+        read: returns the lines of a record, given the record and its place.
+    """
+    for number, record in enumerate(records, 1):
+        place = f"{name} {number}"
+        yield from pieces(place, program, partial(read, record, place))
+
+
+def _describe_damage(problem: Exception) -> str:
     """Describe the damage to a piece of a file without quoting Python's messages.
 
     >>> _in_words(KeyError("response")), _in_words(AttributeError("'list' object has no attribute 'get'"))
@@ -224,17 +240,17 @@ def lines_of(
         with open(path, encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
         document = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
-        any_record = False
+        has_records = False
         for position, content in _values(path) if document is None else [("", document)]:
-            for where, record in _objects(content, f"{path.name}{position}"):
-                any_record = True
+            for place, record in _objects(content, f"{path.name}{position}"):
+                has_records = True
                 if isinstance(record, dict):
-                    yield from pieces(where, program, partial(read, record, where))
+                    yield from pieces(place, program, partial(read, record, place))
                 else:
-                    yield DamageError(f"{where}: is not as {program} writes it (no JSON object): is it whole?")
+                    yield DamageError(f"{place}: is not as {program} writes it (no JSON object): is it whole?")
     except (OSError, UnicodeError) as problem:
         raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
-    if not any_record:
+    if not has_records:
         raise DamageError(f"{path.name}: holds no answers: was it written completely?")
 
 
@@ -261,12 +277,12 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _objects(content: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _objects(content: Any, place: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(content, list):
-        yield where, content
+        yield place, content
         return
     for number, record in enumerate(content, 1):
-        yield f"{where}, entry {number}", record
+        yield f"{place}, entry {number}", record
 
 
 #: Optional columns of a table.
@@ -276,12 +292,12 @@ _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 
 _JSON = (".json", ".jsonl", ".ndjson")
 
-_KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
+_SUFFIXES = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
 def _is_table(path: Path, head: bytes) -> bool:
     """Return whether a file may be a table; other formats are tried first."""
-    return path.suffix.lower() in _KINDS or (path.suffix.lower() in _JSON and _is_array(head))
+    return path.suffix.lower() in _SUFFIXES or (path.suffix.lower() in _JSON and _is_array(head))
 
 
 def _is_array(head: bytes) -> bool:
@@ -304,57 +320,53 @@ def source_of(path: Path) -> Path | TextFile:
 
 def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a table, one per row."""
-    require_ours(options.columns, ("query", "model", "correct", *OPTIONAL))
+    require_canonical(options.columns, ("query", "model", "correct", *OPTIONAL))
     return _table_lines(source_of(path), path.name, options, options.columns)
 
 
-def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
-    """Refuse names of columns that are given for an unknown canonical name."""
-    unknown = [name for name in named if name not in ours]
-    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(ours)}")
+def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -> None:
+    """Refuse columns that are given for an unknown canonical name."""
+    unknown = [name for name in assigned if name not in canonical]
+    require(not unknown, f"column {', '.join(unknown)}", f"is unknown: give some of {listed(canonical)}")
 
 
 def _table_lines(
-    source: Any, where: str, options: ImportOptions, named: Mapping[str, str], model: str | None = None
+    source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
     """Yield the lines of a table, read as `read_log` reads it.
 
     Args:
         source: the table, as `load` takes it.
-        where: name of the table, for messages.
+        place: name of the table, for messages.
         options: options of the import.
-        named: names of its columns, by the canonical names.
+        assigned: names of its columns, by the canonical names.
         model: name of the model of all rows, if no column holds it.
 
     Raises LogError for a missing column or an invalid cell.
     """
     scoring = Scoring(options.score_max)
 
-    def choose(_: str, there: list[str]) -> list[str]:
+    def choose(_: str, columns: list[str]) -> list[str]:
         nonlocal scoring
-        scoring = scoring.of_table(there)
+        scoring = scoring.of_table(columns)
         labels = scoring.column
-        is_calls = "call_log" in there and labels not in there
-        require(
-            not is_calls,
-            where,
-            "a call log is a log as it is, which also tells how models were asked: "
-            "give it to rcjax tune, with --labels",
-        )
+        is_calls = "call_log" in columns and labels not in columns
+        advice = "give it to rcjax tune, with --labels, as it also records how models were asked"
+        require(not is_calls, place, f"a call log needs no import: {advice}")
         needed = ("query",) if model else ("query", "model", labels)
         for name in needed:
-            if name not in there:
-                _refuse_missing(name, named.get(name, name), where, there)
-        if model is None and not {*in_place_of("confidence")} & {*there} and meant_for(["logprob"], there):
-            _refuse_missing("confidence", "logprob or confidence", where, there)
-        require_once(where, there)
+            if name not in columns:
+                _refuse_missing(name, assigned.get(name, name), place, columns)
+        if model is None and not {*in_place_of("confidence")} & {*columns} and meant_for(["logprob"], columns):
+            _refuse_missing("confidence", "logprob or confidence", place, columns)
+        require_once(place, columns)
         return [
             name
             for name in ("query", "model", labels, *OPTIONAL)
-            if name in there and (name != "prompt" or options.prompts)
+            if name in columns and (name != "prompt" or options.prompts)
         ]
 
-    table = load(source, choose, named, where)
+    table = load(source, choose, assigned, place)
     options.table_columns.update(table.columns)
     for rows in typed(table, scoring, ["prompt"]):
         if model is not None:
@@ -362,30 +374,30 @@ def _table_lines(
         yield from _lines(rows, options.columns.get("correct"))
 
 
-def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoReturn:
-    meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
+def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
+    suggestion = meant_for(["logprob" if name == "confidence" else name], columns) or near(column, columns)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
-    advice += ["give --format wide for columns of each model"] if any("|" in one for one in there) else []
-    raise LogError(f"{where}: no column {column}{meant}: {', or '.join(advice)}; there are {listed(there)}")
+    advice += ["give --format wide for columns of each model"] if any("|" in name for name in columns) else []
+    raise LogError(f"{place}: no column {column}{suggestion}: {', or '.join(advice)}; there are {listed(columns)}")
 
 
 def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
-    there = rows.frame.columns
-    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in there}
-    if "correct" in there:
+    columns = rows.frame.columns
+    cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
+    if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
-    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in there}
+    measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= measured_cells(rows) | _logprobs(rows)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
-    if SAMPLE in there:
+    if SAMPLE in columns:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
     for row in zip(*(column.to_list() for column in cells.values()), strict=True):
         line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
-        yield line if SAMPLE in there else line | {SAMPLE: 1}
+        yield line if SAMPLE in columns else line | {SAMPLE: 1}
 
 
 def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
@@ -407,7 +419,7 @@ _ENDINGS = {
 } | {name: (name,) for name in OPTIONAL if name not in ("answer", "cost", "prompt", SAMPLE)}
 
 #: Names of the columns of a whole row, by canonical name.
-_OF_ROW = {
+_ROW_COLUMNS = {
     "query": ("query", "sample_id", "query_id", "question_id", "id"),
     "prompt": ("prompt", "question"),
 }
@@ -415,29 +427,32 @@ _OF_ROW = {
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a wide table, model by model."""
-    require_ours(options.columns, (*_OF_ROW, *_ENDINGS))
+    require_canonical(options.columns, (*_ROW_COLUMNS, *_ENDINGS))
     source = _separated(path)
     columns: list[str] = []
 
-    def choose(_: str, there: list[str]) -> list[str]:
-        columns[:] = there
-        return there
+    def choose(_: str, found: list[str]) -> list[str]:
+        columns[:] = found
+        return found
 
     load(source, choose, name=path.name)
     options.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
-        name: (options.columns[name],) if name in options.columns else usual
-        for name, usual in (_OF_ROW | _ENDINGS).items()
+        name: (options.columns[name],) if name in options.columns else alternatives
+        for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
-    of_row = {name: next((one for one in names[name] if one in columns), None) for name in _OF_ROW}
-    what = f"no column names the query: --column query=…; there are {listed(columns)}"
-    require(of_row["query"] is not None, path.name, what)
+    row_columns = {
+        name: next((alternative for alternative in names[name] if alternative in columns), None)
+        for name in _ROW_COLUMNS
+    }
+    problem = f"no column names the query: --column query=…; there are {listed(columns)}"
+    require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
-    for model, of_model in models.items():
-        named = {name: column for name, column in of_row.items() if column is not None} | of_model
-        for line in _table_lines(source, path.name, options, named, model):
+    for model, model_columns in models.items():
+        assigned = {name: column for name, column in row_columns.items() if column is not None} | model_columns
+        for line in _table_lines(source, path.name, options, assigned, model):
             line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
             usable = any(line.get(name) is not None for name in ("correct", "answer", "answer_key"))
             yield line if usable else line | {"error": "without a score or an answer"}
@@ -459,12 +474,12 @@ def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[st
     for name, endings in names.items():
         for ending in endings:
             for column in columns:
-                model, bar, tells = column.rpartition(BAR)
-                if bar and model and tells == ending:
+                model, bar, ending_found = column.rpartition(BAR)
+                if bar and model and ending_found == ending:
                     models.setdefault(model, {}).setdefault(name, column)
     for model in {*models} & {*columns}:
         models[model]["correct"] = model
-    return dict(sorted(models.items(), key=lambda one: min(columns.index(column) for column in one[1].values())))
+    return dict(sorted(models.items(), key=lambda item: min(columns.index(column) for column in item[1].values())))
 
 
 def _unwrapped(text: str) -> str:
