@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import polars as pl
 
 from rcjax._base.figures import count
-from rcjax.logs.columns import TOKENS, known_columns, canonical_names, plain_name
+from rcjax.logs.columns import TOKENS, canonical_names, known_columns, plain_name
 from rcjax.logs.errors import LogError, brief
 
 #: Suffixes of tables with a separator.
