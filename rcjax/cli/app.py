@@ -43,8 +43,8 @@ class CommandLine(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return (name, imported command, remaining arguments) of a command line."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, load(command.name or "") if isinstance(command, _ListedCommand) else command, rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, load(command.name or "") if isinstance(command, _ListedCommand) else command, remaining
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         """Run a command and exit with its status. Each warning becomes one line."""
@@ -69,9 +69,14 @@ class CommandLine(TyperGroup):
         sys.exit(status)
 
 
-_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
+_TYPER_SETTINGS: dict[str, Any] = {
+    "rich_markup_mode": "markdown",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
-app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_HOW)
+app = typer.Typer(
+    cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_TYPER_SETTINGS
+)
 
 
 def run() -> None:
@@ -98,8 +103,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from rcjax._base.extras import version
 
         typer.echo(f"rcjax {version()}")
@@ -172,12 +177,12 @@ def load(name: str) -> Any:
     from rcjax.cli.options import LongHelp, as_command
 
     _, module, _ = COMMANDS[name]
-    called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
-    function = as_command(called)
+    command_function = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
+    function = as_command(command_function)
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
-    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
-    one.command(name, cls=LongHelp, help=text, epilog=example)(function)
-    return typer.main.get_command(one)
+    typer_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_TYPER_SETTINGS)
+    typer_app.command(name, cls=LongHelp, help=text, epilog=example)(function)
+    return typer.main.get_command(typer_app)
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:

@@ -104,8 +104,8 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
     """Print the `comparison` of a document, if it has one, with that of the tuning."""
     if document.get("comparison"):
-        now, then = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
-        screen.print(comparison_table(now, money, noun, then))
+        fresh, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        screen.print(comparison_table(fresh, money, noun, promised))
 
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
@@ -134,9 +134,9 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
     if isinstance(spec.today, AnyPolicy):
         return ""
     options = dict(spec.options_for(target)) | {"today": spec.today}
-    again = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
+    retune_reading = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **again.as_options(), out='policy.json')}"
+    return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
 
 
 #: The verdicts, in a word, of bad checks of the sample.
@@ -185,7 +185,9 @@ def check(
         tuned, source = load_tuned(policy), join_parts(log)
         subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
-        fresh, why = _read_labelled(subject, source, options, is_needed=traffic is None or reading.labels is not None)
+        fresh, reason = _read_labelled(
+            subject, source, options, is_needed=traffic is None or reading.labels is not None
+        )
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
@@ -196,9 +198,9 @@ def check(
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
     if fresh is None and traffic is not None:
-        document |= {"drifted": traffic.changed, "without_labels": why}
+        document |= {"drifted": traffic.changed, "without_labels": reason}
         step = _labelling_step(subject, main_file(log))
-        show = partial(show_traffic, document["traffic"], why, step)
+        show = partial(show_traffic, document["traffic"], reason, step)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
@@ -226,7 +228,10 @@ def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tupl
 
     comparison, remarks = compare_fresh(policy, log, today)
     beside = beside_reference(policy, log)
-    return comparison, remarks if beside is None else [*remarks, f"on these queries it {beside.describe()}"]
+    return comparison, remarks if beside is None else [
+        *remarks,
+        f"on these queries it {beside.describe()}",
+    ]
 
 
 def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
@@ -241,7 +246,7 @@ def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
 
 
 def _check_against(
-    policy: Path, other: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
+    policy: Path, rival: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
     from rcjax.logs.sources import join_parts
@@ -251,7 +256,7 @@ def _check_against(
     with steps("comparing"):
         subject = load_tuned(policy)
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
-        difference = Disagreements.of(subject, other, data).difference()
+        difference = Disagreements.of(subject, rival, data).difference()
     verdict = difference.verdict_at(subject.expected.get("lam") or 0.0)
     document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
     conclude(document, partial(_show_against, difference.describe(data.counted), verdict), as_json=as_json)
@@ -307,7 +312,7 @@ def diagnose(
     steps = staged(3 + (test is not None))
     with steps("reading"):
         options |= {"models": models_to_read(reading.models, cascade)}
-        training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
+        training, fresh = read_pair(log, test, effect="only queries that every model answered are judged", **options)
     examined = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training)
@@ -320,7 +325,7 @@ def diagnose(
         with steps("checking the policy"):
             document["check"] = _check_of_tuning(training, spec, fresh)
         retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
-    conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
+    conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
 def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
@@ -333,10 +338,10 @@ def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | No
 
 
 @shown
-def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool = False) -> None:
+def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
     """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the checks.
 
-    Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
+    Only the worst check of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
     from rcjax.tuning.diagnostics.checks import Promise  # which imports JAX
 
@@ -349,10 +354,10 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         show_decision(screen, check)
         screen.print()
     if document.get("promise") is not None:
-        where = "these queries" if document["held_out"] else "queries left out"
+        queries_in_words = "these queries" if document["held_out"] else "queries left out"
         gaps = Promise(**document["promise"]).describe()
         screen.print(
-            f"On {where}, the {noun} of the frontier's policies was {gaps}, on average.",
+            f"On {queries_in_words}, the {noun} of the frontier's policies was {gaps}, on average.",
             style="" if check else "bold",
         )
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
@@ -360,9 +365,9 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         screen.print("What explains it" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
-        screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(others)))))
-    if not every:
+        similar = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
+        screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
+    if not show_all:
         kinds = dict.fromkeys(check["name"] for check in checks)
         checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
         screen.print("The worst of each kind of check:")
@@ -371,7 +376,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
     if check:
         screen.next_step(*next_of(check, retune))
         return
-    more = "" if every else f"--all shows all {len(document['checks'])} checks; "
+    more = "" if show_all else f"--all shows all {len(document['checks'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
@@ -384,8 +389,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     """
     screen = Screen()
     checks, window = facts["checks"], facts["window"]
-    used = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {used}{facts['tuned_on']:,} tuned on"
+    carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
+    compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
     if window["described"]:
         screen.print(window["described"])
@@ -403,8 +408,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
 
 
 @shown
-def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) -> None:
-    """Print the check of all traffic of a call log, `why` labels are missing, and the next step with its command."""
+def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
+    """Print the check of all traffic of a call log, `reason` labels are missing, and the next step with its command."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
     summary = (
@@ -413,7 +418,7 @@ def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) ->
     screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic)
-    screen.hang("note", why)
+    screen.hang("note", reason)
     screen.next_step(*step)
 
 
@@ -453,7 +458,7 @@ def _print_checks(
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
     """Print a row for each check, with its verdict in a word."""
-    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
+    table = make_table("verdict", "check", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"

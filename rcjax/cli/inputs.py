@@ -48,14 +48,14 @@ _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _number(number: str, text: str, what: str) -> float:
-    """Parse a finite number, at least 0; the usage error says that the whole text is no `what`."""
+def _number(number: str, text: str, requirement: str) -> float:
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `requirement`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is no {what}")
+        raise typer.BadParameter(f"{text!r} is no {requirement}")
     return value
 
 
@@ -110,8 +110,8 @@ def margin(text: str) -> float:
 
 def part(text: str) -> float:
     """Parse a share: `1/5`, `0.2` or `20%`."""
-    number, slash, of = text.partition("/")
-    value = positive(number) / positive(of) if slash else fraction(text)
+    number, slash, total = text.partition("/")
+    value = positive(number) / positive(total) if slash else fraction(text)
     if not 0 < value <= 1:
         raise typer.BadParameter(f"{text!r}: give a share above 0 and at most 1, such as 1/5")
     return value
@@ -183,13 +183,13 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     >>> pairs(["correct=is_right", "model=engine"], "--column")
     {'correct': 'is_right', 'model': 'engine'}
     """
-    named: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in texts or ():
         left, _, right = (part.strip() for part in text.partition("="))
-        if not (left and right) or left in named:
+        if not (left and right) or left in parsed:
             raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
-        named[left] = right
-    return named
+        parsed[left] = right
+    return parsed
 
 
 def cascade(text: str) -> str | tuple[tuple[str, ...]]:
@@ -216,11 +216,11 @@ _IF_RIGHT = "; if it is right, add --yes"
 # Refusals before any work.
 
 
-def require_libraries(what: str, extra: str, *names: str) -> None:
-    """Raise ValueError if a library is not installed: `what` needs it, and the `extra` brings it."""
+def require_libraries(feature: str, extra: str, *names: str) -> None:
+    """Raise ValueError if a library is not installed: `feature` needs it, and the `extra` brings it."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{what} needs {name}: {how_to_install(extra)}")
+            raise ValueError(f"{feature} needs {name}: {how_to_install(extra)}")
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -241,14 +241,14 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
     Both arguments are pairs of an option or argument and its path; None if it is absent. Pipes and devices may be given
     more than once.
     """
-    taken = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
+    owners = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
         if path is None or is_stream(path):
             continue
-        name, other = taken.setdefault(os.path.realpath(path), (option, path))
+        name, owned = owners.setdefault(os.path.realpath(path), (option, path))
         if name != option:
-            what = f"{path} must not be the file of {name}, {other}: give another one"
-            raise typer.BadParameter(what, param_hint=option)
+            problem = f"{path} must not be the file of {name}, {owned}: give another one"
+            raise typer.BadParameter(problem, param_hint=option)
 
 
 def require_plausible_prices(prices: Any, really: bool) -> None:
@@ -300,10 +300,10 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd = [*oddities(log)]
-    for what in (*odd, *doubts(log)):
-        warn(f"{Path(log.source).name}: {what}")
-    if odd and target is not None and not really:
+    odd_facts = [*oddities(log)]
+    for oddity in (*odd_facts, *doubts(log)):
+        warn(f"{Path(log.source).name}: {oddity}")
+    if odd_facts and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
 
@@ -319,16 +319,16 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
     if target is None or target.name != "budget" or really:
         return
-    what = odd_budget(target.value, log, "--budget {}/M".format)
-    if what is not None:
-        raise typer.BadParameter(f"{what}{_IF_RIGHT}", param_hint="--budget")
+    problem = odd_budget(target.value, log, "--budget {}/M".format)
+    if problem is not None:
+        raise typer.BadParameter(f"{problem}{_IF_RIGHT}", param_hint="--budget")
 
 
 # Logs.
 
 
-def read_log(path: Path | JoinedTable, others: str = "the others are used where they can be", **options: Any) -> Log:
-    """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `others`."""
+def read_log(path: Path | JoinedTable, effect: str = "the others are used where they can be", **options: Any) -> Log:
+    """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `effect`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
@@ -347,7 +347,7 @@ def read_log(path: Path | JoinedTable, others: str = "the others are used where 
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
-        warn(f"{path.name}: {counts}; {others}")
+        warn(f"{path.name}: {counts}; {effect}")
     return log
 
 
@@ -390,11 +390,14 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
     money, days = policy.period.money, PERIODS[policy.period.every]
-    counted, tuned_for = queries_per_day(path), money / policy.budget / days
-    budget, whose = money / days / (counted or tuned_for), "of this log" if counted else "that it was tuned for"
-    queries = f"{figure(counted or tuned_for)} queries a day {whose}"
-    followed = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
-    return dataclasses.replace(policy, budget=budget), [followed]
+    queries_a_day, tuned_for = queries_per_day(path), money / policy.budget / days
+    budget, origin = (
+        money / days / (queries_a_day or tuned_for),
+        "of this log" if queries_a_day else "that it was tuned for",
+    )
+    queries = f"{figure(queries_a_day or tuned_for)} queries a day {origin}"
+    remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
+    return dataclasses.replace(policy, budget=budget), [remark]
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
@@ -403,23 +406,23 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
     from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
-    given = read_prices(path)
-    if isinstance(given, PriceList):
-        given = {name: given[name] for name in before if name in given}
-    if not {*given} & {*before}:
+    prices = read_prices(path)
+    if isinstance(prices, PriceList):
+        prices = {name: prices[name] for name in before if name in prices}
+    if not {*prices} & {*before}:
         return path
-    if kept := [name for name in before if name not in given]:
-        warn(f"{path.name} does not price {', '.join(kept)}: as when the policy was tuned", "note")
-    return {**before, **given}
+    if unpriced := [name for name in before if name not in prices]:
+        warn(f"{path.name} does not price {', '.join(unpriced)}: as when the policy was tuned", "note")
+    return {**before, **prices}
 
 
-def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
+def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, given: Mapping[str, Any]) -> Log:
     """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
 
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.
-        how: options of reading (`LogOptions.options`). The reference and the scale of scores are those of the tuning by
-            default. The task, and prices that a file of prices lacks, are always those of the tuning.
+        given: options of reading (`LogOptions.options`). By default, the reference and the scale of scores are those of
+            the tuning. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
@@ -431,7 +434,7 @@ def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, how: Mappi
         transform, recorded = subject.model.calibrators.transform, {}
     scores = recorded_scores(provenance)
     recorded |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
-    options: dict[str, Any] = recorded | {name: value for name, value in how.items() if value is not None}
+    options: dict[str, Any] = recorded | {name: value for name, value in given.items() if value is not None}
     options |= {"task": "choice" if transform == "choice" else "generation"}
     if options.get("prices") is not None and tuning.prices:
         options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))

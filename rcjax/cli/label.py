@@ -20,7 +20,7 @@ from rcjax._base.codec import visible
 from rcjax._base.figures import count, figure, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
-from rcjax.cli.console import INTERRUPTED, HowFar, Screen, busy, command, conclude, escaped, shown, terminable
+from rcjax.cli.console import INTERRUPTED, Progress, Screen, busy, command, conclude, escaped, shown, terminable
 from rcjax.cli.inputs import (
     read_log,
     require_distinct,
@@ -63,8 +63,10 @@ class BetweenOptions:
     def sides(self) -> list[tuple[str, Today]]:
         """Return (text, policy or model) of both options, a policy first; empty if neither is given."""
         if (self.between is None) != (self.and_ is None):
-            one, other = ("--between", "--and") if self.and_ is None else ("--and", "--between")
-            raise typer.BadParameter(f"goes with {other}: give two policies, or a model and a policy", param_hint=one)
+            option, partner = ("--between", "--and") if self.and_ is None else ("--and", "--between")
+            raise typer.BadParameter(
+                f"goes with {partner}: give two policies, or a model and a policy", param_hint=option
+            )
         if self.between is None or self.and_ is None:
             return []
         sides = [(text, today(text)) for text in (self.between, self.and_)]
@@ -104,13 +106,13 @@ def label(
     _require_table(out, reading.inputs(log) | {"--questions": questions}, ask=ask, as_json=json_)
     from rcjax.logs.labels import label_sheet, read_sheet, write_sheet
 
-    back = _use_of_labels(log, out, reading, sides)
+    use = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
-        _ask(out, read_sheet(out), back)
+        _ask(out, read_sheet(out), use)
         return
     if out.exists():
-        what = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
-        raise ValueError(f"{out}: {what}")
+        problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
+        raise ValueError(f"{out}: {problem}")
     require_outputs({"--out": out}, {})
     start_jax()
     data = _read_to_label(log, reading)
@@ -124,10 +126,10 @@ def label(
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
-    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else back)
+    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else use)
     conclude(document, show, as_json=json_)
     if ask:
-        _ask(out, sheet, back)
+        _ask(out, sheet, use)
 
 
 def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, as_json: bool) -> None:
@@ -179,9 +181,11 @@ def _draw_between(
     cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
-    places = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
+    positions = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
     differ, queries = count(int(disagreements.where.sum()), "query"), len({query for query, _ in cells})
-    return sorted(places), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
+    return sorted(
+        positions
+    ), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
@@ -194,19 +198,20 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     texts = answer_texts(log)
     if questions is not None:
         by_id = {
-            one.query: (conversation(one.messages), " or ".join(one.reference)) for one in read_questions(questions)
+            question.query: (conversation(question.messages), " or ".join(question.reference))
+            for question in read_questions(questions)
         }
         columns = dict(zip(("question", "right_answer"), zip(*by_id.values(), strict=True), strict=True))
-        known = pl.DataFrame({"query": [*by_id], **columns})
-        return texts.drop(*columns, strict=False).join(known, on="query", how="left")
+        question_texts = pl.DataFrame({"query": [*by_id], **columns})
+        return texts.drop(*columns, strict=False).join(question_texts, on="query", how="left")
     if "question" in texts.columns:
-        plain = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
-        return texts.with_columns(question=pl.Series(plain, dtype=pl.String))
+        spoken_texts = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        return texts.with_columns(question=pl.Series(spoken_texts, dtype=pl.String))
     return texts
 
 
 @shown
-def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: str) -> None:
+def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
     """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
     screen.print(log)
@@ -216,11 +221,11 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
     if "answer" not in columns:
         screen.hang("note", "the table shows no answers: the log has no column text or answer")
     screen.print_path(f"written to {document['written']}")
-    if back:
-        screen.next_step("fill in its column correct, 1 or 0, then tune with it", back)
+    if use:
+        screen.next_step("fill in its column correct, 1 or 0, then tune with it", use)
 
 
-def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
+def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
     """Ask for the missing labels one by one, and write each at once."""
     import polars as pl
 
@@ -245,7 +250,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
     progress = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
     screen.print_path(escaped(f"saved in {out}: {progress}"))
     if not left:
-        screen.next_step("tune with these labels", escaped(back))
+        screen.next_step("tune with these labels", escaped(use))
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 
@@ -267,7 +272,11 @@ def _key(screen: Screen) -> str:
     key = None
     while key is None:
         pressed = typer.getchar().lower()
-        key = None if pressed.startswith("\x1b") else next((one for one in pressed if one in _KEYS), None)
+        key = (
+            None
+            if pressed.startswith("\x1b")
+            else next((character for character in pressed if character in _KEYS), None)
+        )
     screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
     return key
 
@@ -289,13 +298,13 @@ class VerdictOptions:
     def column(self, grading: Grading) -> str:
         """Return the column of the verdicts; a usage error for options that do not go together."""
         if self.into != "correct" and not re.fullmatch(r"judged(_\w+)?", self.into):
-            what = f"{self.into!r} is neither correct nor judged, nor judged_NAME"
-            raise typer.BadParameter(what, param_hint="--into")
+            problem = f"{self.into!r} is neither correct nor judged, nor judged_NAME"
+            raise typer.BadParameter(problem, param_hint="--into")
         if self.reference is None:
             return self.into
         if self.into not in ("correct", JUDGED_SAME):
-            what = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
-            raise typer.BadParameter(what, param_hint="--into")
+            problem = f"goes without --reference, whose verdicts go to {JUDGED_SAME}"
+            raise typer.BadParameter(problem, param_hint="--into")
         if grading.score_max is not None:
             raise typer.BadParameter("goes without --reference: answers are the same, or not", param_hint="--score-max")
         return JUDGED_SAME
@@ -347,9 +356,9 @@ def grade(
             shadow.write(file)  # adds the calls that the file does not hold yet
         by_id = _questions_of(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
-        far = HowFar()
-        options = GradingOptions(column, again, verdicts.reference, calls, watch=far.note)
-        with busy("grading", how_far=far), terminable():
+        progress = Progress()
+        options = GradingOptions(column, again, verdicts.reference, calls, watch=progress.note)
+        with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
@@ -365,7 +374,7 @@ def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_
     settings = {} if models is None else read_models(models)
     money = None if budget is None else Decimal(str(budget))
     scale = {"score_max": grading.score_max, "binary": is_binary}
-    return Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
+    return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), money, **scale)
 
 
 def _questions_of(
@@ -410,8 +419,8 @@ def _shadow_calls(answers: Path, out: Path | None) -> ShadowCalls | None:
     if not answers.is_file():
         raise LogError(f"{answers} is missing: give the log that rcjax collect, or rcjax serve --log, has written")
     if out is not None:
-        what = "goes with the log of a service: verdicts on that of rcjax collect go into it"
-        raise typer.BadParameter(what, param_hint="--out")
+        problem = "goes with the log of a service: verdicts on that of rcjax collect go into it"
+        raise typer.BadParameter(problem, param_hint="--out")
     return None
 
 
@@ -448,4 +457,4 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
+    return "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())

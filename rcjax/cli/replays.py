@@ -82,24 +82,24 @@ def evaluate(
     notes += remarks
     if isinstance(tuned, AnyPolicy):
         is_same_log, rungs = document["tuned_on_this_log"], list[int]()
-        repriced = reading.prices is not None and _repriced(tuned, reading.prices)
+        repriced = reading.prices is not None and _has_new_prices(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
         comparison, uncompared = compare_fresh(tuned, data, today)
         document |= comparison
         notes += uncompared
         with steps("checking"):
-            facts, why = judge_policy(tuned, data)
+            facts, reason = judge_policy(tuned, data)
         if facts is None and not is_same_log:
-            notes.append(f"it cannot be checked: {why}")
+            notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
-        then = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        step = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
-        then = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
-    conclude(document, partial(_show_replay, heading, document, notes, noun, then, rungs, money), as_json=json_)
+    conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
 
 
 def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
@@ -114,12 +114,12 @@ def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], 
     document["single_models"] = _single_models(log)
     notes = [] if beside is None else [f"on these queries it {beside.describe()}"]
     if shared:
-        which = "this is the very log that it was tuned on" if shared.whole else shared.describe()
-        notes.append(f"{which}, where it looks better than it is: evaluate it on others")
+        warning = "this is the very log that it was tuned on" if shared.whole else shared.describe()
+        notes.append(f"{warning}, where it looks better than it is: evaluate it on others")
     return document, notes
 
 
-def _repriced(policy: AnyPolicy, path: Path) -> bool:
+def _has_new_prices(policy: AnyPolicy, path: Path) -> bool:
     """Return whether a file of prices differs from the known prices of a policy's tuning."""
     from rcjax.logs.prices import read_prices
 
@@ -172,8 +172,8 @@ def _predicted(tuned: AnyPolicy | Frontier, log: Log) -> dict[str, Any]:
     from rcjax._core.batching import plain
 
     if isinstance(tuned, AnyPolicy):
-        same = recorded_counted(tuned.provenance).noun == log.counted.noun
-        return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
+        is_same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        return {name: figure for name, figure in tuned.expected.items() if is_same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: plain(values) for name, values in figures.items() if values is not None}
 
@@ -213,14 +213,14 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     For a ladder that follows its bill, the second column has the tuned position, with its cost but without its error:
     a screen shows one error of a policy.
     """
-    refused, followed = replayed["abstention"] > 0, replayed.get("followed")
-    as_tuned = {name: replayed[name] for name in replayed if refused or name not in ("abstention", "error_answered")}
+    refuses, followed = replayed["abstention"] > 0, replayed.get("followed")
+    as_tuned = {name: replayed[name] for name in replayed if refuses or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
     shares = dict(zip(replayed["models"], replayed["share"], strict=True))
     by_model = [Fact(f"by {name}", share, "share") for name, share in shares.items() if share]
     if followed is None:
         return {"observed": [*facts(as_tuned, money, noun), *by_model]}
-    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refused else None}
+    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refuses else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
         "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
@@ -234,14 +234,14 @@ def _show_replay(
     document: Mapping[str, Any],
     notes: Sequence[str],
     noun: str,
-    then: tuple[str, str],
+    step: tuple[str, str],
     rungs: Any,
     money: Money,
 ) -> None:
     """Print the decision on a policy and its replay on a log, with today's and the promise.
 
     Args:
-        then: (advice, command) for the next step.
+        step: (advice, command) for the next step.
         rungs: points of a frontier to print; empty for a policy.
     """
     screen = Screen()
@@ -252,7 +252,7 @@ def _show_replay(
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
-        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
+        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", text_columns=0)
         paid = "spent" if document["search"] == "labels" else "cost"  # the promise is of bills, or of mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
@@ -262,13 +262,13 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    alone = [
-        f"{name} {percent(one['error'])} at ${money.show(one['cost'])}"
-        for name, one in document["single_models"].items()
+    single = [
+        f"{name} {percent(figures['error'])} at ${money.show(figures['cost'])}"
+        for name, figures in document["single_models"].items()
     ]
-    screen.hang("alone", *([] if rungs else ["; ".join(alone)]))
+    screen.hang("alone", *([] if rungs else ["; ".join(single)]))
     screen.hang("note", *notes)
-    screen.next_step(*then)
+    screen.next_step(*step)
 
 
 def retune(
@@ -322,20 +322,20 @@ def retune(
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    then = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
+    step = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, then, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.counted.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
 def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
     """Refuse to tune again with neither fresh queries nor new prices."""
     if not log and reading.prices is None:
-        what = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(what, param_hint="LOG")
+        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(problem, param_hint="LOG")
 
 
 def _read_fresh(
@@ -429,18 +429,18 @@ class _Grounds:
 
 @shown
 def _show_retuning(
-    heading: str, document: Mapping[str, Any], noun: str, then: tuple[str, str], deploy: str, money: Money
+    heading: str, document: Mapping[str, Any], noun: str, step: tuple[str, str], deploy: str, money: Money
 ) -> None:
     """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
 
     Args:
-        then: (advice, command) for the next step; empty after a problem.
+        step: (advice, command) for the next step; empty after a problem.
         deploy: next step if the new policy is written.
     """
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(then) or "written" in document)
+        show_decision(screen, document["check"], reasons=any(step) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
@@ -450,11 +450,11 @@ def _show_retuning(
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
         replayed = _replayed(replays[name], money, noun) if replays[name] else {"": []}
         columns[f"{name},\non these"] = next(iter(replayed.values()))
-    brief = {  # rungs of two ladders do not compare, and intervals have no room
+    short = {  # rungs of two ladders do not compare, and intervals have no room
         name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
         for name, column in columns.items()
     }
-    screen.print(facts_table(brief, money))
+    screen.print(facts_table(short, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
     screen.print("The new policy beside today's:")
     show_comparison(screen, document, money, noun)
@@ -462,8 +462,8 @@ def _show_retuning(
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step(deploy)
-    elif any(then):
-        screen.next_step(*then)
+    elif any(step):
+        screen.next_step(*step)
 
 
 def demo(
@@ -511,7 +511,10 @@ def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
-    rows = [(one["model"], percent(1 - one["accuracy"]), money.show(one["cost"])) for one in document["model_summary"]]
+    rows = [
+        (model["model"], percent(1 - model["accuracy"]), money.show(model["cost"]))
+        for model in document["model_summary"]
+    ]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):

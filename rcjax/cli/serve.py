@@ -53,11 +53,11 @@ def key(
     require_libraries("rcjax key", "serve", "starlette", "openai")
     from rcjax.serving.gateway.clients import add_key
 
-    made = add_key(name, keys)
+    new_key = add_key(name, keys)
     if json_:
-        print_json({"name": name, "key": made, "keys": str(keys)})
+        print_json({"name": name, "key": new_key, "keys": str(keys)})
         return
-    typer.echo(made)
+    typer.echo(new_key)
     typer.echo(f"{keys} has its hash: this key is not shown again", err=True)
 
 
@@ -98,8 +98,8 @@ class ServedOptions:
 
     def inputs(self) -> dict[str, Path | None]:
         """Return the input files by option, for `require_outputs`."""
-        named = ((name, path) for name, path in self.files().items() if path)
-        files = {"POLICY" if path == self.policy else f"--policy {name}": path for name, path in named}
+        policies = ((name, path) for name, path in self.files().items() if path)
+        files = {"POLICY" if path == self.policy else f"--policy {name}": path for name, path in policies}
         return files | {"--models": self.models}
 
 
@@ -124,12 +124,12 @@ class CallLogOptions:
 
     def require_partners(self) -> None:
         """Refuse options that need the log, or shadow queries, without them."""
-        for option, given, partner, partner_given in (
+        for option, value, partner, partner_value in (
             ("--shadow", self.shadow, "--log calls.jsonl", self.log),
             ("--log-prompts", self.log_prompts, "--log calls.jsonl", self.log),
             ("--shadow-models", self.shadow_models, "--shadow 5%", self.shadow),
         ):
-            if given and not partner_given:
+            if value and not partner_value:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
 
@@ -276,11 +276,11 @@ class ReplicaOptions:
         if self.ledger is not None:
             require_libraries("--ledger", "ledger", "redis")
         if self.ledger is not None and self.share is not None:
-            what = "goes without --ledger: a ledger divides the money by itself"
-            raise typer.BadParameter(what, param_hint="--share")
+            problem = "goes without --ledger: a ledger divides the money by itself"
+            raise typer.BadParameter(problem, param_hint="--share")
         if self.replica is not None and not re.fullmatch(r"[\w.:-]{1,64}", self.replica):
-            what = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
-            raise typer.BadParameter(what, param_hint="--replica")
+            problem = f"{self.replica!r} is no name for a replica: give at most 64 letters, digits and . _ - :"
+            raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
         share = 1.0 if self.share is None else self.share
         return replace(settings, ledger=self.ledger, share=share, replica=replica)
