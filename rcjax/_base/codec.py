@@ -64,8 +64,8 @@ _WORDS = {
     Mapping: "a mapping",
 }
 
-#: rcjax's classes in words, with the function that returns one.
-_RCJAX_CLASSES = {
+#: rcjax's classes in words, with a function that returns an instance.
+_OURS = {
     "AnyPolicy": "a policy (rcjax.load_policy)",
     "CascadeModel": "a model (rcjax.fit)",
     "Fitted": "a model (rcjax.fit)",
@@ -91,17 +91,15 @@ def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> No
     """
     if not isinstance(value, kinds):
         classes = kinds if isinstance(kinds, tuple) else (kinds,)
-        wanted = [
-            _WORDS.get(kind) or _RCJAX_CLASSES.get(kind.__name__) or _with_article(kind.__name__) for kind in classes
-        ]
-        raise TypeError(f"{argument} must be {' or '.join(wanted)}, not {what_it_is(value)}")
+        names = [_WORDS.get(kind) or _OURS.get(kind.__name__) or _with_article(kind.__name__) for kind in classes]
+        raise TypeError(f"{argument} must be {' or '.join(names)}, not {what_it_is(value)}")
 
 
 P = ParamSpec("P")
 
 
 def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function to raise TypeError if an argument is not of its class.
+    """Return a decorator: the function raises TypeError if an argument is not of its class.
 
     Args:
         kinds: the class of each argument to check, or a tuple of classes; None in the tuple allows None.
@@ -115,12 +113,8 @@ def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]],
     Traceback (most recent call last):
     TypeError: log must be a mapping, not a text
     """
-    expected = {
-        name: tuple(
-            NoneType if kind is None else kind for kind in (allowed if isinstance(allowed, tuple) else (allowed,))
-        )
-        for name, allowed in kinds.items()
-    }
+    classes_of = {name: kind if isinstance(kind, tuple) else (kind,) for name, kind in kinds.items()}
+    expected = {name: tuple(kind or NoneType for kind in classes) for name, classes in classes_of.items()}
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         positions = {name: position for position, name in enumerate(inspect.signature(function).parameters)}
@@ -201,7 +195,7 @@ def require(condition: bool, place: str, requirement: str, value: object) -> Non
 
 @contextmanager
 def inside(place: str) -> Iterator[None]:
-    """Prefix the place in errors raised inside: they name it relative to `place`."""
+    """Prefix a place to the message of a ValueError in the block, which names a place relative to it."""
     try:
         yield
     except ValueError as problem:
@@ -406,12 +400,8 @@ def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
         value: JSON value.
         place: place of the value, for the message.
     """
-    present = read(Object, value, place)
-    return {
-        key: read(field_kind, value[key], f"{place}.{key}")
-        for key, field_kind in kinds_of(kind).items()
-        if key in present
-    }
+    keys = read(Object, value, place)
+    return {key: read(type_, value[key], f"{place}.{key}") for key, type_ in kinds_of(kind).items() if key in keys}
 
 
 def among(names: Sequence[str], place: str, allowed: Sequence[str]) -> Sequence[str]:
@@ -528,7 +518,6 @@ def kinds_of(kind: Any) -> dict[str, Any]:
 
 
 def _needed(entry: Field[Any]) -> bool:
-    """Return whether a field has no default."""
     return entry.default is MISSING and entry.default_factory is MISSING
 
 

@@ -69,14 +69,10 @@ class CommandLine(TyperGroup):
         sys.exit(status)
 
 
-_TYPER_SETTINGS: dict[str, Any] = {
-    "rich_markup_mode": "markdown",
-    "context_settings": {"help_option_names": ["-h", "--help"]},
-}
+_SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
+_SETTINGS |= {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
 
-app = typer.Typer(
-    cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_TYPER_SETTINGS
-)
+app = typer.Typer(cls=CommandLine, no_args_is_help=True, **_SETTINGS)
 
 
 def run() -> None:
@@ -177,10 +173,9 @@ def load(name: str) -> Any:
     from rcjax.cli.options import LongHelp, as_command
 
     _, module, _ = COMMANDS[name]
-    command_function = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
-    function = as_command(command_function)
+    function = as_command(getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name))
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
-    typer_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_TYPER_SETTINGS)
+    typer_app = typer.Typer(**_SETTINGS)
     typer_app.command(name, cls=LongHelp, help=text, epilog=example)(function)
     return typer.main.get_command(typer_app)
 

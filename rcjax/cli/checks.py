@@ -177,6 +177,7 @@ def check(
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
     from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
+    from rcjax.tuning.replaying.replay import beside_reference
 
     if against is not None:
         raise typer.Exit(_check_against(policy, against, log, options, as_json=json_))
@@ -185,15 +186,17 @@ def check(
         tuned, source = load_tuned(policy), join_parts(log)
         subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
-        fresh, reason = _read_labelled(
-            subject, source, options, is_needed=traffic is None or reading.labels is not None
-        )
+        is_needed = traffic is None or reading.labels is not None
+        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        comparison, remarks = _compare_with_both(subject, in_order(fresh), today)
+        ordered = in_order(fresh)
+        comparison, remarks = compare_fresh(subject, ordered, today)
+        if (beside := beside_reference(subject, ordered)) is not None:
+            remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
@@ -220,18 +223,6 @@ def _read_labelled(
         if is_needed:
             raise
         return None, str(unreadable)
-
-
-def _compare_with_both(policy: AnyPolicy, log: Log, today: Today | None) -> tuple[dict[str, Any], list[str]]:
-    """Return what `compare_fresh` does, with a remark on the reference that the policy was tuned with, if any."""
-    from rcjax.tuning.replaying.replay import beside_reference
-
-    comparison, remarks = compare_fresh(policy, log, today)
-    beside = beside_reference(policy, log)
-    return comparison, remarks if beside is None else [
-        *remarks,
-        f"on these queries it {beside.describe()}",
-    ]
 
 
 def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
@@ -409,7 +400,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
 
 @shown
 def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
-    """Print the check of all traffic of a call log, `reason` labels are missing, and the next step with its command."""
+    """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
     summary = (

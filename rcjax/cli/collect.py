@@ -130,10 +130,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     if len(models) < 2:
         return "add the answers of another model: a cascade needs two", ""
     if queries < MIN_QUERIES:
-        return (
-            f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred",
-            "",
-        )
+        return f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred", ""
     if all(row["accuracy"] in (0, 1) for row in models) and len({row["accuracy"] for row in models}) == 1:
         return "look at the labels: they say the same of every answer, and nothing tells the models apart", ""
     if all(row["accuracy"] is None for row in models):
@@ -292,16 +289,7 @@ def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
 def _run(
     plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
 ) -> None:
-    """Ask the models, or estimate the cost, print the results, and set the exit status.
-
-    Args:
-        plan: plan of the run.
-        questions: questions to ask.
-        source: file of the questions.
-        out: log to write or to resume.
-        concurrency: questions to a model at once; None to ask nothing.
-        as_json: whether results are one JSON document.
-    """
+    """Ask the models (without a `concurrency`, estimate the cost), print the results, and set the exit status."""
     import asyncio  # slow to import
 
     from rcjax.collecting.run import collected
@@ -370,8 +358,8 @@ def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers
     ids = {question.query for question in questions}
     unrelated = sum(query not in ids for query, *_ in answers.answered)
     if unrelated:
-        what = "of the log are to other questions than these (ids made of the content change with it and the template)"
-        notes.append(f"{count(unrelated, 'answer')} {what}")
+        reason = "ids made of the content change with it and the template"
+        notes.append(f"{count(unrelated, 'answer')} of the log are to other questions than these ({reason})")
     return notes
 
 
@@ -380,10 +368,8 @@ def describe_progress(run: Run, started: float) -> str:
     tallies, seconds = run.tallies.values(), time.monotonic() - started
     done, total, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
     running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
-    estimates = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
-    time_left = (
-        "" if None in estimates or not done else f", about {duration(max(filter(None, estimates), default=0.0))} left"
-    )
+    left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
+    time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
     in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
     return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
@@ -453,12 +439,8 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{calls_in_words}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        assumption = (
-            f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
-        )
-        screen.hang(
-            "assumed", f"{assumption}; after twenty answers of each model a run tells by theirs what all will cost"
-        )
+        tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
+        screen.hang("assumed", f"{tokens}; after twenty answers of each model a run forecasts the whole cost")
     screen.hang("note", *document["notes"])
 
 

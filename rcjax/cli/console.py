@@ -188,7 +188,7 @@ def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | 
 
 
 #: The libraries that an installation for `rcjax serve` alone lacks.
-_TOOLKIT_LIBRARIES = ("jax", "narwhals", "numpy", "polars", "scipy")
+_LIBRARIES = ("jax", "narwhals", "numpy", "polars", "scipy")
 
 
 def _describe(problem: BaseException) -> tuple[str, str]:
@@ -206,10 +206,7 @@ def _describe(problem: BaseException) -> tuple[str, str]:
         hull = sys.modules.get("rcjax.solving.frontier.hull")  # nothing is infeasible before it is imported
         infeasible = hull is not None and isinstance(problem, hull.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
-    if (
-        isinstance(problem, ModuleNotFoundError)
-        and (name := (problem.name or "").partition(".")[0]) in _TOOLKIT_LIBRARIES
-    ):
+    if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _LIBRARIES:
         return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"
     return f"unexpected {type(problem).__name__}: {text}: {_REPORT}", "internal"
 

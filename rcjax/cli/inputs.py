@@ -390,13 +390,11 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
     money, days = policy.period.money, PERIODS[policy.period.every]
-    queries_a_day, tuned_for = queries_per_day(path), money / policy.budget / days
-    budget, origin = (
-        money / days / (queries_a_day or tuned_for),
-        "of this log" if queries_a_day else "that it was tuned for",
-    )
-    queries = f"{figure(queries_a_day or tuned_for)} queries a day {origin}"
-    remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
+    counted = queries_per_day(path)
+    per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
+    budget = money / days / per_day
+    rate = f"the {figure(per_day)} queries a day {origin}"
+    remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at {rate}"
     return dataclasses.replace(policy, budget=budget), [remark]
 
 

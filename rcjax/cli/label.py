@@ -64,9 +64,8 @@ class BetweenOptions:
         """Return (text, policy or model) of both options, a policy first; empty if neither is given."""
         if (self.between is None) != (self.and_ is None):
             option, partner = ("--between", "--and") if self.and_ is None else ("--and", "--between")
-            raise typer.BadParameter(
-                f"goes with {partner}: give two policies, or a model and a policy", param_hint=option
-            )
+            problem = f"goes with {partner}: give two policies, or a model and a policy"
+            raise typer.BadParameter(problem, param_hint=option)
         if self.between is None or self.and_ is None:
             return []
         sides = [(text, today(text)) for text in (self.between, self.and_)]
@@ -181,11 +180,9 @@ def _draw_between(
     cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
-    positions = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
+    drawn = sorted((rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells)
     differ, queries = count(int(disagreements.where.sum()), "query"), len({query for query, _ in cells})
-    return sorted(
-        positions
-    ), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
+    return drawn, f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
@@ -272,11 +269,7 @@ def _key(screen: Screen) -> str:
     key = None
     while key is None:
         pressed = typer.getchar().lower()
-        key = (
-            None
-            if pressed.startswith("\x1b")
-            else next((character for character in pressed if character in _KEYS), None)
-        )
+        key = None if pressed.startswith("\x1b") else next((letter for letter in pressed if letter in _KEYS), None)
     screen.print({"y": "right", "n": "wrong", "s": "skipped", "q": ""}[key], style="dim")
     return key
 

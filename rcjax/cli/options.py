@@ -279,9 +279,7 @@ def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
     """
     text, _, arguments = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
     _, *pieces = re.split(r"^    (\w+): ", arguments.partition("\n\n")[0], flags=re.MULTILINE)
-    return text.strip(), {
-        name: " ".join(description.split()) for name, description in zip(pieces[::2], pieces[1::2], strict=True)
-    }
+    return text.strip(), {name: " ".join(help_.split()) for name, help_ in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
 def option_name(name: str) -> str:
@@ -323,7 +321,7 @@ def _of_record(record: Any) -> list[inspect.Parameter]:
     if record is Spec:
         return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
     return [
-        _option(field.name, hints[field.name], field.default, helps.get(field.name, "")) for field in fields(record)
+        _option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, "")) for entry in fields(record)
     ]
 
 

@@ -238,12 +238,7 @@ def _show_replay(
     rungs: Any,
     money: Money,
 ) -> None:
-    """Print the decision on a policy and its replay on a log, with today's and the promise.
-
-    Args:
-        step: (advice, command) for the next step.
-        rungs: points of a frontier to print; empty for a policy.
-    """
+    """Print the decision on a policy and its replay, with today's and the promise; or the `rungs` of a frontier."""
     screen = Screen()
     screen.print(heading)
     if document.get("check"):
@@ -296,7 +291,9 @@ def retune(
         anyway: Write the new policy even if it gains too little, or the log is biased.
     """
     options = reading.options()
-    _require_news(log, reading)
+    if not log and reading.prices is None:
+        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
+        raise typer.BadParameter(problem, param_hint="LOG")
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
@@ -312,7 +309,8 @@ def retune(
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
         replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
-        replays = _replay_both(old, new, fresh)
+        has_old_models = set(old.models) <= set(fresh.models)
+        replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
@@ -329,13 +327,6 @@ def retune(
     heading = fresh.describe(confidences=False)
     show = partial(_show_retuning, heading, document, fresh.counted.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
-
-
-def _require_news(log: Sequence[Path] | None, reading: LogOptions) -> None:
-    """Refuse to tune again with neither fresh queries nor new prices."""
-    if not log and reading.prices is None:
-        problem = "is missing: give a log of fresh queries, or --prices for new prices alone"
-        raise typer.BadParameter(problem, param_hint="LOG")
 
 
 def _read_fresh(
@@ -360,14 +351,9 @@ def _read_fresh(
 def _judge_retuning(
     old: AnyPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
 ) -> tuple[Replacement, Mapping[str, Any] | None]:
-    """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
+    """Return (the replacement of a policy by a new one; the check of the old one as JSON values, None without one).
 
-    Args:
-        every_week, fresh: the log, and its last weeks.
-        files: files of the log; empty if only prices are new.
-
-    Returns:
-        the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
+    The old policy is taken at the traffic of the log, as `rcjax check` takes it; without files, only prices are new.
     """
     from rcjax.logs.sources import main_file
     from rcjax.tuning.diagnostics.decision import judge_replacement
@@ -377,12 +363,6 @@ def _judge_retuning(
     replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
-
-
-def _replay_both(old: AnyPolicy, new: AnyPolicy, log: Log) -> dict[str, dict[str, Any] | None]:
-    """Replay two policies on a log; None for the old one if the log lacks a model of it."""
-    is_comparable = set(old.models) <= set(log.models)
-    return {"before": replay_on(old, log) if is_comparable else None, "after": replay_on(new, log)}
 
 
 @dataclass(frozen=True)
@@ -511,10 +491,7 @@ def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")
     screen.print(f"As good as {today}, within a point of error, for less:", style="bold")
-    rows = [
-        (model["model"], percent(1 - model["accuracy"]), money.show(model["cost"]))
-        for model in document["model_summary"]
-    ]
+    rows = [(row["model"], percent(1 - row["accuracy"]), money.show(row["cost"])) for row in document["model_summary"]]
     screen.print(make_table("each model alone", "error", money.label, rows=rows, lines=False))
     screen.print("\nThe policy (the first answers if it is surer than that, else the next):")
     for line in cascade_lines(policy):

@@ -85,7 +85,10 @@ def sweep(
 
     start_jax(cpu_devices=cores(), float64=not float32, long=True)
     if ray is not None:
-        _leave_to_ray()
+        require_libraries("--ray", "ray", "ray")
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # the GPUs of this machine are for the tasks of Ray
     from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
 
     settings = read_sweep(config)
@@ -110,14 +113,6 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     inputs = [("CONFIG", config), *(("logs", path) for path in paths)]
     inputs += [("prices", prices)] if isinstance(prices, str) else []
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
-
-
-def _leave_to_ray() -> None:
-    """Leave the GPUs of this machine to the tasks of Ray. Raises ValueError without Ray."""
-    require_libraries("--ray", "ray", "ray")
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")
 
 
 def _facts(results: Sweep, seconds: float) -> dict[str, Any]:
@@ -323,12 +318,7 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures.
-
-    Args:
-        policy, comparison: JSON forms of the policy and of the comparison.
-        texts: texts about the policy, from `_policy_texts`.
-    """
+    """Print the advice for the target with the comparison, then the policy and its expected figures."""
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))

@@ -409,12 +409,10 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     shared = {name: value for name, value in first.items() if all(record.get(name) == value for record in records)}
     options = [record["options"] for record in records if isinstance(record.get("options"), dict)]
     if "options" not in shared and len(options) == len(records):
-        common = {
-            name
-            for name in options[0]
-            if all(name in record and record[name] == options[0][name] for record in options)
+        items = options[0].items()
+        shared["options"] = {
+            name: value for name, value in items if all(value == each.get(name, ...) for each in options)
         }
-        shared["options"] = {name: value for name, value in options[0].items() if name in common}
     prices = [record[_PRICES] for record in records if record.get(_PRICES) is not None]
     has_form = any(_REQUESTS in record for record in records)
     forms = {_REQUESTS: sorted({record.get(_REQUESTS, PLAIN) for record in records})} if has_form else {}

@@ -32,6 +32,9 @@ from rcjax.policy.decisions import NO_CONFIDENCE
 #: policy can be written (`_base.codec` allows 1e100).
 MIN_COST, MAX_COST = 1e-18, 1e18
 
+_WHOLE = "give the number of tokens, without a point or a comma between thousands"
+_DECIMALS = "write decimals with a point, and nothing between thousands"
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -167,13 +170,11 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     unclear = values.is_null() & ~missing
     if unclear.any():
         comma = "," in str(texts.filter(unclear)[0])
-        decimals = "write decimals with a point, and nothing between thousands"
-        rows.refuse(unclear, name, f"is not clear: {decimals if comma else advice}")
+        rows.refuse(unclear, name, f"is not clear: {_DECIMALS if comma else advice}")
     rows.refuse((values > high + column.rounding) & ~missing, name, f"> {high:g}: {advice}")
     rows.refuse((values < column.least) & ~missing, name, f"< {column.least:g}: {advice}")
     if name in TOKENS:
-        whole = "give the number of tokens, without a point or a comma between thousands"
-        rows.refuse((values % 1 != 0) & ~missing, name, f"is no whole number: {whole}")
+        rows.refuse((values % 1 != 0) & ~missing, name, f"is no whole number: {_WHOLE}")
     values = values.clip(upper_bound=high) if column.rounding else values
     array = values.fill_null(math.nan).to_numpy()
     return array / high if name == "correct" and high != 1 else array

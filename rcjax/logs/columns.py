@@ -33,7 +33,7 @@ class Column(NamedTuple):
     """Tolerance above `most`, for rounding errors."""
 
 
-_OF_INPUT = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
+_PART = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
 _TOOK = "that the answer took, 0 or more, or leave the cell empty"
 _COUNT = "give the number of tokens, 0 or more"
 
@@ -66,10 +66,8 @@ COLUMNS = {
     "output_tokens": Column(
         _COUNT, synonyms=("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens")
     ),
-    "cached_tokens": Column(
-        _OF_INPUT, synonyms=("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens")
-    ),
-    "cache_write_tokens": Column(_OF_INPUT, synonyms=("cache_creation_input_tokens", "cache_creation_tokens")),
+    "cached_tokens": Column(_PART, synonyms=("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens")),
+    "cache_write_tokens": Column(_PART, synonyms=("cache_creation_input_tokens", "cache_creation_tokens")),
     "seconds": Column(f"give the seconds {_TOOK}", most=1e9),
     "latency_ms": Column(f"give the milliseconds {_TOOK}", most=1e12),
 }
@@ -242,12 +240,10 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         is_plural = len(missing) > 1
         suggestion = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
         options = " ".join(f"--column {column}=…" for column in missing)
-        alternative = (
-            f", or say what the file calls {'them' if is_plural else 'it'}: rcjax import {name} {options} --out log.csv"
-        )
-        advice = f"rename or add {'them' if is_plural else 'it'}{suggestion}{alternative if '.' in name else ''}"
-        advice = f"no column{'s' * is_plural} {names}: {advice}"
-        raise LogError(f"{name}: {advice}; found: {listed(columns)}")
+        pronoun = "them" if is_plural else "it"
+        other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
+        advice = f"rename or add {pronoun}{suggestion}{other_way if '.' in name else ''}"
+        raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {listed(columns)}")
 
 
 def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
@@ -310,10 +306,9 @@ class Scoring(NamedTuple):
         'score'
         """
         # Without a confidence, the score may be one: a message then asks for the confidence.
-        has_score = (
-            not self.beside and "correct" not in columns and "score" in columns and {*ONE_OF_TWO[0]} & {*columns}
-        )
-        return self._replace(column="score" if has_score else "correct")
+        names = {*columns}
+        is_score = not self.beside and "correct" not in names and "score" in names and {*ONE_OF_TWO[0]} & names
+        return self._replace(column="score" if is_score else "correct")
 
     @property
     def advice(self) -> str:

@@ -365,11 +365,6 @@ def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) 
     """Count the queries that lack an answer because a call failed, by the models asked and failed.
 
     Queries with the same prompt count once. For a log without records of calls, see `_lost_answers`.
-
-    Args:
-        reader: the reader of the log.
-        frame: usable rows, with the digests of their prompts.
-        answers: answers of these rows, one per query and model.
     """
     if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
         return _lost_answers(answers)

@@ -116,16 +116,10 @@ def carried_rows(log: Log) -> np.ndarray:
 
 
 def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Draw `size` of n queries at random: fresh queries get half of the places, or those that carried ones leave free.
+    """Draw `size` of n queries at random; return their positions, ascending.
 
-    Args:
-        carried: (n,) bool mask of the queries carried before.
-        labelled: (n,) bool mask of the queries with labels, which are drawn first; None if labels do not matter.
-        names: (n,) hashes of the queries' names; they seed the draw if some are carried, so that it differs each time.
-        size: number of queries to draw.
-
-    Returns:
-        Positions of the queries, ascending.
+    Fresh queries get half of the places, or as many as carried queries leave free. Labelled queries are drawn first.
+    The hashes of the names seed the draw if some queries are carried, so that it differs each time.
     """
     seed = int(names.sum(dtype=np.uint64)) if carried.any() else 0
     order = np.random.default_rng(seed).permutation(len(names))
@@ -228,13 +222,7 @@ def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
 
 
 def _unpacked(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS`.
-
-    Args:
-        value: value of the policy file.
-        place: its path in the file, for messages.
-        sizes: lengths of the axes "n" and "k".
-    """
+    """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS` and the axes' `sizes`."""
     columns: dict[str, np.ndarray] = {}
     try:
         with np.load(io.BytesIO(base64.b64decode(read(str, value, place), validate=True))) as archive:
@@ -292,12 +280,10 @@ def _without(carried: Log, fresh: Log) -> Log | None:
     shared = [name for name in carried.models if name in fresh.models]
     if not shared:
         return None
-    carried_answers, fresh_answers = answers_by_name(carried, shared), answers_by_name(fresh, shared)
-    repeated = {name for name, row in carried_answers.items() if fresh_answers.get(name) == row}
-    is_new = np.array(
-        [name in carried_answers and name not in repeated for name in hash_names(carried.queries).tolist()], bool
-    )
-    return carried.take(is_new) if is_new.any() else None
+    answers, fresh_answers = answers_by_name(carried, shared), answers_by_name(fresh, shared)
+    missing = {name for name, row in answers.items() if fresh_answers.get(name) != row}
+    is_missing = np.array([name in missing for name in hash_names(carried.queries).tolist()], bool)
+    return carried.take(is_missing) if is_missing.any() else None
 
 
 def _with_models(log: Log, models: tuple[str, ...]) -> Log:
@@ -330,10 +316,8 @@ def _at_costs_of(fresh: Log, old: Log) -> Log:
     is_known = np.isfinite(new_cost) & np.isfinite(old_cost)
     ratio = np.where(is_known & (old_cost > 0), new_cost / np.where(old_cost > 0, old_cost, 1.0), 1.0)
     cost = np.asarray(old.query_cost, float) * ratio
-    was_free = is_known & (old_cost == 0)  # a model that was free may cost money now
-    return dataclasses.replace(
-        old, query_cost=jnp.asarray(np.where(was_free & np.asarray(old.answered), new_cost, cost))
-    )
+    was_free = is_known & (old_cost == 0) & np.asarray(old.answered)  # a model that was free may cost money now
+    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(was_free, new_cost, cost)))
 
 
 def _stacked(old: Any, fresh: Any) -> jax.Array:

@@ -54,7 +54,10 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     Raises `LogError` if a column is missing, another cell is empty, labels contradict each other, or the table is the
     log itself, whose answers are the models' own.
     """
-    if _is_same(source, log):
+    are_paths = isinstance(source, str | os.PathLike) and isinstance(log, str | os.PathLike)
+    if source is log or (
+        are_paths and os.path.exists(source) and os.path.exists(log) and os.path.samefile(source, log)
+    ):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
@@ -84,17 +87,10 @@ def _labelled(rows: Rows) -> pl.DataFrame:
     if contradicting.height:
         query, model = contradicting.select("query", "model").row(0)
         labels = contradicting.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
-        contradiction = "right and wrong" if labels.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(
-            f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {contradiction}: give one label"
-        )
+        labelling = "right and wrong" if labels.is_in([0.0, 1.0]).all() else "with several scores"
+        place = f"{rows.name}: query {brief(query)}, model {brief(model)}"
+        raise LogError(f"{place} is labelled {labelling}: give one label")
     return labelled
-
-
-def _is_same(labels: Any, log: Any) -> bool:
-    if isinstance(labels, str | os.PathLike) and isinstance(log, str | os.PathLike):
-        return os.path.exists(labels) and os.path.exists(log) and os.path.samefile(labels, log)
-    return labels is log
 
 
 def _label_columns(name: str, columns: list[str]) -> list[str]:
@@ -161,10 +157,8 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     answered = rows.drop_nulls()
     if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
-        problem = (
-            f"no label equals any answer (query {brief(query)}: label {right.filter(query=query)['words'].min()}, "
-        )
-        raise LogError(f"{labels.name}: {problem}answer {answer}): write labels and answers alike")
+        example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
+        raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 
 
@@ -235,13 +229,11 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     labels = log.labelled.sum(0)
     if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    numbers, remaining, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    sizes, most, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
     for _ in range(min(number, int(unlabelled.sum()))):
-        numbers[np.where(numbers < remaining, labels + numbers, np.inf).argmin()] += 1
-    drawn = (
-        rng.choice(np.flatnonzero(column), size, replace=False)
-        for column, size in zip(unlabelled.T, numbers, strict=True)
-    )
+        sizes[np.where(sizes < most, labels + sizes, np.inf).argmin()] += 1
+    columns = zip(unlabelled.T, sizes, strict=True)
+    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
 
@@ -267,10 +259,8 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
         "model": [log.models[model] for _, model in cells],
         **({} if samples is None else {SAMPLE: [str(samples[cell]) for cell in cells]}),
     }
-    shared_key = [name for name in columns if name in texts.columns]
-    sheet = pl.DataFrame(columns).join(
-        texts.unique(shared_key, keep="first"), on=shared_key, how="left", maintain_order="left"
-    )
+    key = [name for name in columns if name in texts.columns]
+    sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
     text_columns = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
     labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in labelled)]
     return sheet.select(*columns, *text_columns, pl.Series("correct", labels, pl.String))
@@ -299,10 +289,8 @@ def answer_texts(source: Path) -> pl.DataFrame:
             frame = frame.filter(pl.col("error").is_null())
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow").cast(pl.String) == "true")
-        key_columns = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
-        parts.append(
-            frame.select(*key_columns, *(_joined(frame, column).alias(text) for text, column in names.items()))
-        )
+        key = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
+        parts.append(frame.select(*key, *(_joined(frame, column).alias(text) for text, column in names.items())))
     return pl.concat(parts)
 
 

@@ -157,9 +157,8 @@ def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     factors = dict.fromkeys(log.models, 1.0)
     for name in changed:
         pairs = [(new[name].input, old[name].input), (new[name].output, old[name].output)]
-        ratios = [price / before for price, before in pairs if before > 0]
-        is_paid_now = any(price > 0 and not before for price, before in pairs)
-        if not ratios or max(ratios) > min(ratios) * (1 + 1e-9) or is_paid_now:
+        ratios = [price / old_price if old_price else math.inf for price, old_price in pairs if price or old_price]
+        if not ratios or not max(ratios) <= min(ratios) * (1 + 1e-9) < math.inf:
             problem = f"prices of input and output of {name} have not changed by the same factor"
             raise LogError(f"{problem}, and the policy does not know its tokens: tune again on a log of fresh queries")
         factors[name] = ratios[0]

@@ -178,13 +178,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the models of a log that can be used; by rising cost, if none are named.
-
-    Args:
-        answers: the answers of all models.
-        options: options of reading.
-        name: name of the log, for messages.
-        labelled: leave out models without labels.
+    """Select the usable models of a log, if `labelled` those with labels; by rising cost unless the user named models.
 
     Raises LogError if a named model cannot be used, or if too few models are left.
     """
@@ -192,7 +186,10 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
     _require_answers(answers, name)
     if labelled:
         answers = answers.select(_labelled_models(answers, options.models is not None, name, options.warn))
-    return answers if options.models is not None else answers.select(_by_cost(answers))
+    if options.models is not None:
+        return answers
+    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
+    return answers.select([answers.models[i] for i in order])
 
 
 def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
@@ -250,14 +247,7 @@ def _usable_models(answers: Answers, named: tuple[str, ...] | None, place: str) 
 
 
 def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> tuple[str, ...]:
-    """Return the models with labels. A model without labels is left out with a warning, or refused if it was named.
-
-    Args:
-        answers: answers of the models.
-        named: whether the user named the models.
-        place: name of the log, for messages.
-        warn: receives warnings about the log.
-    """
+    """Return the models with labels; a model without labels is left out with a warning, or refused if `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
         raise LogError(f"{place}: no answer has a label: {TO_LABEL}")
@@ -272,12 +262,6 @@ def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> t
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
         raise LogError(f"{place}: {problem}: {TO_LABEL}")
     return names
-
-
-def _by_cost(answers: Answers) -> tuple[str, ...]:
-    """Return the names of the models by mean cost; ties keep their order."""
-    order = np.argsort(mean_cost(answers.matrix("cost", 0.0), answers.answered), kind="stable")
-    return tuple(answers.models[i] for i in order)
 
 
 def _require_answers(answers: Answers, place: str) -> None:
@@ -327,10 +311,8 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         for query, value in frame.select(texts).drop_nulls("query").unique(maintain_order=True).iter_rows():
             segment = (value or "").strip()
             if segments.setdefault(query, segment) != segment:
-                segments_in_words = f"{brief(segments[query])!r} and {brief(segment)!r}"
-                raise LogError(
-                    f"{table.name}, query {brief(query)}: its {column} is {segments_in_words}: give a query one segment"
-                )
+                problem = f"its {column} is {brief(segments[query])!r} and {brief(segment)!r}"
+                raise LogError(f"{table.name}, query {brief(query)}: {problem}: give a query one segment")
     if missing := [query for query in log.queries if str(query) not in segments]:
         problem = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
         raise LogError(f"{table.name}: {problem}: give every query a row, its {column} may be empty")

@@ -335,10 +335,8 @@ def _ragged(text: TextFile) -> str | None:
     for line, fields in _csv_records(text):
         header = header or fields
         if fields > header:
-            fields_in_words = f"{fields} fields, {header} in the header"
-            return (
-                f", line {line}: {fields_in_words}: put text that holds {_SEPARATORS[text.separator or ',']} in quotes"
-            )
+            separator = _SEPARATORS[text.separator or ","]
+            return f", line {line}: {fields} fields, {header} in the header: put text that holds {separator} in quotes"
     return None
 
 
@@ -416,17 +414,15 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
-    parts = [(frame, cut) for frame, cut in map(_read, _files_in(folder)) if _is_answer_table(frame.columns)]
+    parts = []
+    for frame, cut in map(_read, _files_in(folder)):
+        names = {*map(plain_name, frame.columns)}
+        if {"query", "model"} <= names and {"logprob", "confidence", "cost", *TOKENS} & names:
+            parts.append((frame, cut))
     if not parts:
         columns = "query, model, and a confidence or what a call cost"
         raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {columns}")
     return parts
-
-
-def _is_answer_table(columns: Sequence[str]) -> bool:
-    """Return whether a table is a log of answers, by its columns."""
-    names = {*map(plain_name, columns)}
-    return {"query", "model"} <= names and bool({"logprob", "confidence", "cost", *TOKENS} & names)
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -163,12 +163,7 @@ def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]
         0.6 * max(map(len, axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))))
         for axis in (ax.xaxis, ax.yaxis)
     )  # widths of tick labels, in em
-    left_em, below_em, above_em, right_em = (
-        1.2 + longest,
-        2.2,
-        2.0 if ax.get_title() else 0.7,
-        max(widest / 2, 0.4),
-    )
+    left_em, right_em, below_em, above_em = 1.2 + longest, max(widest / 2, 0.4), 2.2, 2.0 if ax.get_title() else 0.7
     start, floor, width, height = box
     wide, high = width - _EM * (left_em + 1.5 + right_em), height - _EM * (below_em + 1.3 + above_em)
     if ax.get_aspect() == 1:

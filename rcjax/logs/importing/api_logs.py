@@ -174,8 +174,12 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         return [line | {"error": "with an error"}]
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
-    parts = [_responded(body)] if "output" in body else [_without_echo(_completed(choice), body) for choice in choices]
-    called = [_calls_responded(body)] if "output" in body else [calls_in(choice.get("message")) for choice in choices]
+    if "output" in body:
+        parts = [_responded(body)]
+        called = [_as_answer([item for item in body["output"] if item.get("type") == "function_call"])]
+    else:
+        parts = [_without_echo(_completed(choice), body) for choice in choices]
+        called = [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (of_content(content, text) if content and text and not (calls or tools) else {})
@@ -223,13 +227,13 @@ def _shared(lines: list[Line]) -> list[Line]:
     >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
     [4, 3]
     """
-    number_of_lines = len(lines)
-    for number, line in enumerate(lines if number_of_lines > 1 else ()):
+    n = len(lines)
+    for number, line in enumerate(lines if n > 1 else ()):
         for name in (*TOKENS, *CACHED):
             if line.get(name) is not None:
-                line[name] = (int(line[name]) + number_of_lines - 1 - number) // number_of_lines
+                line[name] = (int(line[name]) + n - 1 - number) // n
         if line.get("cost") is not None:
-            line["cost"] /= number_of_lines
+            line["cost"] /= n
     return lines
 
 
@@ -261,11 +265,6 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     status = body.get("status") if body.get("status") in ("failed", "cancelled") else None
     finish = "length" if reason == "max_output_tokens" else reason or status or ("stop" if parts else None)
     return "".join(part.get("text") or "" for part in parts), content, finish
-
-
-def _calls_responded(body: Mapping[str, Any]) -> str | None:
-    """Return the function calls of a response as the text of an answer; None without any."""
-    return _as_answer([item for item in body["output"] if item.get("type") == "function_call"])
 
 
 def _read(

@@ -353,9 +353,7 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
     remarks = [f"{describe_missing_confidences(unscored)} ({_reasons(reasons)})"] if unscored else []
     remarks += [not_likeliest(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]]
-    remarks += [
-        f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in truncated.items()
-    ]
+    remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
         remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(example)}): they agree with no other")

@@ -191,18 +191,12 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     return values
 
 
-def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, place: str) -> str:
-    """Return the name of the score to use. Raises LogError if the choice is missing or wrong."""
+def _chosen(scores: Mapping[str, Any], scorer: str | None, place: str) -> str:
+    """Return the name of the score to use. Raises LogError if the user's choice is missing or wrong."""
+    names = ", ".join(scores) or "none"
     if scorer is None:
-        names = ", ".join(scores)
         require(len(scores) == 1, place, f"has several scores, {names}: choose one, with --scorer (scorer=)")
         return next(iter(scores))
-    return _known(scorer, scores, place)
-
-
-def _known(scorer: str, scores: Mapping[str, Any], place: str) -> str:
-    """Return the name of a score that an answer has. Raises LogError if it has none of this name."""
-    names = ", ".join(scores) or "none"
     require(scorer in scores, place, f"has no score {scorer!r}; there are {names}: choose one of them")
     return scorer
 
@@ -340,7 +334,7 @@ def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
 def _scored(figures: Mapping[str, float], scorer: str | None, place: str) -> dict[str, Any]:
     """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
-        return {"correct": figures[_known(scorer, figures, place)], "scorer": scorer}
+        return {"correct": figures[_chosen(figures, scorer, place)], "scorer": scorer}
     present = [metric for metric in _HELM_METRICS if metric in figures]
     require(bool(present), place, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
     return {"correct": figures[present[0]], "scorer": present[0]}
@@ -390,7 +384,7 @@ def _score(row: Mapping[str, Any], scorer: str | None, place: str) -> Any:
         return row["success"]
     overall = {} if row.get("score") is None else {"score": row["score"]}
     scores = overall | (row.get("namedScores") or {})
-    return scores[_known(scorer, scores, place)]
+    return scores[_chosen(scores, scorer, place)]
 
 
 HELM = Format(

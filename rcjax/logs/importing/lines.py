@@ -197,17 +197,9 @@ def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
 def numbered_pieces(
     records: Iterable[Any], name: str, program: str, read: Callable[[Any, str], Iterable[Line]]
 ) -> Iterator[Line | DamageError]:
-    """Yield the lines of numbered records, such as "results.json, result 2", and the damage to unreadable ones.
-
-    Args:
-        records: records of a file.
-        name: name of a record without its number, for messages.
-        program: name of the program that wrote the file.
-        read: returns the lines of a record, given the record and its place.
-    """
+    """Yield the lines of all records, or the damage; a place is the name of a record and its number from 1."""
     for number, record in enumerate(records, 1):
-        place = f"{name} {number}"
-        yield from pieces(place, program, partial(read, record, place))
+        yield from pieces(f"{name} {number}", program, partial(read, record, f"{name} {number}"))
 
 
 def _describe_damage(problem: Exception) -> str:
@@ -333,14 +325,7 @@ def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -
 def _table_lines(
     source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a table, read as `read_log` reads it.
-
-    Args:
-        source: the table, as `load` takes it.
-        place: name of the table, for messages.
-        options: options of the import.
-        assigned: names of its columns, by the canonical names.
-        model: name of the model of all rows, if no column holds it.
+    """Yield the lines of a table, read as `read_log` reads it; all are of `model`, if it is given.
 
     Raises LogError for a missing column or an invalid cell.
     """
@@ -390,7 +375,10 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
-    measured |= measured_cells(rows) | _logprobs(rows)
+    measured |= measured_cells(rows)
+    if {*in_place_of("logprob")} & {*columns}:
+        values = logprobs(rows)
+        measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
     if SAMPLE in columns:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
@@ -398,13 +386,6 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
         line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
         yield line if SAMPLE in columns else line | {SAMPLE: 1}
-
-
-def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
-    if not {*in_place_of("logprob")} & {*rows.frame.columns}:
-        return {}
-    values = logprobs(rows)
-    return {"logprob": np.where(values == NO_CONFIDENCE, np.nan, values)}
 
 
 # -- wide tables
@@ -441,10 +422,7 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         name: (options.columns[name],) if name in options.columns else alternatives
         for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
-    row_columns = {
-        name: next((alternative for alternative in names[name] if alternative in columns), None)
-        for name in _ROW_COLUMNS
-    }
+    row_columns = {name: next(filter(columns.__contains__, names[name]), None) for name in _ROW_COLUMNS}
     problem = f"no column names the query: --column query=…; there are {listed(columns)}"
     require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
