@@ -82,7 +82,7 @@ _short.maxstring = _short.maxother = 80
 
 
 def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
-    """Raise TypeError unless an argument is an instance of a class, or of one of several.
+    """Raise TypeError unless an argument is an instance of a class, or of one class in a tuple.
 
     >>> instance("x", (str, Mapping), "prices")
     >>> instance(None, (str, Mapping), "prices")
@@ -165,7 +165,7 @@ def _with_article(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message quotes it: on one line, nested and long values abbreviated."""
+    """Quote a value for a message: on one line, nested and long values abbreviated."""
     text = _short.repr(value)
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
 
@@ -393,7 +393,7 @@ def check_fields(record: Any) -> None:
 
 
 def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
-    """Read those fields of a record that a JSON object holds; other keys are ignored.
+    """Read the fields of a record that a JSON object holds; other keys are ignored.
 
     Args:
         kind: class of the record.
@@ -481,7 +481,7 @@ def _text(value: Any, place: str) -> str:
 
 
 def _checked_reader(kind: Any, checks: tuple[Any, ...]) -> Reader:
-    """Return the reader of an annotated type: that of the type, followed by the checks."""
+    """Return the reader of an annotated type: the reader of the type, followed by the checks."""
     reader = checks[0].reader if isinstance(checks[0], Reads) else _reader(kind)
     for check in checks[isinstance(checks[0], Reads) :]:
         if isinstance(check, Between):

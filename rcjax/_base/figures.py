@@ -152,7 +152,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def apart(*shares: float) -> tuple[str, ...]:
-    """Return shares as percentages with as many digits as distinguish them, at least one.
+    """Return shares as percentages, with the fewest decimals that distinguish the shares, at least one.
 
     >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
     (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
@@ -186,7 +186,7 @@ def check_figure(value: float | None, unit: str) -> str:
 
 
 def threshold(value: float) -> str:
-    """Return a threshold with two decimals; one strictly between 0 and 1 stays so.
+    """Return a threshold with two decimals; a threshold strictly between 0 and 1 stays so.
 
     >>> threshold(0.9413), threshold(0.9999), threshold(3e-5), threshold(1.0)
     ('0.94', '0.99', '0.01', '1')

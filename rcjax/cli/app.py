@@ -211,7 +211,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    # Exported programs load faster; those of a sweep are for several devices, which only JAX's cache can keep.
+    # Exported programs load faster; programs of a sweep are for several devices, and only JAX's cache can keep them.
     if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
         jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

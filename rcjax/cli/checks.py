@@ -76,7 +76,7 @@ def judge_policy(
 
 
 def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
+    """Compare a policy with today's on a log; return ({"comparison", "promised": the tuning's comparison}, remarks).
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
     expected more.
@@ -102,7 +102,7 @@ def compare_fresh(policy: AnyPolicy, log: Log, today: Today | None = None) -> tu
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
-    """Print the `comparison` of a document, if it has one, with that of the tuning."""
+    """Print the `comparison` of a document, if there is any, beside the comparison of the tuning."""
     if document.get("comparison"):
         fresh, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
         screen.print(comparison_table(fresh, money, noun, promised))
@@ -239,7 +239,7 @@ def _labelling_step(policy: AnyPolicy, log: object) -> tuple[str, str]:
 def _check_against(
     policy: Path, rival: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
 ) -> int:
-    """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
+    """Compare a policy or a model with the policy in a file on the queries where they differ; return the status."""
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.replaying.comparing import Disagreements
 

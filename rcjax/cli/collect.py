@@ -504,7 +504,7 @@ def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
-    """Print the number of answers without a verdict, if any, and of those to questions without a right answer."""
+    """Print the number of answers without a verdict, and how many of these answer questions without a right answer."""
     if answers:
         detail = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
         screen.hang("note", f"{count(answers, 'answer')} without a verdict{detail}")

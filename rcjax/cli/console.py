@@ -76,7 +76,7 @@ def one_line(text: str) -> str:
 
 
 def shown(show: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a function that prints its arguments: they are `escaped`, and its errors name standard output."""
+    """Return a function that prints its arguments `escaped`, and whose errors of writing name standard output."""
 
     @functools.wraps(show)
     def show_escaped(*args: P.args, **named: P.kwargs) -> None:
@@ -116,7 +116,7 @@ def warn(message: object, kind: str = "warning") -> None:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Name standard output in the block's errors of writing, and silence it after one."""
+    """Name standard output in the block's errors of writing, and silence standard output after an error."""
     try:
         yield
         sys.stdout.flush()
@@ -218,7 +218,7 @@ _FINISHING = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM do in the block what Ctrl-C does; after an interrupt, a further SIGTERM is ignored."""
+    """Treat SIGTERM in the block as Ctrl-C; after an interrupt, a further SIGTERM is ignored."""
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield
@@ -233,9 +233,9 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C in a task's block call `stop`, and the second one end the task at once.
+    """Let the first Ctrl-C in a task's block call `stop`, and the second Ctrl-C end the task at once.
 
-    The second one also ends a task that computes without waiting, as a user's grader may.
+    The second Ctrl-C also ends a task that computes without waiting, as a user's grader may.
     """
     import asyncio
 

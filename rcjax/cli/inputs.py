@@ -178,7 +178,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Parse pairs such as `old=new`, each of another name; a usage error for any other text.
+    """Parse pairs such as `old=new`, each name once; a usage error for any other text.
 
     >>> pairs(["correct=is_right", "model=engine"], "--column")
     {'correct': 'is_right', 'model': 'engine'}
@@ -202,7 +202,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
-    """Return the models of `--models`, or those of one `--cascade`, in the order given rather than by cost.
+    """Return the models of `--models`, or of a single `--cascade`, in the order given rather than by cost.
 
     >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)
@@ -399,7 +399,7 @@ def at_traffic_of(path: Path, policy: AnyPolicy) -> tuple[AnyPolicy, list[str]]:
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, replaced by those in a file where the file has them."""
+    """Return the prices of a tuning, with newer prices from a file."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 
@@ -415,7 +415,7 @@ def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
 
 
 def read_for(subject: AnyPolicy | Frontier, path: Path | JoinedTable, given: Mapping[str, Any]) -> Log:
-    """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
+    """Read a log for a policy: all models of its tuning or, if the log lacks any of them, the policy's own models.
 
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.

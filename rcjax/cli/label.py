@@ -223,7 +223,7 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: s
 
 
 def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
-    """Ask for the missing labels one by one, and write each at once."""
+    """Ask for the missing labels in turn, and write each at once."""
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -276,7 +276,7 @@ def _key(screen: Screen) -> str:
 
 @dataclass(frozen=True)
 class VerdictOptions:
-    """The options of what a verdict says, and of its column.
+    """The options of verdicts: their column, and the model that answers are compared with.
 
     Args:
         into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
@@ -373,7 +373,7 @@ def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_
 def _questions_of(
     file: AnswerFile, shadow: ShadowCalls | None, questions: Path | None, reference: str | None
 ) -> dict[str, Question]:
-    """Return the questions of the answers by id, with the answers of a reference as the right ones, if it is given.
+    """Return the questions by id; with a reference model, its answers are the right answers.
 
     Raises LogError for a file without answers.
     """

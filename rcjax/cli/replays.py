@@ -103,7 +103,7 @@ def evaluate(
 
 
 def _evaluation(tuned: AnyPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
-    """Replay a policy or a frontier; return (its figures and those predicted, as JSON values; remarks)."""
+    """Replay a policy or a frontier; return (its figures and the predicted figures, as JSON values; remarks)."""
     from rcjax.tuning.certify import overlap
     from rcjax.tuning.replaying.replay import beside_reference
 
@@ -381,10 +381,7 @@ class _Grounds:
 
     @classmethod
     def of(cls, replacement: Replacement, facts: Mapping[str, Any] | None, log: Log, *, renewed: bool) -> _Grounds:
-        """Weigh a replacement, by the check of the old policy if there is one.
-
-        `renewed` says that only prices are new, which bring no new chance.
-        """
+        """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
         if facts is None:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
@@ -393,7 +390,7 @@ class _Grounds:
         return cls(decision["tune_again"], refused, decision["reasons"])
 
     def write(self, policy: AnyPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
-        """Write the new policy, if it is accepted or `anyway`; return (its file, the problem), None without one."""
+        """Write the new policy, if it is accepted or `anyway`; return (its file or None, the problem or None)."""
         if self.refused and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"
             return None, ValueError(f"{out}: not written: {'; '.join(self.reasons)}: {advice}")

@@ -63,7 +63,7 @@ def key(
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """The options of what is served: policies and models.
+    """The options of the served policies and models.
 
     Args:
         policy: Policy file, served under the name policy.
@@ -147,7 +147,7 @@ class CallLogOptions:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """The options of who may call.
+    """The options of access: keys, addresses and hosts.
 
     Args:
         key_env: Environment variable with the keys of clients.

@@ -305,7 +305,7 @@ class Scoring(NamedTuple):
         >>> Scoring().of_table(["query", "score", "logprob"]).column
         'score'
         """
-        # Without a confidence, the score may be one: a message then asks for the confidence.
+        # Without a confidence, the score may be the confidence: a message then asks for the confidence.
         names = {*columns}
         is_score = not self.beside and "correct" not in names and "score" in names and {*ONE_OF_TWO[0]} & names
         return self._replace(column="score" if is_score else "correct")

@@ -51,7 +51,7 @@ _MAX_NAMES, _MAX_CHARACTERS = 20, 60  # most names of a list, and most character
 
 
 def brief(text: Any) -> str:
-    """Return a text in one line, cut after 60 characters."""
+    """Return a text on one line, truncated after 60 characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= _MAX_CHARACTERS else f"{line[: _MAX_CHARACTERS - 1]}…"
 
@@ -70,7 +70,7 @@ def near(word: str, names: Iterable[str]) -> str:
 
 
 def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """Contrast the first names of a log with those of a table that matches none of its rows, and advise.
+    """Contrast the first names in a log with the first names in a table that matches none of its rows, with advice.
 
     >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"

@@ -56,13 +56,13 @@ class ReadOptions:
     models: tuple[str, ...] | None
     """Names of the models to keep, in this order; None keeps all, by mean cost."""
     task: Literal["generation", "choice"]
-    """Task of the models: writing answers, or picking one of several choices."""
+    """Task of the models: to write answers, or to pick choices."""
     labels: object
     """File or dataframe of labels, or None."""
     warn: Warn
     """Receiver of warnings about the log: class and text."""
     answers: object = None
-    """File or dataframe of answers that replace those of the log, by `query`, `model` and `answer` or `answer_key`."""
+    """File or dataframe with answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
     """Also read a log without labels, or without labels of some models."""
     reference: str | Reference | None = None
@@ -86,7 +86,7 @@ class ReadOptions:
 
     @cached_property
     def wanted(self) -> tuple[str, ...] | None:
-        """Names of the models whose rows are read: those to keep, and the reference; None for all."""
+        """Names of the models whose rows are read: the models to keep, and the reference; None for all."""
         if self.models is None or self.reference_model is None:
             return self.models
         return (*self.models, self.reference_model.model)

@@ -244,7 +244,7 @@ _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.na
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`) followed by those of a fresh log, with the models of the latter.
+    """Return the carried queries (`read_reference`), followed by the fresh queries, with the models of the fresh log.
 
     A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
     log; answers, seconds, segments and times are kept only if the fresh log has them.
@@ -329,7 +329,7 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
 
 
 def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """Join a field of n carried queries, unknown if they lack it, with the fresh log's; None if the latter lacks it."""
+    """Join a field of n carried queries (None: unknown) with the fresh log's; None if the fresh log lacks it."""
     if fresh is None:
         return None
     missing = _UNKNOWN[name]

@@ -166,7 +166,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
-    """Replace the answers of a log by those of a table; return the rows and the kind of comparison.
+    """Replace the answers of a log by the answers in a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
     answers of a model to a query differ, or no answer belongs to the log.
@@ -245,7 +245,7 @@ def refuse_scores(log: Log) -> None:
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out.
+    """Return the sheet: the drawn answers, then the labelled answers; empty columns are left out.
 
     Raises `LogError` if the labels of the log are scores.
     """

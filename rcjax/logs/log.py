@@ -149,9 +149,9 @@ class Log(Cells):
     queries: tuple[int | str, ...] = field(metadata=QUERY)
     """The n query ids by first appearance; ints where every id is a whole number, else strings."""
     task: Literal["generation", "choice"]
-    """Task of the models: writing answers, or picking one of several choices."""
+    """Task of the models: to write answers, or to pick choices."""
     source: str
-    """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
+    """Path of the log as given, or type of the dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
     """Money per million tokens by model, if the costs come from prices."""
     request_settings: dict[str, dict[str, object]] | None = field(default=None, metadata=MODEL)

@@ -149,7 +149,7 @@ def unsure(confidence: np.ndarray) -> np.ndarray:
 
 
 def uneven(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
-    """Test whether a subset of queries holds an unusual share of unsure ones.
+    """Test whether a subset of queries holds an unusual share of unsure queries.
 
     Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
     is the normal approximation of the hypergeometric distribution, with a continuity correction.

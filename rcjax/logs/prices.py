@@ -123,7 +123,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
 
 
 def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
-    """Look up the price of a `models.toml` entry without one in genai-prices; None if it is no such entry."""
+    """Look up the price of an entry of `models.toml` in genai-prices; None for an entry of another file."""
     from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
     if not {*entry} <= {*SETTINGS}:
@@ -206,7 +206,7 @@ def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarra
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
-    """Return the (m, 4) prices of each row; those of a price list depend on the row's time and input tokens."""
+    """Return the (m, 4) prices of each row; in a price list, they depend on the row's time and input tokens."""
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):

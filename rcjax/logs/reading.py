@@ -201,7 +201,7 @@ def _warn_of_gaps(log: Log, name: str, warn: Warn) -> None:
 
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
-    """Warn if answers lack labels; `replaced`: other labels have replaced those of the log's own column."""
+    """Warn if answers lack labels; if `replaced`, other labels have replaced the log's own column."""
     if log.hand is None or log.labelled[np.asarray(log.answered)].all():
         return
     labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)

@@ -398,7 +398,7 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several, and those of folders, into one table, the oldest first.
+    """Return a single file as it is; join several files and the files of folders into one table, the oldest first.
 
     Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
     folder has no log.

@@ -60,7 +60,7 @@ class Report:
     fresh: Comparison | None
     """Comparison of the policy with today's on fresh queries; None without fresh queries."""
     check: PolicyCheck | None = None
-    """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
+    """Check of the first policy of the page on fresh queries; None without enough fresh queries."""
     again: str | None = None
     """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None

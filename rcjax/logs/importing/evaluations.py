@@ -124,7 +124,7 @@ def _usable(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Return whether a file in a folder is an evaluation. Tables are not: they must be named. A damaged `.eval` is."""
+    """Return whether a file in a folder is an evaluation, damaged or not; the user must name tables."""
     try:
         return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
@@ -132,7 +132,7 @@ def _is_evaluation(file: Path) -> bool:
 
 
 def _put(samples: list[Line], line: Line) -> None:
-    """Insert a line among those of its model and query, in the order of samples; LogError for a second one."""
+    """Insert a line into the samples of its model and query, by number; LogError for a number that occurs twice."""
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
     if first is not None:
@@ -284,7 +284,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
 
 
 def _alike(models: Iterable[str]) -> list[str]:
-    """Return a sentence for each two names that may belong to one model."""
+    """Return a sentence for each pair of names that may belong to the same model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
     advice = "they are two models; where they are one, --rename"
@@ -447,7 +447,7 @@ def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tupl
 
 
 def _answers(rows: list[Line]) -> list[str]:
-    """Return the columns of answers. A log compares one column: if some rows have keys, answers complete the others."""
+    """Return the columns of answers; if some rows have keys, the answers of the other rows become keys."""
     if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []
     has_both = any(row.get("answer_key") and row.get("answer") for row in rows)
@@ -461,7 +461,7 @@ KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame to a file atomically, in the format of its suffix; without a known one, as CSV."""
+    """Write a frame to a file atomically, in the format of its suffix; CSV if the suffix is unknown."""
     suffix, content = path.suffix.lower(), io.BytesIO()
     if suffix == ".parquet":
         frame.write_parquet(content)

@@ -68,7 +68,7 @@ class ImportOptions:
     scorer: str | None = None
     """Name of the scorer, filter or metric whose scores count, if there are several."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """New names of models, by the old ones."""
+    """New names of models, by their old names."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of a table's columns, by the canonical names."""
     prompts: bool = False
@@ -80,7 +80,7 @@ class ImportOptions:
 
 
 class Format(NamedTuple):
-    """A format of files; a new one needs a place in `evaluations.FORMATS`."""
+    """A format of files, which `evaluations.FORMATS` lists."""
 
     name: str
     """Value of `--format`."""
@@ -176,7 +176,7 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
 
 
 def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
-    """Yield the checked lines of one piece of a file, or the damage if the piece is not as its program writes it.
+    """Yield the checked lines of a piece of a file, or the damage if the piece is not as its program writes it.
 
     Args:
         place: place of the piece, for messages.
