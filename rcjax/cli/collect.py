@@ -76,11 +76,12 @@ def import_(
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
-    from rcjax.logs.importing.evaluations import KINDS, ImportOptions, import_evaluations, write_table
+    from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, write_table
     from rcjax.logs.oddities import summarise
+    from rcjax.logs.sources import TABLES
 
-    if out.suffix.lower() not in ("", *KINDS):
-        raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
+    if out.suffix.lower() not in ("", *TABLES):
+        raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(TABLES)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
     settings = ImportOptions(format_, scorer, renamed, columns, prompts)
     settings = settings if score_max is None else replace(settings, score_max=score_max)

@@ -164,11 +164,11 @@ def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
     are_whole = all(re.fullmatch(r"\d{1,18}", text) for text in answers.samples)
     order = [int(text) for text in answers.samples] if are_whole else range(len(answers.samples))
     frame = answers.frame.with_columns(order=pl.Series(np.array(order, np.int64)[answers.frame[SAMPLE]]))
-    frame, votes = voted(frame.sort(*_KEY, "order"), len(answers.models))
+    frame, votes = reduce_to_votes(frame.sort(*_KEY, "order"), len(answers.models))
     return replace(answers, frame=frame), dict(zip(answers.models, votes, strict=True))
 
 
-def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
+def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
     """Reduce the samples of each query and model to the winning row; return them with each model's number of votes.
 
     `logprob`: the log of the winner's share of the votes (a single answer keeps its own). `answer`: the most common
@@ -182,7 +182,7 @@ def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
 
     >>> answers = {"model": [0] * 6, "query": [0] * 3 + [1] * 3, "answer": [7, 7, 5] * 2, "cost": [1.0, 1.0, 2.0] * 2}
     >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4] * 2, "correct": [1.0, 1.0, 0.0] * 2})
-    >>> vote, numbers = voted(frame, 1)
+    >>> vote, numbers = reduce_to_votes(frame, 1)
     >>> numbers, round(math.exp(vote["logprob"][0]), 4), vote["correct"][0], vote["cost"][0], vote["answer"][0]
     ([3], 0.6667, 1.0, 4.0, 7)
     """
@@ -204,7 +204,7 @@ def _count_votes(answers: np.ndarray) -> int:
 
     `answers` holds the number of answers to each query of the model.
 
-    >>> _number(np.array([3, 2, 3, 1])), _number(np.array([5, 1, 1]))
+    >>> _count_votes(np.array([3, 2, 3, 1])), _count_votes(np.array([5, 1, 1]))
     (3, 1)
     """
     answers = np.sort(answers)[::-1]
@@ -212,7 +212,7 @@ def _count_votes(answers: np.ndarray) -> int:
     return int(answers[queries - 1]) if len(answers) >= queries else 1
 
 
-def asked_to_vote(
+def vote_settings(
     numbers: Mapping[str, int], compare: str, single: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Return the request settings of the models whose answers vote, by name, as a policy stores them.
@@ -284,7 +284,7 @@ def compare_with_reference(
     if model not in answers.models:
         problem = f"no row of {brief(model)}, the reference, can be used"
         raise LogError(f"{name}: {problem}: {UNUSABLE}: look at the column error")
-    frame = _compared(reference, answers, name)
+    frame = _judge_by_reference(reference, answers, name)
     if not frame.height:
         raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
     lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
@@ -297,7 +297,7 @@ def compare_with_reference(
     return replace(answers, frame=frame), replace(reference, counts=counts), failed
 
 
-def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
+def _judge_by_reference(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
     """Return the rows of queries that the reference answered, with `judged_same`: 1 if equal to its answer, else 0."""
     frame = answers.frame
     is_reference = pl.col("model") == answers.models.index(reference.model)
@@ -373,7 +373,7 @@ def keep_common_settings(
             calls[keys[index]] += rows
         most, rows = calls.most_common(1)[0]
         common = [index for index in known if 2 * rows <= calls.total() or keys[index] == most]
-        kept[model] = _shared([known[index] for index in common])
+        kept[model] = _common_settings([known[index] for index in common])
         mixed += [model] if len(common) == len(known) and len(calls) > 1 else []
         uncommon = of_model.filter(~pl.col("settings").is_in(common))
         dropped, left_out[model] = dropped.vstack(uncommon), int(uncommon["len"].sum())
@@ -400,7 +400,7 @@ def _settings_key(record: Mapping[str, Any]) -> str:
     return json.dumps({k: v for k, v in record.items() if k not in _IGNORED_SETTINGS}, sort_keys=True)
 
 
-def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
+def _common_settings(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the settings and options that all records share, with the prices of the last record that has any.
 
     `requests` lists the forms of all records, if any record has one.

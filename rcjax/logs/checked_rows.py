@@ -70,7 +70,7 @@ class Rows:
             raise LogError(f"{place}: {_spelling(column, self.scoring)} {cell}{problem}")
 
 
-def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
+def typed_rows(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """Yield the rows of a table, batch by batch; LogError for a column of an unusable type, or a table without rows."""
     name, start, has_rows = table.name, 0, False
     for frame in table.frames:
@@ -85,7 +85,7 @@ def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] 
             if not (is_numeric or dtype == pl.String or (dtype == pl.Boolean and is_verdict)):
                 column_name = _spelling(column, scoring)
                 raise LogError(f"{name}: column {column_name} holds {dtype} values: {_advice(column, scoring)}")
-        frame = frame.with_columns(pl.col(text_columns).cast(pl.String)).with_columns(truth(frame, scoring))
+        frame = frame.with_columns(pl.col(text_columns).cast(pl.String)).with_columns(labels_as_texts(frame, scoring))
         rows = Rows(name, table.source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
@@ -133,7 +133,7 @@ def _advice(column: str, scoring: Scoring) -> str:
     return scoring.advice if column == "correct" else column_of(column).advice
 
 
-def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
+def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
     """Return expressions that turn labels and verdicts into text, with `WORDS` as numbers: a right label is `most`."""
     columns = []
     for name in frame.columns:

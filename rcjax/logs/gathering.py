@@ -22,7 +22,6 @@ from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
     UNUSABLE,
     Answers,
-    asked_to_vote,
     comparison,
     hash_answers,
     keep_common_settings,
@@ -30,8 +29,9 @@ from rcjax.logs.answers import (
     require_verdicts,
     verdict_columns,
     vote,
+    vote_settings,
 )
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
@@ -154,7 +154,7 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
         is_replaced = pl.lit(full) | pl.col("label").is_not_nan()
         right = pl.when(is_replaced).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
-    settings |= asked_to_vote(votes, compare, settings)
+    settings |= vote_settings(votes, compare, settings)
     return Gathered(
         answers, compare, settings, _count_failed_calls(reader, frame, answers), labels is not None and full
     )
@@ -187,7 +187,7 @@ class _Reader:
 
         table, rows_read, parts = load(source, choose), 0, list[pl.DataFrame]()
         columns: list[str] = []
-        for rows in typed(table, scoring, texts):
+        for rows in typed_rows(table, scoring, texts):
             rows_read, columns = rows_read + rows.frame.height, rows.frame.columns
             rows = self._learnable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []

@@ -82,7 +82,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     has_label = None if log.hand is None else np.asarray(labelled.any(axis=1))
-    rows = _drawn(carried_rows(log), has_label, names, size)
+    rows = _draw(carried_rows(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
@@ -115,7 +115,7 @@ def carried_rows(log: Log) -> np.ndarray:
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 
 
-def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
+def _draw(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
     """Draw `size` of n queries at random; return their positions, ascending.
 
     Fresh queries get half of the places, or as many as carried queries leave free. Labelled queries are drawn first.
@@ -163,7 +163,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
         sample = read(Object, data, _PATH)
         size = read(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
         models = read(Names, sample.get("models"), f"{_PATH}.models")
-        columns = _unpacked(sample.get("columns"), f"{_PATH}.columns", {"n": size, "k": len(models)})
+        columns = _unpack(sample.get("columns"), f"{_PATH}.columns", {"n": size, "k": len(models)})
         segment = sample.get("segment")
         fits = segment is None or (isinstance(segment, tuple) and len(segment) == size)
         require(fits, f"{_PATH}.segment", f"must be {size} names", segment)
@@ -221,7 +221,7 @@ def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
     return {name: cells[row].tobytes() for row, name in enumerate(names) if answered[row].any()}
 
 
-def _unpacked(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS` and the axes' `sizes`."""
     columns: dict[str, np.ndarray] = {}
     try:
@@ -266,10 +266,10 @@ def pooled(carried: Log, fresh: Log) -> Log:
         "hand": _join_labels(kept, fresh),
         "scores": fresh.scores or kept.scores,
         "labelled_log": None,
-        "correct": _stacked(kept.correct, fresh.correct),
+        "correct": _stack(kept.correct, fresh.correct),
     }
     for name in ("logprob", "query_cost", "answered"):
-        fields[name] = _stacked(getattr(kept, name), getattr(fresh, name))
+        fields[name] = _stack(getattr(kept, name), getattr(fresh, name))
     for name in ("answer", "seconds", "segment", "time"):
         fields[name] = _join_field(name, getattr(kept, name), getattr(fresh, name), kept.n_queries)
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
@@ -320,7 +320,7 @@ def _at_costs_of(fresh: Log, old: Log) -> Log:
     return dataclasses.replace(old, query_cost=jnp.asarray(np.where(was_free, new_cost, cost)))
 
 
-def _stacked(old: Any, fresh: Any) -> jax.Array:
+def _stack(old: Any, fresh: Any) -> jax.Array:
     dtype = np.asarray(fresh).dtype
     old = np.asarray(old)
     if old.dtype.kind == "f" and dtype.kind == "b":  # scores beside right and wrong
@@ -335,7 +335,7 @@ def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
     missing = _UNKNOWN[name]
     if isinstance(fresh, tuple):
         return (*((missing,) * n if old is None else old), *fresh)
-    return _stacked(np.full((n, *fresh.shape[1:]), missing) if old is None else old, fresh)
+    return _stack(np.full((n, *fresh.shape[1:]), missing) if old is None else old, fresh)
 
 
 def _join_labels(old: Log, fresh: Log) -> HandLabels | None:

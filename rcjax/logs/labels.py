@@ -17,7 +17,7 @@ import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison, hash_answers
-from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
+from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
@@ -63,21 +63,21 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
     table = load(source, _label_columns)
     texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
-    frames = [plain_cells(frame).with_columns(texts, *truth(frame, scoring)) for frame in table.frames]
+    frames = [plain_cells(frame).with_columns(texts, *labels_as_texts(frame, scoring)) for frame in table.frames]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
     if "model" not in frame.columns:
         frame = frame.with_columns(model=pl.lit(None, pl.String))
     rows = Rows(table.name, table.source, frame, np.arange(frame.height), scoring)
     if "answer" not in frame.columns:
         require_names(rows)
-        return Labels("correct", table.name, _labelled(rows))
+        return Labels("correct", table.name, _distinct_labels(rows))
     for column in ("query", "answer"):
         rows.refuse(frame[column].is_null(), column, "is missing: give the query, and a right answer to it")
     words = frame.select("query", words=normalised(frame["answer"])).unique(maintain_order=True)
     return Labels("answer", table.name, words, tuple(frame["model"].drop_nulls().unique()))
 
 
-def _labelled(rows: Rows) -> pl.DataFrame:
+def _distinct_labels(rows: Rows) -> pl.DataFrame:
     """Return the distinct rows with a label, as a number; LogError if labels contradict each other."""
     frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
@@ -290,11 +290,11 @@ def answer_texts(source: Path) -> pl.DataFrame:
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow").cast(pl.String) == "true")
         key = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
-        parts.append(frame.select(*key, *(_joined(frame, column).alias(text) for text, column in names.items())))
+        parts.append(frame.select(*key, *(_as_texts(frame, column).alias(text) for text, column in names.items())))
     return pl.concat(parts)
 
 
-def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
+def _as_texts(frame: pl.DataFrame, column: str) -> pl.Expr:
     """Return a column as texts; a list of right answers is joined with "or"."""
     is_list = isinstance(frame.schema[column], pl.List)
     return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if is_list else pl.col(column).cast(pl.String)
@@ -308,7 +308,7 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
     text = pl.col(pl.String)
     words = pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False)
     sheet = sheet.with_columns(words.str.replace_all(_CONTROLS, "\ufffd"))
-    guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
+    guarded = pl.when(_is_formula(text)).then(text.str.replace("^", "'")).otherwise(text)
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
@@ -320,10 +320,12 @@ def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:
     """Undo the apostrophes of `write_sheet`."""
     text = pl.col(pl.String)
     unguarded = text.str.strip_prefix("'")
-    return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(unguarded)).then(unguarded).otherwise(text))
+    return sheet.with_columns(
+        pl.when(text.str.starts_with("'") & _is_formula(unguarded)).then(unguarded).otherwise(text)
+    )
 
 
-def _runs(text: pl.Expr) -> pl.Expr:
+def _is_formula(text: pl.Expr) -> pl.Expr:
     return text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
 
 

@@ -79,15 +79,15 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
     unit = choose_unit([dearest])
     total = f"the cost of asking every model of the log, {unit.full(dearest)}"
     fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {total}, and any policy meets it"
-    return f"{fact}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+    return f"{fact}: {_advise_on_budget(budget, costs[np.isfinite(costs)].tolist(), write)}"
 
 
-def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
+def _advise_on_budget(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
     """Return advice for a budget that is too high: the same figure in another unit, or a lower budget.
 
-    >>> _meant(0.15, [2e-5, 8e-4], "--budget {}/M".format)
+    >>> _advise_on_budget(0.15, [2e-5, 8e-4], "--budget {}/M".format)
     'was $150 per million queries meant? Then give --budget 150/M'
-    >>> _meant(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
+    >>> _advise_on_budget(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
     'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
     """
     for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():

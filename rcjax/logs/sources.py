@@ -105,7 +105,7 @@ def load(source: Any, choose: Choose, assigned: Mapping[str, str] | None = None,
     with _readable(name, source):
         sound = source
         if isinstance(source, TextFile) and source.separator is None:
-            sound, cut = sound_calls(source)
+            sound, cut = drop_truncated_lines(source)
             if sound.content == b"":
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _scan(sound).collect_schema().names()]
@@ -143,7 +143,7 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
 def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
     """Return (all rows of a text file, as texts; the number of truncated lines of a call log)."""
     with _readable(name, text):
-        sound, cut = sound_calls(text) if text.separator is None else (text, 0)
+        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
         columns = _scan(sound).collect_schema().names()
         return _scan(sound, columns).to_native().collect(), cut
 
@@ -255,12 +255,12 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        problem = find_damage(source) if isinstance(source, TextFile) else _twice(source)
+        problem = find_damage(source) if isinstance(source, TextFile) else _repeated_column(source)
         summary = str(error).partition("\n")[0].rstrip(".")
         raise LogError(f"{name}{problem or f': cannot be read: {summary}: give a sound log'}") from None
 
 
-def _twice(source: Any) -> str | None:
+def _repeated_column(source: Any) -> str | None:
     """Name the column that a dataframe has twice, as the end of a message; None if there is none."""
     names = getattr(source, "column_names", None) or getattr(source, "columns", ())
     earlier = set[str]()
@@ -312,7 +312,7 @@ def find_damage(text: TextFile) -> str | None:
         with text.open() as file:
             for line, record in enumerate(file, start=1):
                 text_line = record.decode().strip() or "{}"
-                if text.separator is None and not isinstance(_parsed(text_line), dict):
+                if text.separator is None and not isinstance(_parse(text_line), dict):
                     return f", line {line}: not a JSON object: write one object per line"
     except UnicodeDecodeError:
         return f", line {line}: not UTF-8 text: save the file as UTF-8"
@@ -322,14 +322,14 @@ def find_damage(text: TextFile) -> str | None:
         return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
     except ValueError:  # int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return None if text.separator is None else _ragged(text)
+    return None if text.separator is None else _find_long_record(text)
 
 
-def _parsed(line: str) -> dict[str, str] | list[str]:
+def _parse(line: str) -> dict[str, str] | list[str]:
     return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
 
 
-def _ragged(text: TextFile) -> str | None:
+def _find_long_record(text: TextFile) -> str | None:
     """Describe the first record of a CSV file with more fields than its header; None if there is none."""
     header = None
     for line, fields in _csv_records(text):
@@ -340,13 +340,13 @@ def _ragged(text: TextFile) -> str | None:
     return None
 
 
-def sound_calls(text: TextFile) -> tuple[TextFile, int]:
+def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
     A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
     do not begin like those of a call log are kept, for the reader to refuse.
 
-    >>> sound_calls(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
+    >>> drop_truncated_lines(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
     """
     with text.open() as file:

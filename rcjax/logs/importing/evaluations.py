@@ -37,6 +37,7 @@ from rcjax.logs.importing.lines import (
     without_confidence,
 )
 from rcjax.logs.oddities import describe_missing_confidences
+from rcjax.logs.sources import TABLES
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
@@ -46,7 +47,7 @@ FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCH
 
 _HEAD = 1 << 16
 
-_SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+_SUFFIXES = (".eval", ".json", *TABLES)
 
 
 def collect_answers(
@@ -60,7 +61,7 @@ def collect_answers(
     """
     require(bool(paths), "no files", "give at least one")
     lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
-    for path in _usable([Path(path) for path in paths]):
+    for path in _find_files([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
         damaged, before = list[str](), len(lines)
         for line in _read(path, options):
@@ -76,10 +77,10 @@ def collect_answers(
         require(column in table_columns, f"--column {name}={brief(column)}", problem)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
-    names = _names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
+    names = _final_names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
     for line in lines:
         line["model"] = names[line["model"]]
-        _put(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+        _insert(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
     return answers, tuple(unreadable)
 
 
@@ -109,7 +110,7 @@ def format_of(path: Path) -> Format:
     raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
 
 
-def _usable(paths: Sequence[Path]) -> list[Path]:
+def _find_files(paths: Sequence[Path]) -> list[Path]:
     """Return the paths, with each folder replaced by the evaluations in it, sorted."""
     files: list[Path] = []
     for path in paths:
@@ -131,7 +132,7 @@ def _is_evaluation(file: Path) -> bool:
         return False
 
 
-def _put(samples: list[Line], line: Line) -> None:
+def _insert(samples: list[Line], line: Line) -> None:
     """Insert a line into the samples of its model and query, by number; LogError for a number that occurs twice."""
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
@@ -142,12 +143,12 @@ def _put(samples: list[Line], line: Line) -> None:
     samples.sort(key=lambda sample: sample["sample"])
 
 
-def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
+def _final_names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     """Return the final names of models: as renamed, else without the provider if that stays unique.
 
     Two models renamed alike become one.
 
-    >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
+    >>> _final_names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
     """
     short = {model: model.rpartition("/")[2] or model for model in models}
@@ -255,7 +256,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     by_signal: dict[str | None, list[str]] = {}
     sampled: list[str] = []
     for model, queries in answers.items():
-        sound = _used(queries, left_out)
+        sound = _sound_lines(queries, left_out)
         if len({line["query"] for line in sound}) < len(sound):
             sampled.append(model)
         signal = _signal(model, sound)
@@ -277,13 +278,13 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     ]
     return Evaluations(
         frame,
-        (*signals, *_alike(answers), *notes, *_remarks(rows, by_signal.get("choice", ()), options)),
+        (*signals, *_compare_names(answers), *notes, *_remarks(rows, by_signal.get("choice", ()), options)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         unreadable,
     )
 
 
-def _alike(models: Iterable[str]) -> list[str]:
+def _compare_names(models: Iterable[str]) -> list[str]:
     """Return a sentence for each pair of names that may belong to the same model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
@@ -291,7 +292,7 @@ def _alike(models: Iterable[str]) -> list[str]:
     return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
 
 
-def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
+def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
     """Return the lines without failures: all samples if most queries have several, else each query's first."""
     left_out.update(str(line["error"]) for samples in queries.values() for line in samples if has_failed(line))
     sound = [[line for line in samples if not has_failed(line)] for samples in queries.values()]
@@ -454,10 +455,6 @@ def _answers(rows: list[Line]) -> list[str]:
     for row in rows:
         row["answer_key"] = row.get("answer_key") or row.get("answer")
     return [*["answer"] * has_both, "answer_key"]
-
-
-#: Suffixes of files that a log can be written to.
-KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:

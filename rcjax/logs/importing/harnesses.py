@@ -27,30 +27,30 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
+    answer_fields,
     calls_in,
+    confidence_of_choice,
+    confidence_of_logprobs,
+    confidence_of_tokens,
+    count_tokens,
     messages_of,
-    of_choice,
-    of_content,
-    of_numbers,
     prompt_of,
     query_of,
-    taken,
-    used,
 )
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,
     ImportOptions,
     Line,
-    amount_of,
-    document_of,
-    holding,
-    lines_of,
-    numbered_pieces,
-    pieces,
+    holds_keys,
+    read_document,
+    read_lines,
+    read_piece,
+    read_pieces,
     require,
     require_sound,
-    tokens_of,
+    to_amount,
+    tokens_or_estimate,
     without_confidence,
 )
 from rcjax.policy.decisions import comparable
@@ -87,7 +87,7 @@ def _is_inspect(path: Path, head: bytes) -> bool:
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a log, one per sample and epoch."""
-    head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
+    head, samples = _open_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _open_json(path)
     evaluation = None
     for sample in samples:
         if isinstance(sample, DamageError):
@@ -95,7 +95,7 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
         place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from pieces(place, "Inspect", partial(_lines, sample, evaluation, options, place))
+        yield from read_piece(place, "Inspect", partial(_lines, sample, evaluation, options, place))
 
 
 def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
     return fields
 
 
-def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
+def _open_zip(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as problem:
@@ -138,8 +138,8 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
     return head, map(sound, samples)
 
 
-def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
-    content = document_of(path, "Inspect")
+def _open_json(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+    content = read_document(path, "Inspect")
     samples: Any = content.get("samples") if isinstance(content, dict) else None
     require_sound(isinstance(samples, list) and bool(samples), path.name, _EMPTY)
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
@@ -150,7 +150,7 @@ def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: Im
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
     scores = _scores(sample.get("scores") or {})
-    scorer = _chosen(scores, options.scorer, place) if scores else None
+    scorer = _choose_score(scores, options.scorer, place) if scores else None
     if sample.get("error"):
         return [line | {"error": "with an error"}]
     output = sample.get("output") or {}
@@ -160,18 +160,20 @@ def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: Im
     letters = tuple(_LETTERS[: len(sample.get("choices") or ())])
     value = options.score_max * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
     line |= {"correct": value, "scorer": scorer}
-    calls = calls_in(_with_functions(choice.get("message")))
+    calls = calls_in(_convert_calls(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
-    line |= {"finish": choice.get("stop_reason"), **taken(answer or reply, reply)}
-    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
+    line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
+    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": to_amount(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
-        usage |= tokens_of(None, None, line["prompt"] or None, [reply])
-    return [line | usage | ({} if calls else _of_letter(content, reply or choice_text(choice), letters, answer))]
+        usage |= tokens_or_estimate(None, None, line["prompt"] or None, [reply])
+    return [
+        line | usage | ({} if calls else _confidence_of_letter(content, reply or choice_text(choice), letters, answer))
+    ]
 
 
-def _with_functions(message: Any) -> dict[str, Any]:
+def _convert_calls(message: Any) -> dict[str, Any]:
     """Return the tool calls of an Inspect message in the format of endpoints."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
@@ -191,7 +193,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     return values
 
 
-def _chosen(scores: Mapping[str, Any], scorer: str | None, place: str) -> str:
+def _choose_score(scores: Mapping[str, Any], scorer: str | None, place: str) -> str:
     """Return the name of the score to use. Raises LogError if the user's choice is missing or wrong."""
     names = ", ".join(scores) or "none"
     if scorer is None:
@@ -201,13 +203,13 @@ def _chosen(scores: Mapping[str, Any], scorer: str | None, place: str) -> str:
     return scorer
 
 
-def _of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
+def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
     """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
 
     Text such as "ANSWER: " may precede the choice.
     """
     if not letters:
-        return of_content(content, reply)
+        return confidence_of_tokens(content, reply)
     try:
         tokens = read_tokens(content, reply)
     except TokensError as problem:
@@ -216,7 +218,7 @@ def _of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str |
         return {}
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
-            return of_choice([token], letters, chosen_choice(answer, letters))
+            return confidence_of_choice([token], letters, chosen_choice(answer, letters))
     return {}
 
 
@@ -230,21 +232,23 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     other_roles = [
         usage
         for role, usage in (sample.get("role_usage") or {}).items()
-        if any(settings.get("model") == model for settings in _listed(roles.get(role)))
+        if any(settings.get("model") == model for settings in _as_list(roles.get(role)))
     ]
 
-    def used(field: str) -> float:
+    def own_usage(field: str) -> float:
         return (total.get(field) or 0) - sum(usage.get(field) or 0 for usage in other_roles)
 
-    cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
-    sent = used("input_tokens") + cached + stored
-    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may be in the total only
-    money = {} if total.get("total_cost") is None else {"cost": used("total_cost")}
+    cached, stored = own_usage("input_tokens_cache_read"), own_usage("input_tokens_cache_write")
+    sent = own_usage("input_tokens") + cached + stored
+    written = max(
+        own_usage("output_tokens"), own_usage("total_tokens") - sent
+    )  # hidden reasoning may be in the total only
+    money = {} if total.get("total_cost") is None else {"cost": own_usage("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
     return (counts if sent else {}) | money  # no prompt has 0 tokens
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _as_list(value: Any) -> list[Mapping[str, Any]]:
     return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
 
 
@@ -261,10 +265,10 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 
 def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
-    state = document_of(path, "HELM")
+    state = read_document(path, "HELM")
     stats_file = path.with_name(_STATS)
     require_sound(stats_file.is_file(), str(stats_file), f"is missing: {_STATE} and {_STATS} must be in one folder")
-    stats = document_of(stats_file, "HELM")
+    stats = read_document(stats_file, "HELM")
     try:
         figures = {
             _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
@@ -281,9 +285,9 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
         require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
+        return [_read_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
-    yield from numbered_pieces(requests, f"{path.name}, request", "HELM", lines)
+    yield from read_pieces(requests, f"{path.name}, request", "HELM", lines)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -292,7 +296,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
-def _of_request(
+def _read_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
@@ -311,17 +315,17 @@ def _of_request(
     completion = (result.get("completions") or [{}])[0]
     text, prompt = completion.get("text") or "", (request.get("request") or {}).get("prompt") or ""
     counts = figures.get("num_prompt_tokens"), figures.get("num_output_tokens", figures.get("num_completion_tokens"))
-    line |= {"answer": text, "prompt": prompt, **tokens_of(*counts, prompt, [text])}
-    line |= _scored(figures, options.scorer, place) if figures else {"correct": None}
+    line |= {"answer": text, "prompt": prompt, **tokens_or_estimate(*counts, prompt, [text])}
+    line |= _read_metric(figures, options.scorer, place) if figures else {"correct": None}
     if not result.get("cached"):
-        line["seconds"] = amount_of(result.get("request_time"))
+        line["seconds"] = to_amount(result.get("request_time"))
     return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
 
 
 def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str, ...]) -> Line:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
         return {}
-    return of_content([{**token, "token": token["text"]} for token in content], text, choices)
+    return confidence_of_tokens([{**token, "token": token["text"]} for token in content], text, choices)
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
@@ -331,10 +335,10 @@ def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
     return None if result.get("success", True) else "with an error"
 
 
-def _scored(figures: Mapping[str, float], scorer: str | None, place: str) -> dict[str, Any]:
+def _read_metric(figures: Mapping[str, float], scorer: str | None, place: str) -> dict[str, Any]:
     """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
-        return {"correct": figures[_chosen(figures, scorer, place)], "scorer": scorer}
+        return {"correct": figures[_choose_score(figures, scorer, place)], "scorer": scorer}
     present = [metric for metric in _HELM_METRICS if metric in figures]
     require(bool(present), place, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
     return {"correct": figures[present[0]], "scorer": present[0]}
@@ -350,21 +354,21 @@ _ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
-    content = document_of(path, "promptfoo")
+    content = read_document(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
     rows: Any = results.get("results") if isinstance(results, dict) else None
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 
     def numbered(row: Mapping[str, Any], place: str) -> list[Line]:
-        line = _of_result(row, options, place)
+        line = _read_result(row, options, place)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
-    yield from numbered_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
+    yield from read_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
 
 
-def _of_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
+def _read_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
@@ -373,10 +377,10 @@ def _of_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Li
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
     usage = response.get("tokenUsage") or {}
     line |= {"correct": _score(row, options.scorer, place), "scorer": options.scorer, "answer": text, "prompt": prompt}
-    line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
+    line |= {"finish": response.get("finishReason"), **confidence_of_logprobs(response.get("logProbs") or ())}
     if not response.get("cached"):  # a cached reply has not the model's latency and cost
-        line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
-    return line | used({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
+        line |= {"cost": row.get("cost"), "seconds": to_amount(row.get("latencyMs"), 1000)}
+    return line | count_tokens({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
 
 
 def _score(row: Mapping[str, Any], scorer: str | None, place: str) -> Any:
@@ -384,17 +388,17 @@ def _score(row: Mapping[str, Any], scorer: str | None, place: str) -> Any:
         return row["success"]
     overall = {} if row.get("score") is None else {"score": row["score"]}
     scores = overall | (row.get("namedScores") or {})
-    return scores[_chosen(scores, scorer, place)]
+    return scores[_choose_score(scores, scorer, place)]
 
 
 HELM = Format(
     "helm",
     "HELM (scenario_state.json beside per_instance_stats.json)",
-    lambda path, head: path.name == _STATE or holding(b"adapter_spec", b"request_states")(path, head),
+    lambda path, head: path.name == _STATE or holds_keys(b"adapter_spec", b"request_states")(path, head),
     _read_run,
 )
 
-PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holding(b"evalId", b"results"), _read_results)
+PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_results)
 
 
 # -- lm-evaluation-harness
@@ -412,7 +416,7 @@ _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+
 
 def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document."""
-    task, model = _named(path)
+    task, model = _task_and_model(path)
     filters: dict[str, None] = {}
 
     def lines(row: Mapping[str, Any], place: str) -> list[Line]:
@@ -425,12 +429,12 @@ def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _answer(row, options.scorer, place)]
+        return [line | _read_row(row, options.scorer, place)]
 
-    return lines_of(path, "lm-eval", lines)
+    return read_lines(path, "lm-eval", lines)
 
 
-def _named(path: Path) -> tuple[str, str]:
+def _task_and_model(path: Path) -> tuple[str, str]:
     """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
@@ -450,7 +454,7 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _answer(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
+def _read_row(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     metrics = _metrics(row)
     preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
@@ -461,21 +465,21 @@ def _answer(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
-        choice = choice_made(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
-        return line | choice | tokens_of(None, None, prompt, [" "])
+        choice = choose_by_likelihood(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
+        return line | choice | tokens_or_estimate(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
-    line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
+    line |= answer_fields(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
-    return line | tokens_of(None, None, prompt, texts) | _share(texts, answer)
+    return line | tokens_or_estimate(None, None, prompt, texts) | _confidence_of_votes(texts, answer)
 
 
-def _share(texts: Sequence[str | None], answer: str | None) -> Line:
+def _confidence_of_votes(texts: Sequence[str | None], answer: str | None) -> Line:
     """Return the share of several replies that give the answer, as its confidence; {} for one reply or no answer.
 
-    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
-    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {}, {})
+    >>> _confidence_of_votes(["a", "b", " A", None], "a"), _confidence_of_votes(["[invalid]"] * 2, "[invalid]")
+    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {})
     """
     compared = comparable(answer, "text")
     if len(texts) < 2 or compared is None:
@@ -499,7 +503,7 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 }
 
 
-def choice_made(
+def choose_by_likelihood(
     replies: Sequence[Sequence[Any]], continuations: Sequence[str | None], metric: str, mutual: bool
 ) -> Line:
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
@@ -516,7 +520,7 @@ def choice_made(
         The values `answer`, `logprob` and `signal` of a line, or `error` and `has_no_confidence`.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
-    >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
+    >>> choose_by_likelihood(replies, [" no", " certainly"], "acc_norm", False)["answer"]
     'B'
     """
     numbers = [_logprob(logprob) for logprob, _ in replies]
@@ -532,7 +536,7 @@ def choice_made(
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out
-    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": _NAME}
+    return {"answer": answer, "logprob": _normalise(likelihoods, index), "signal": _NAME}
 
 
 def _logprob(value: Any) -> float | None:
@@ -562,7 +566,7 @@ def _values(
     return [logprob / length if length else -math.inf for logprob, length in pairs]
 
 
-def _among_all(likelihoods: Sequence[float], index: int) -> float:
+def _normalise(likelihoods: Sequence[float], index: int) -> float:
     """Return the log-probability of a choice, normalised over all choices."""
     most = max(range(len(likelihoods)), key=likelihoods.__getitem__)
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
@@ -570,4 +574,4 @@ def _among_all(likelihoods: Sequence[float], index: int) -> float:
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read_samples)
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_samples)

@@ -34,10 +34,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed, with_points
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed_rows, with_points
 from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.logs.sources import SEPARATED, TextFile, load, open_text
+from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.serving.failures import ends_badly
 
@@ -93,7 +93,7 @@ class Format(NamedTuple):
     LogError if an option is missing or wrong."""
 
 
-def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
+def holds_keys(*keys: bytes) -> Callable[[Path, bytes], bool]:
     """Return a predicate of files: a JSON object or array with all these keys in its beginning."""
 
     def recognises(path: Path, head: bytes) -> bool:
@@ -108,13 +108,13 @@ def without_confidence(reason: str) -> Line:
     return {"error": reason, "has_no_confidence": True}
 
 
-def checked(line: Line) -> Line:
+def check_line(line: Line) -> Line:
     """Check and normalise the values of a line. Raises WrongValueError for a value of a wrong type.
 
     Names are stripped and in Unicode's normal form NFC, so that they agree between files; a lone surrogate becomes `?`.
     A reply whose finish reason is a failure gets an error.
 
-    >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
+    >>> check_line({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
     True
     """
     for name in _TEXTS:
@@ -128,12 +128,12 @@ def checked(line: Line) -> Line:
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:
-        if line.get(name) is not None and amount_of(line[name]) is None:
+        if line.get(name) is not None and to_amount(line[name]) is None:
             raise WrongValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
     return line
 
 
-def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
+def tokens_or_estimate(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
     """Return the token counts of an answer, or estimate them from the texts if they are missing and a prompt is known.
 
     Args:
@@ -141,7 +141,7 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
         prompt: prompt of each call, or None.
         replies: reply of each call.
 
-    >>> tokens_of(7, 1, None, []), tokens_of(None, None, "What is it?", ["B"])["estimated"]
+    >>> tokens_or_estimate(7, 1, None, []), tokens_or_estimate(None, None, "What is it?", ["B"])["estimated"]
     ({'input_tokens': 7, 'output_tokens': 1}, True)
     """
     texts = list(replies)
@@ -152,10 +152,10 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
     return {"input_tokens": sent, "output_tokens": received, "estimated": True}
 
 
-def amount_of(value: Any, per: float = 1.0) -> float | None:
+def to_amount(value: Any, per: float = 1.0) -> float | None:
     """Return a finite number of 0 or more, divided by `per`; None for any other value.
 
-    >>> amount_of(250, 1000), amount_of(None), amount_of("soon")
+    >>> to_amount(250, 1000), to_amount(None), to_amount("soon")
     (0.25, None, None)
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -175,7 +175,7 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
         raise DamageError(f"{place}: {problem}")
 
 
-def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
+def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
     """Yield the checked lines of a piece of a file, or the damage if the piece is not as its program writes it.
 
     Args:
@@ -184,7 +184,7 @@ def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
         read: returns the lines; a KeyError or the like from it means damage.
     """
     try:
-        lines: list[Line | DamageError] = [checked(line) for line in read()]
+        lines: list[Line | DamageError] = [check_line(line) for line in read()]
     except DamageError as damage:
         lines = [damage]
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
@@ -194,18 +194,25 @@ def pieces(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iter
     yield from lines
 
 
-def numbered_pieces(
+def read_pieces(
     records: Iterable[Any], name: str, program: str, read: Callable[[Any, str], Iterable[Line]]
 ) -> Iterator[Line | DamageError]:
-    """Yield the lines of all records, or the damage; a place is the name of a record and its number from 1."""
+    """Yield the lines of all records, or their damage.
+
+    Args:
+        records: records of a file.
+        name: name of a record in messages, before its number.
+        program: name of the program that wrote the file.
+        read: returns the lines of a record, given the record and its place.
+    """
     for number, record in enumerate(records, 1):
-        yield from pieces(f"{name} {number}", program, partial(read, record, f"{name} {number}"))
+        yield from read_piece(f"{name} {number}", program, partial(read, record, f"{name} {number}"))
 
 
 def _describe_damage(problem: Exception) -> str:
     """Describe the damage to a piece of a file without quoting Python's messages.
 
-    >>> _in_words(KeyError("response")), _in_words(AttributeError("'list' object has no attribute 'get'"))
+    >>> _describe_damage(KeyError("response")), _describe_damage(AttributeError("'list' object has no attribute 'get'"))
     ("'response' is missing", 'a value is of another kind')
     """
     if isinstance(problem, WrongValueError):
@@ -215,7 +222,7 @@ def _describe_damage(problem: Exception) -> str:
     return "it is nested too deep" if isinstance(problem, RecursionError) else "a value is of another kind"
 
 
-def lines_of(
+def read_lines(
     path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Line]]
 ) -> Iterator[Line | DamageError]:
     """Yield the lines of all JSON objects in a file, and the damage to unreadable ones.
@@ -231,13 +238,13 @@ def lines_of(
     try:
         with open(path, encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
-        document = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
+        document = None if _parse(first) is not None else _parse(path.read_text("utf-8-sig"))
         has_records = False
         for position, content in _values(path) if document is None else [("", document)]:
             for place, record in _objects(content, f"{path.name}{position}"):
                 has_records = True
                 if isinstance(record, dict):
-                    yield from pieces(place, program, partial(read, record, place))
+                    yield from read_piece(place, program, partial(read, record, place))
                 else:
                     yield DamageError(f"{place}: is not as {program} writes it (no JSON object): is it whole?")
     except (OSError, UnicodeError) as problem:
@@ -246,7 +253,7 @@ def lines_of(
         raise DamageError(f"{path.name}: holds no answers: was it written completely?")
 
 
-def document_of(path: Path, program: str) -> Any:
+def read_document(path: Path, program: str) -> Any:
     """Return the content of a JSON file; NaN and long numbers are allowed. Raises DamageError if it is unreadable."""
     try:
         return json.loads(path.read_bytes())
@@ -259,10 +266,10 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f", line {number}", _parsed(line)
+                yield f", line {number}", _parse(line)
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (RecursionError, ValueError):
@@ -284,19 +291,17 @@ _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 
 _JSON = (".json", ".jsonl", ".ndjson")
 
-_SUFFIXES = (".csv", ".tsv", ".parquet", *_JSON[1:])
-
 
 def _is_table(path: Path, head: bytes) -> bool:
     """Return whether a file may be a table; other formats are tried first."""
-    return path.suffix.lower() in _SUFFIXES or (path.suffix.lower() in _JSON and _is_array(head))
+    return path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head))
 
 
 def _is_array(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
-def source_of(path: Path) -> Path | TextFile:
+def open_table(path: Path) -> Path | TextFile:
     """Return a table for `load`; a JSON array becomes JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
@@ -313,7 +318,7 @@ def source_of(path: Path) -> Path | TextFile:
 def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a table, one per row."""
     require_canonical(options.columns, ("query", "model", "correct", *OPTIONAL))
-    return _table_lines(source_of(path), path.name, options, options.columns)
+    return _read_source(open_table(path), path.name, options, options.columns)
 
 
 def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -> None:
@@ -322,7 +327,7 @@ def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -
     require(not unknown, f"column {', '.join(unknown)}", f"is unknown: give some of {listed(canonical)}")
 
 
-def _table_lines(
+def _read_source(
     source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
     """Yield the lines of a table, read as `read_log` reads it; all are of `model`, if it is given.
@@ -353,10 +358,10 @@ def _table_lines(
 
     table = load(source, choose, assigned, place)
     options.table_columns.update(table.columns)
-    for rows in typed(table, scoring, ["prompt"]):
+    for rows in typed_rows(table, scoring, ["prompt"]):
         if model is not None:
             rows = dataclasses.replace(rows, frame=rows.frame.with_columns(model=pl.lit(model)))
-        yield from _lines(rows, options.columns.get("correct"))
+        yield from _read_rows(rows, options.columns.get("correct"))
 
 
 def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
@@ -367,7 +372,7 @@ def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> N
     raise LogError(f"{place}: no column {column}{suggestion}: {', or '.join(advice)}; there are {listed(columns)}")
 
 
-def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
+def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
     columns = rows.frame.columns
@@ -409,7 +414,7 @@ _ROW_COLUMNS = {
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
     """Yield the lines of a wide table, model by model."""
     require_canonical(options.columns, (*_ROW_COLUMNS, *_ENDINGS))
-    source = _separated(path)
+    source = _open_separated(path)
     columns: list[str] = []
 
     def choose(_: str, found: list[str]) -> list[str]:
@@ -430,16 +435,16 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
     for model, model_columns in models.items():
         assigned = {name: column for name, column in row_columns.items() if column is not None} | model_columns
-        for line in _table_lines(source, path.name, options, assigned, model):
-            line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
+        for line in _read_source(source, path.name, options, assigned, model):
+            line |= {text: _unwrap(line[text]) for text in ("answer", "prompt") if text in line}
             usable = any(line.get(name) is not None for name in ("correct", "answer", "answer_key"))
             yield line if usable else line | {"error": "without a score or an answer"}
 
 
-def _separated(path: Path) -> Path | TextFile:
+def _open_separated(path: Path) -> Path | TextFile:
     """Return the table for `load`, with a separator other than the bar, which occurs in names of columns."""
     if path.suffix.lower() not in SEPARATED:
-        return source_of(path)
+        return open_table(path)
     text = open_text(path, ())
     with text.open() as file:
         head = file.readline().decode("utf-8-sig", "replace")
@@ -460,7 +465,7 @@ def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[st
     return dict(sorted(models.items(), key=lambda item: min(columns.index(column) for column in item[1].values())))
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Return the text in a Python list of one text, such as `['B']` (RouterBench); other texts are unchanged."""
     if text[:2] in ("['", '["') and text.endswith("]"):
         try:
