@@ -24,9 +24,9 @@ from rcjax.cli.console import (
     command,
     comparison_table,
     conclude,
+    escape_arguments,
     fold_names,
     make_table,
-    shown,
     staged,
 )
 from rcjax.cli.inputs import (
@@ -117,13 +117,13 @@ def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = T
     screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
-def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
+def advise_next(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
     """Return (advice of the decision, command); the command is empty unless the advice is to tune again."""
     decision = facts["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
 
 
-def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
+def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
     """Return the commands that tune a policy, and tune it again on fresh queries, if no file holds the policy yet.
 
     Empty if today's is a policy: its file is not known, and without it the commands would match another rival.
@@ -254,7 +254,7 @@ def _check_against(
     return int(verdict == "worse")
 
 
-@shown
+@escape_arguments
 def _show_against(described: str, verdict: str) -> None:
     """Print the comparison of another policy with the policy in service."""
     screen = Screen()
@@ -315,7 +315,7 @@ def diagnose(
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
             document["check"] = _check_of_tuning(training, spec, fresh)
-        retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
+        retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
@@ -328,7 +328,7 @@ def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | No
     return judge_policy(policy, fresh)[0]
 
 
-@shown
+@escape_arguments
 def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
     """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the checks.
 
@@ -360,18 +360,18 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
         screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
     if not show_all:
         kinds = dict.fromkeys(check["name"] for check in checks)
-        checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
+        checks = [max((check for check in checks if check["name"] == name), key=_severity) for name in kinds]
         screen.print("The worst of each kind of check:")
     _print_checks(screen, checks)
     screen.hang("note", *document["remarks"])
     if check:
-        screen.next_step(*next_of(check, retune))
+        screen.next_step(*advise_next(check, retune))
         return
     more = "" if show_all else f"--all shows all {len(document['checks'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
-@shown
+@escape_arguments
 def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
@@ -391,14 +391,14 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
             screen.hang("changed", check["advice"])
-    _print_checks(screen, checks, _word)
+    _print_checks(screen, checks, _verdict_in_words)
     if facts.get("traffic"):
         _print_traffic(screen, facts["traffic"])
     screen.hang("note", *facts["remarks"])
-    screen.next_step(*next_of(facts, retune))
+    screen.next_step(*advise_next(facts, retune))
 
 
-@shown
+@escape_arguments
 def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
@@ -416,23 +416,23 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["checks"], _word)
+    _print_checks(screen, traffic["checks"], _verdict_in_words)
     if traffic["dear"]:
         screen.print(traffic["dear"])
 
 
-def _word(check: Mapping[str, Any]) -> str:
+def _verdict_in_words(check: Mapping[str, Any]) -> str:
     """Return the verdict of a check in a word."""
     changed = "DRIFTED" if check["primary"] else "changed"
     return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
 
 
-def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
+def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
     """Return the sort key of a check: the larger, the worse."""
-    return ("fine", "doubtful", "bad").index(check["verdict"]), _beyond(check)
+    return ("fine", "doubtful", "bad").index(check["verdict"]), _excess(check)
 
 
-def _beyond(check: Mapping[str, Any]) -> float:
+def _excess(check: Mapping[str, Any]) -> float:
     """Return the excess of a figure over its limit; infinity for a missing figure."""
     figure, (limit, worse) = check["figure"], check["limits"]
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
@@ -440,7 +440,7 @@ def _beyond(check: Mapping[str, Any]) -> float:
 
 def _by_chance(check: Mapping[str, Any]) -> bool:
     """Return whether a figure is beyond its limit and still fine, since chance explains it."""
-    return 0 < _beyond(check) < math.inf and check["verdict"] == "fine"
+    return 0 < _excess(check) < math.inf and check["verdict"] == "fine"
 
 
 def _print_checks(
@@ -504,7 +504,7 @@ def report(
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
-        retune = tune_and_again(log, test, reading, spec, findings.start)
+        retune = tune_and_retune(log, test, reading, spec, findings.start)
         findings = dataclasses.replace(findings, again=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
@@ -513,7 +513,7 @@ def report(
     conclude(document, show, as_json=json_, problem=problem)
 
 
-@shown
+@escape_arguments
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
     """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
     screen = Screen()
@@ -523,6 +523,6 @@ def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] |
     if written:
         screen.print_path(f"Report written to {written}")
         if check and check["decision"]["tune_again"]:
-            screen.next_step(*next_of(check, retune))
+            screen.next_step(*advise_next(check, retune))
         else:
             screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

@@ -23,11 +23,11 @@ from rcjax.cli.console import (
     command,
     conclude,
     duration,
+    escape_arguments,
     finished_share,
     fold_names,
     interruptible,
     make_table,
-    shown,
     terminable,
     warn,
 )
@@ -97,7 +97,7 @@ def import_(
     conclude(document, show, as_json=json_, problem=problem)
 
 
-@shown
+@escape_arguments
 def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
     """Print the imported models, the remarks, and the next step with the file `out`, if it was written."""
     screen = Screen()
@@ -393,7 +393,7 @@ async def _ask(
     return run, [*remarks, *([] if regraded is None else [regraded]), *resources.remarks()]
 
 
-@shown
+@escape_arguments
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     """Print the abilities of each model."""
     screen = Screen()
@@ -421,7 +421,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     screen.hang("cost", f"at most ${figure(cost)}")
 
 
-@shown
+@escape_arguments
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print the estimated cost of a run; on standard error if it comes `before` the run."""
     from rcjax.collecting.plan import USUAL_CHOICE, USUAL_TEXT
@@ -445,7 +445,7 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     screen.hang("note", *document["notes"])
 
 
-@shown
+@escape_arguments
 def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     """Print the collected answers by model, the failures and stops, and the next command."""
     screen = Screen()
@@ -472,7 +472,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
         screen.hang("budget", "the rest does not cover another question to all models")
     screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
-    screen.next_step(*_next(document, source))
+    screen.next_step(*_advise_next(document, source))
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
@@ -488,7 +488,7 @@ _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label so
 _ENOUGH = 30  # questions that all models answered, to tune on
 
 
-def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
+def _advise_next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
     """Return (advice, command) for the next step, which must not fail as this run did."""
     missing = sum(row["left"] for row in document["models"])
     stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))

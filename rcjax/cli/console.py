@@ -1,8 +1,8 @@
 """The terminal: text without control characters, JSON, tables, progress, warnings and errors of one line.
 
 Names of models, queries and files come from other people: an escape sequence or a line feed in a name could write
-anything on a terminal. All screens pass through `shown`, and all messages through `one_line`, so that no text is
-printed raw. Ctrl-C and SIGTERM stop long work. Standard library and typer only.
+anything on a terminal. All screens pass through `escape_arguments`, and all messages through `one_line`, so that no
+text is printed raw. Ctrl-C and SIGTERM stop long work. Standard library and typer only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def one_line(text: str) -> str:
     return escaped(" ".join(text.split()))
 
 
-def shown(show: Callable[P, None]) -> Callable[P, None]:
+def escape_arguments(show: Callable[P, None]) -> Callable[P, None]:
     """Return a function that prints its arguments `escaped`, and whose errors of writing name standard output."""
 
     @functools.wraps(show)

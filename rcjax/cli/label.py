@@ -20,7 +20,17 @@ from rcjax._base.codec import visible
 from rcjax._base.figures import count, figure, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
-from rcjax.cli.console import INTERRUPTED, Progress, Screen, busy, command, conclude, escaped, shown, terminable
+from rcjax.cli.console import (
+    INTERRUPTED,
+    Progress,
+    Screen,
+    busy,
+    command,
+    conclude,
+    escape_arguments,
+    escaped,
+    terminable,
+)
 from rcjax.cli.inputs import (
     read_log,
     require_distinct,
@@ -207,7 +217,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     return texts
 
 
-@shown
+@escape_arguments
 def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
     """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
@@ -235,7 +245,7 @@ def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
         for row in [row for row, label in enumerate(labels) if label is None]:
             screen.print(Rule(f"{len(labels) - labels.count(None):,} of {len(labels):,} labelled", align="left"))
             _show_answer(screen, sheet.row(row, named=True))
-            key = _key(screen)
+            key = _read_key(screen)
             if key == "q":
                 break
             labels[row] = _KEYS[key]
@@ -263,7 +273,7 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
             screen.print(textwrap.indent("\n".join(wrapped), "  "), soft_wrap=True)
 
 
-def _key(screen: Screen) -> str:
+def _read_key(screen: Screen) -> str:
     """Wait for a key with a meaning; of several at once, as with Enter after a letter, the first counts."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
     key = None
@@ -430,7 +440,7 @@ async def _grade(
         return regraded, float(resources.budget.spent), [*resources.graders.remarks(), *regraded.remarks]
 
 
-@shown
+@escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     """Print the number of graded answers, and the agreement with existing labels."""
     screen = Screen()

@@ -237,7 +237,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     the named ones for `Annotated[Spec, "budget", …]`. A parameter of the function replaces the field of the same name.
     Options stand in the order of their panels, flags last.
     """
-    text, helps = _split(function.__doc__)
+    text, helps = _split_docstring(function.__doc__)
     declared = inspect.signature(function, eval_str=True).parameters
     parameters: dict[str, inspect.Parameter] = {}
     records: dict[str, tuple[Any, list[str]]] = {}
@@ -245,14 +245,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         type_, *names = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (None,)
         type_ = type_ or parameter.annotation
         if is_dataclass(type_):
-            offered = [option for option in _of_record(type_) if not names or option.name in names]
+            offered = [option for option in _make_record_options(type_) if not names or option.name in names]
             records[name] = type_, [option.name for option in offered if option.name not in declared]
             parameters |= {option.name: option for option in offered if option.name not in declared}
         else:
-            parameters[name] = _option(name, parameter.annotation, parameter.default, helps.get(name, ""))
+            parameters[name] = _make_option(name, parameter.annotation, parameter.default, helps.get(name, ""))
     if any(_panel(option) in _LONG for option in parameters.values()):
-        parameters["help_all"] = _option("help_all", _HelpAll, False)
-    ordered = sorted(parameters.values(), key=_place)
+        parameters["help_all"] = _make_option("help_all", _HelpAll, False)
+    ordered = sorted(parameters.values(), key=_sort_key)
 
     @wraps(function)
     def run_command(*, help_all: bool = False, **values: Any) -> None:
@@ -271,10 +271,10 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
-def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
+def _split_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     """Split a docstring into (text before its "Args:", text of each argument by name).
 
-    >>> _split("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
+    >>> _split_docstring("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
     ('Look.', {'far': 'How far, in miles.', 'fast': 'Run.'})
     """
     text, _, arguments = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
@@ -291,7 +291,7 @@ def option_name(name: str) -> str:
     return "--" + name.strip("_").replace("_", "-")
 
 
-def _option(name: str, annotation: Any, default: Any, help_text: str = "") -> inspect.Parameter:
+def _make_option(name: str, annotation: Any, default: Any, help_text: str = "") -> inspect.Parameter:
     """Make the parameter of a command: the type, the spelling and the help of its option."""
     type_, *annotations = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     info = copy.copy(next((entry for entry in annotations if isinstance(entry, ParameterInfo)), typer.Option()))
@@ -315,17 +315,18 @@ def _text_of(default: Any) -> Any:
     return f"{default // 10**6}MB" if isinstance(default, int) else f"{default:g}"
 
 
-def _of_record(record: Any) -> list[inspect.Parameter]:
+def _make_record_options(record: Any) -> list[inspect.Parameter]:
     """Make the parameters of a command for the fields of a record."""
-    hints, (_, helps) = get_type_hints(record, include_extras=True), _split(record.__doc__)
+    hints, (_, helps) = get_type_hints(record, include_extras=True), _split_docstring(record.__doc__)
     if record is Spec:
-        return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
+        return [_make_spec_option(field, helps[field.name]) for field in fields(Spec) if field.metadata]
     return [
-        _option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, "")) for entry in fields(record)
+        _make_option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, ""))
+        for entry in fields(record)
     ]
 
 
-def _of_spec(field: Any, help_text: str) -> inspect.Parameter:
+def _make_spec_option(field: Any, help_text: str) -> inspect.Parameter:
     """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
     settings = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
@@ -333,14 +334,14 @@ def _of_spec(field: Any, help_text: str) -> inspect.Parameter:
     option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **settings)
     type_, default = (bool, field.default) if metavar is None else (Any, None)
     help_text = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", help_text)
-    return _option(field.name, Annotated[type_, option], default, help_text)
+    return _make_option(field.name, Annotated[type_, option], default, help_text)
 
 
 def _panel(parameter: inspect.Parameter) -> str | None:
     return getattr(get_args(parameter.annotation)[1], "rich_help_panel", None)
 
 
-def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
+def _sort_key(parameter: inspect.Parameter) -> tuple[int, bool]:
     """Return the sort key of a parameter: the place of its panel (0 without one), then flags last."""
     panel = _panel(parameter)
     return (1 + PANELS.index(panel) if panel in PANELS else 0), get_args(parameter.annotation)[0] is bool

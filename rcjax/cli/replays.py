@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import written
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import compare_fresh, judge_policy, next_of, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -24,10 +24,10 @@ from rcjax.cli.console import (
     cascade_lines,
     command,
     conclude,
+    escape_arguments,
     facts,
     facts_table,
     make_table,
-    shown,
     staged,
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
@@ -92,7 +92,7 @@ def evaluate(
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
-        step = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        step = _advise_next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
@@ -127,7 +127,7 @@ def _has_new_prices(policy: AnyPolicy, path: Path) -> bool:
     return bool(before) and any(name in now and now[name] != price for name, price in read_prices(before).items())
 
 
-def _next(
+def _advise_next(
     policy: AnyPolicy,
     file: Path,
     log: Path,
@@ -152,7 +152,7 @@ def _next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = next_of(facts, command("retune", file, log, **options, out=file))
+    advice, retune = advise_next(facts, command("retune", file, log, **options, out=file))
     return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
 
 
@@ -228,7 +228,7 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     }
 
 
-@shown
+@escape_arguments
 def _show_replay(
     heading: str,
     document: Mapping[str, Any],
@@ -320,7 +320,7 @@ def retune(
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    step = ("", "") if problem else grounds.next_step(again) if facts is None else next_of(facts, again)
+    step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
@@ -404,7 +404,7 @@ class _Grounds:
         return ("tune again", retune) if self.accepted else ("keep the policy in service", "")
 
 
-@shown
+@escape_arguments
 def _show_retuning(
     heading: str, document: Mapping[str, Any], noun: str, step: tuple[str, str], deploy: str, money: Money
 ) -> None:
@@ -481,7 +481,7 @@ def demo(
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 
-@shown
+@escape_arguments
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]

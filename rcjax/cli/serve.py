@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rcjax.cli.console import print_json, shown, warn
+from rcjax.cli.console import escape_arguments, print_json, warn
 from rcjax.cli.inputs import (
     pairs,
     part,
@@ -379,7 +379,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
             warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 
-@shown
+@escape_arguments
 def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():

@@ -28,12 +28,12 @@ from rcjax.cli.console import (
     command,
     comparison_table,
     conclude,
+    escape_arguments,
     facts,
     facts_grid,
     facts_rows,
     facts_table,
     make_table,
-    shown,
     staged,
     warn,
 )
@@ -133,7 +133,7 @@ def _facts(results: Sweep, seconds: float) -> dict[str, Any]:
     }
 
 
-@shown
+@escape_arguments
 def _show_sweep(facts: dict[str, Any]) -> None:
     screen = Screen()
     for entry in facts["left_out"][:_MAX_LISTED]:
@@ -231,7 +231,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
 
-@shown
+@escape_arguments
 def show_tuning(
     heading: str,
     rows: Sequence[Mapping[str, Any]],
@@ -259,7 +259,9 @@ def show_tuning(
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
     listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
-    chosen_row = None if chosen is None else next((i for i, point in enumerate(points) if _is_of(point, chosen)), None)
+    chosen_row = (
+        None if chosen is None else next((i for i, point in enumerate(points) if _is_chosen(point, chosen)), None)
+    )
     if chosen_row is not None and chosen_row not in listed:  # it replaces the nearest point
         nearest = min(listed, key=lambda i: abs(costs[i] - costs[chosen_row]))
         listed = [chosen_row if i == nearest else i for i in listed]
@@ -272,7 +274,7 @@ def show_tuning(
     screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
 
 
-def _is_of(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
+def _is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
     """Return whether a point is the chosen policy, whose cost may be a bill where the point's is predicted."""
     same_lam = chosen.get("lam") is not None and point.get("lam") == chosen["lam"]
     return point["error"] == chosen["error"] and (same_lam or point["cost"] == chosen["cost"])
@@ -314,7 +316,7 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-@shown
+@escape_arguments
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
@@ -343,7 +345,7 @@ def _show_policy(
         screen.hang("money", texts["money"])
 
 
-@shown
+@escape_arguments
 def _show_next(policy: Path | None, budget: str | None) -> None:
     """Print the file of the policy, if it is written, and the next step; `budget` is an example without a target."""
     screen = Screen()

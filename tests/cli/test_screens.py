@@ -11,7 +11,7 @@ import rcjax
 from rcjax._base.codec import written
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
-from rcjax.cli.checks import compare_fresh, tune_and_again
+from rcjax.cli.checks import compare_fresh, tune_and_retune
 from rcjax.cli.options import LogOptions
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival
@@ -130,7 +130,7 @@ def test_no_command_tunes_beside_another_than_todays_policy():
     )
     specs = [Spec(match=0.01, today=today) for today in (policy, "large")]
     again = [
-        tune_and_again(Path("log.csv"), Path("new.csv"), LogOptions(), one, Target("match", 0.01)) for one in specs
+        tune_and_retune(Path("log.csv"), Path("new.csv"), LogOptions(), one, Target("match", 0.01)) for one in specs
     ]
     assert again[0] == ""
     assert "--today large" in again[1]
