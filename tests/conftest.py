@@ -186,7 +186,7 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     They share a cache folder, and have a terminal as wide as the module's COLUMNS say. However slow the machine is, no
     line of progress comes between their warnings. What their screens say to type next is run after the test.
     """
-    monkeypatch.setattr("rcjax.cli.console.EVERY", 1e6)
+    monkeypatch.setattr("rcjax.cli.console.PROGRESS_INTERVAL", 1e6)
     monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
     monkeypatch.setenv("COLUMNS", getattr(request.module, "COLUMNS", "100"))
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}

@@ -64,7 +64,7 @@ _WORDS = {
     Mapping: "a mapping",
 }
 
-#: rcjax's classes in words, with the function that returns one.
+#: rcjax's classes in words, with a function that returns an instance.
 _OURS = {
     "AbstractPolicy": "a policy (rcjax.load_policy)",
     "CascadeModel": "a model (rcjax.fit)",
@@ -74,7 +74,7 @@ _OURS = {
     "Posterior": "a posterior (rcjax.bayes.sample_posterior)",
 }
 
-_LONGEST = 200  # characters of a value in a message
+_MAX_LENGTH = 200  # characters of a value in a message
 
 _short = reprlib.Repr()
 
@@ -82,7 +82,7 @@ _short.maxstring = _short.maxother = 80
 
 
 def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
-    """Raise TypeError unless an argument is an instance of a class, or of one of several.
+    """Raise TypeError unless an argument is an instance of a class, or of one class in a tuple.
 
     >>> instance("x", (str, Mapping), "prices")
     >>> instance(None, (str, Mapping), "prices")
@@ -90,16 +90,16 @@ def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> No
     TypeError: prices must be a text or a mapping, not None
     """
     if not isinstance(value, kinds):
-        several = kinds if isinstance(kinds, tuple) else (kinds,)
-        wanted = [_WORDS.get(kind) or _OURS.get(kind.__name__) or _with_article(kind.__name__) for kind in several]
-        raise TypeError(f"{argument} must be {' or '.join(wanted)}, not {what_it_is(value)}")
+        classes = kinds if isinstance(kinds, tuple) else (kinds,)
+        names = [_WORDS.get(kind) or _OURS.get(kind.__name__) or _with_article(kind.__name__) for kind in classes]
+        raise TypeError(f"{argument} must be {' or '.join(names)}, not {what_it_is(value)}")
 
 
 P = ParamSpec("P")
 
 
 def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a function to raise TypeError if an argument is not of its class.
+    """Return a decorator: the function raises TypeError if an argument is not of its class.
 
     Args:
         kinds: the class of each argument to check, or a tuple of classes; None in the tuple allows None.
@@ -113,17 +113,17 @@ def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]],
     Traceback (most recent call last):
     TypeError: log must be a mapping, not a text
     """
-    several = {name: kind if isinstance(kind, tuple) else (kind,) for name, kind in kinds.items()}
-    wanted = {name: tuple(NoneType if one is None else one for one in kind) for name, kind in several.items()}
+    classes_of = {name: kind if isinstance(kind, tuple) else (kind,) for name, kind in kinds.items()}
+    expected = {name: tuple(kind or NoneType for kind in classes) for name, classes in classes_of.items()}
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
+        positions = {name: position for position, name in enumerate(inspect.signature(function).parameters)}
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-            for name, classes in wanted.items():
-                if places[name] < len(args):
-                    instance(args[places[name]], classes, name)
+            for name, classes in expected.items():
+                if positions[name] < len(args):
+                    instance(args[positions[name]], classes, name)
                 elif name in kwargs:
                     instance(kwargs[name], classes, name)
             return function(*args, **kwargs)
@@ -165,9 +165,9 @@ def _with_article(name: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message quotes it: on one line, nested and long values abbreviated."""
+    """Quote a value for a message: on one line, nested and long values abbreviated."""
     text = _short.repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
 
 
 def visible(text: str) -> str:
@@ -179,27 +179,27 @@ def visible(text: str) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def require(condition: bool, where: str, what: str, value: object) -> None:
+def require(condition: bool, place: str, requirement: str, value: object) -> None:
     """Raise ValueError unless a condition holds.
 
     Args:
         condition: the condition.
-        where: place of the value, for the message.
-        what: the requirement, in words.
+        place: place of the value, for the message.
+        requirement: the requirement in words, such as "must be a number".
         value: the value.
     """
     if not condition:
         problem = "it is missing or null" if value is None else f"it is {shown(value)}"
-        raise ValueError(visible(f"{where}: {what}, but {problem}"))  # names in files may hold anything
+        raise ValueError(visible(f"{place}: {requirement}, but {problem}"))  # names in files may hold anything
 
 
 @contextmanager
-def inside(where: str) -> Iterator[None]:
-    """Prefix the place in errors raised inside: they name it relative to `where`."""
+def inside(place: str) -> Iterator[None]:
+    """Prefix a place to the message of a ValueError in the block, which names a place relative to it."""
     try:
         yield
     except ValueError as problem:
-        raise ValueError(f"{where}.{problem}" if where else str(problem)) from None
+        raise ValueError(f"{place}.{problem}" if place else str(problem)) from None
 
 
 def header(data: Any, kind: str) -> None:
@@ -251,8 +251,8 @@ def read_table(path: str | os.PathLike[str]) -> Any:
         is_toml = path.suffix.lower() == ".toml"
         return tomllib.loads(text.replace("\r\n", "\n")) if is_toml else parsed(text.encode())
     except (RecursionError, ValueError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"{path.name}: cannot be read: {why}: correct the file") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"{path.name}: cannot be read: {reason}: correct the file") from None
 
 
 def object_in(line: bytes | str) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise ValueError(f"the key {shown(twice)} is there twice in one object")
+        repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
+        raise ValueError(f"the key {shown(repeated)} is there twice in one object")
     return unique
 
 
@@ -281,7 +281,7 @@ HUGE = 1e100  # above all sums of money and coefficients; products of two or thr
 
 TINY = 1 / HUGE
 
-_DEEPEST = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
+_MAX_DEPTH = 50  # levels of nesting in free JSON values, well inside Python's recursion limit
 
 
 Reader = Callable[[Any, str], Any]
@@ -303,14 +303,14 @@ class Reads:
     reader: Reader
 
 
-def filled(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def filled(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
     """Return a list unchanged; ValueError if it is empty."""
-    require(value != (), where, "must be a list, not empty", value)
+    require(value != (), place, "must be a list, not empty", value)
     return value
 
 
-def _different(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
-    require(len(set(value)) == len(value), where, "must not repeat a model", value)
+def _different(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
+    require(len(set(value)) == len(value), place, "must not repeat a model", value)
     return value
 
 
@@ -320,15 +320,15 @@ Share = Annotated[float, Between(0.0, 1.0)]
 Names = Annotated[tuple[str, ...], filled, _different]
 
 
-def read(kind: Any, value: Any, where: str) -> Any:
+def read(kind: Any, value: Any, place: str) -> Any:
     """Check a value against a type and convert it; ValueError names its place, the problem and the requirement.
 
     Args:
         kind: the type.
         value: JSON value, or a value that is converted already.
-        where: place of the value, for the message.
+        place: place of the value, for the message.
     """
-    return _reader(kind)(value, where)
+    return _reader(kind)(value, place)
 
 
 def written(value: Any) -> Any:
@@ -338,22 +338,22 @@ def written(value: Any) -> Any:
     {'choices': ['A', 'B']}
     """
     if is_dataclass(value) and not isinstance(value, type):
-        values = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        values = {entry.name: getattr(value, entry.name) for entry in fields(value) if entry.init}
         return {key: written(item) for key, item in values.items() if item is not None}
     if isinstance(value, Mapping):
         return {key: written(item) for key, item in value.items()}
     return [written(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def read_list(kind: Any, value: Any, where: str, length: int) -> tuple[Any, ...]:
+def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]:
     """Read a list of `length` values of a type.
 
     Args:
         kind: type of each entry.
-        value, where: as in `read`.
+        value, place: as in `read`.
         length: required length.
     """
-    return _list(_reader(kind), length, value, where)
+    return _list(_reader(kind), length, value, place)
 
 
 @cache
@@ -361,11 +361,11 @@ def _reader(kind: Any) -> Reader:
     """Return the reader of a type's values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _held_to(arguments[0], arguments[1:])
+        return _checked_reader(arguments[0], arguments[1:])
     if origin is Literal:
         return partial(choice, allowed=arguments)
     if origin in (Union, UnionType):
-        return partial(_or_null, _reader(next(kind for kind in arguments if kind is not NoneType)))
+        return partial(_read_optional, _reader(next(kind for kind in arguments if kind is not NoneType)))
     if origin is tuple:
         return partial(_list, _reader(arguments[0]), None if arguments[-1] is ... else len(arguments))
     if origin is Mapping:
@@ -392,147 +392,147 @@ def check_fields(record: Any) -> None:
         object.__setattr__(record, key, read(kind, getattr(record, key), key))
 
 
-def read_fields(kind: Any, value: Any, where: str) -> dict[str, Any]:
-    """Read those fields of a record that a JSON object holds; other keys are ignored.
+def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
+    """Read the fields of a record that a JSON object holds; other keys are ignored.
 
     Args:
         kind: class of the record.
         value: JSON value.
-        where: place of the value, for the message.
+        place: place of the value, for the message.
     """
-    known = read(Object, value, where)
-    return {key: read(one, value[key], f"{where}.{key}") for key, one in kinds_of(kind).items() if key in known}
+    keys = read(Object, value, place)
+    return {key: read(type_, value[key], f"{place}.{key}") for key, type_ in kinds_of(kind).items() if key in keys}
 
 
-def among(names: Sequence[str], where: str, allowed: Sequence[str]) -> Sequence[str]:
+def among(names: Sequence[str], place: str, allowed: Sequence[str]) -> Sequence[str]:
     """Return names unchanged; ValueError unless they are a subset of the allowed names, in the same order."""
-    right = [one for one in allowed if one in names]
-    require(right == list(names), where, f"must name some of {', '.join(allowed)}, in this order", names)
+    ordered = [name for name in allowed if name in names]
+    require(ordered == list(names), place, f"must name some of {', '.join(allowed)}, in this order", names)
     return names
 
 
-def keyed(value: Mapping[str, T], where: str, keys: Sequence[str]) -> Mapping[str, T]:
+def keyed(value: Mapping[str, T], place: str, keys: Sequence[str]) -> Mapping[str, T]:
     """Return a mapping with its keys in the required order; ValueError if it has other keys.
 
     Args:
         value: the mapping.
-        where: place of the mapping, for the message.
+        place: place of the mapping, for the message.
         keys: required keys.
     """
-    require(set(value) == set(keys), where, f"must have as keys {tuple(keys)}", list(value))
+    require(set(value) == set(keys), place, f"must have as keys {tuple(keys)}", list(value))
     return MappingProxyType({key: value[key] for key in keys})
 
 
-def frozen(value: Any, where: str, depth: int = 0) -> Any:
+def frozen(value: Any, place: str, depth: int = 0) -> Any:
     """Return any JSON value with tuples for lists and read-only mappings for objects."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):
-        checked = number(value, where)
+        checked = number(value, place)
         return int(value) if isinstance(value, Integral) else checked
-    require(depth < _DEEPEST, f"{where[:40]}…", f"must not be nested more than {_DEEPEST} deep", value)
+    require(depth < _MAX_DEPTH, f"{place[:40]}…", f"must not be nested more than {_MAX_DEPTH} deep", value)
     deeper = partial(frozen, depth=depth + 1)
     if isinstance(value, (list, tuple)):
-        return tuple(deeper(entry, f"{where}[{i}]") for i, entry in enumerate(value))
-    require(isinstance(value, Mapping), where, "must be a JSON value", value)
-    return _mapping(deeper, value, where)
+        return tuple(deeper(entry, f"{place}[{i}]") for i, entry in enumerate(value))
+    require(isinstance(value, Mapping), place, "must be a JSON value", value)
+    return _mapping(deeper, value, place)
 
 
 Object = Mapping[str, Annotated[object, Reads(frozen)]]
 
 
-def number(value: Any, where: str, low: float = -HUGE, high: float = HUGE) -> float:
+def number(value: Any, place: str, low: float = -HUGE, high: float = HUGE) -> float:
     """Return a number as float; ValueError for other types, bools and NaN.
 
     Args:
         value: the value.
-        where: place of the value, for the message.
+        place: place of the value, for the message.
         low, high: bounds, both included.
     """
     if type(value) is float and low <= value <= high:  # the fast path: nearly all numbers in large files
         return value
-    require(issubclass(type(value), Real) and type(value) is not bool, where, "must be a number", value)
+    require(issubclass(type(value), Real) and type(value) is not bool, place, "must be a number", value)
     exact = value if isinstance(value, int) else float(value)  # 10**400 has no float, 1e100 no float32
-    require(low <= exact <= high, where, f"must be between {low:g} and {high:g}", value)  # NaN is not
+    require(low <= exact <= high, place, f"must be between {low:g} and {high:g}", value)  # NaN is not
     return float(value)
 
 
-def choice(value: Any, where: str, allowed: tuple[str, ...]) -> str:
+def choice(value: Any, place: str, allowed: tuple[str, ...]) -> str:
     """Return a word; ValueError unless it is one of those allowed."""
     if type(value) is not str or value not in allowed:
-        require(_text(value, where) in allowed, where, f"must be one of {', '.join(allowed)}", value)
+        require(_text(value, place) in allowed, place, f"must be one of {', '.join(allowed)}", value)
     return value
 
 
-def _integer(value: Any, where: str, low: int = 0, high: int = 10**15) -> int:
-    require(issubclass(type(value), Integral) and type(value) is not bool, where, "must be a whole number", value)
-    require(low <= value <= high, where, f"must be between {low:g} and {high:g}", value)
+def _integer(value: Any, place: str, low: int = 0, high: int = 10**15) -> int:
+    require(issubclass(type(value), Integral) and type(value) is not bool, place, "must be a whole number", value)
+    require(low <= value <= high, place, f"must be between {low:g} and {high:g}", value)
     return int(value)
 
 
-def _flag(value: Any, where: str) -> bool:
-    require(isinstance(value, bool), where, "must be true or false", value)
+def _flag(value: Any, place: str) -> bool:
+    require(isinstance(value, bool), place, "must be true or false", value)
     return value
 
 
-def _text(value: Any, where: str) -> str:
-    require(isinstance(value, str) and value != "", where, "must be a text that is not empty", value)
+def _text(value: Any, place: str) -> str:
+    require(isinstance(value, str) and value != "", place, "must be a text that is not empty", value)
     return value
 
 
-def _held_to(kind: Any, checks: tuple[Any, ...]) -> Reader:
-    """Return the reader of an annotated type: that of the type, followed by the checks."""
+def _checked_reader(kind: Any, checks: tuple[Any, ...]) -> Reader:
+    """Return the reader of an annotated type: the reader of the type, followed by the checks."""
     reader = checks[0].reader if isinstance(checks[0], Reads) else _reader(kind)
     for check in checks[isinstance(checks[0], Reads) :]:
         if isinstance(check, Between):
             reader = partial(number if kind is float else _integer, low=check.low, high=check.high)
         else:
-            reader = partial(_then, reader, check)
+            reader = partial(_read_then_check, reader, check)
     return reader
 
 
-def _then(first: Reader, second: Reader, value: Any, where: str) -> Any:
-    return second(first(value, where), where)
+def _read_then_check(first: Reader, second: Reader, value: Any, place: str) -> Any:
+    return second(first(value, place), place)
 
 
-def _or_null(read_other: Reader, value: Any, where: str) -> Any:
-    return None if value is None else read_other(value, where)
+def _read_optional(read_other: Reader, value: Any, place: str) -> Any:
+    return None if value is None else read_other(value, place)
 
 
-def _list(read_entry: Reader, length: int | None, value: Any, where: str) -> tuple[Any, ...]:
-    what = "must be a list" if length is None else f"must be a list of {length}"
-    require(isinstance(value, (list, tuple)) and length in (None, len(value)), where, what, value)
-    return tuple(read_entry(one, f"{where}[{i}]") for i, one in enumerate(value))
+def _list(read_entry: Reader, length: int | None, value: Any, place: str) -> tuple[Any, ...]:
+    requirement = "must be a list" if length is None else f"must be a list of {length}"
+    require(isinstance(value, (list, tuple)) and length in (None, len(value)), place, requirement, value)
+    return tuple(read_entry(entry, f"{place}[{i}]") for i, entry in enumerate(value))
 
 
-def _mapping(read_entry: Reader, value: Any, where: str) -> Mapping[str, Any]:
-    require(isinstance(value, Mapping), where, "must be an object", value)
-    return MappingProxyType({_text(key, where): read_entry(one, f"{where}[{key!r}]") for key, one in value.items()})
+def _mapping(read_entry: Reader, value: Any, place: str) -> Mapping[str, Any]:
+    require(isinstance(value, Mapping), place, "must be an object", value)
+    return MappingProxyType({_text(key, place): read_entry(entry, f"{place}[{key!r}]") for key, entry in value.items()})
 
 
 @cache
 def kinds_of(kind: Any) -> dict[str, Any]:
     """Return the types of a record's fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
-    return {one.name: hints[one.name] for one in fields(kind) if one.init}
+    return {entry.name: hints[entry.name] for entry in fields(kind) if entry.init}
 
 
-def _needed(one: Field[Any]) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
+def _needed(entry: Field[Any]) -> bool:
+    return entry.default is MISSING and entry.default_factory is MISSING
 
 
-def _record(kind: Any, value: Any, where: str) -> Any:
+def _record(kind: Any, value: Any, place: str) -> Any:
     if isinstance(value, kind):
         return value
-    require(isinstance(value, Mapping), where, "must be an object", value)
-    given = {one.name: value.get(one.name) for one in fields(kind) if one.init and (one.name in value or _needed(one))}
-    with inside(where):
-        return kind(**given)
+    require(isinstance(value, Mapping), place, "must be an object", value)
+    names = [entry.name for entry in fields(kind) if entry.init and (entry.name in value or _needed(entry))]
+    with inside(place):
+        return kind(**{name: value.get(name) for name in names})
 
 
 _LEAVES: dict[Any, Reader] = {
     Any: frozen,
-    object: lambda value, where: value,
+    object: lambda value, place: value,
     float: number,
     int: _integer,
     bool: _flag,

@@ -46,7 +46,7 @@ def how_to_install(extra: str) -> str:
 
 
 def requirements(*extras: str) -> list[str]:
-    """List the requirements of some extras, without those of rcjax itself, as lines for pip.
+    """List the requirements of some extras as lines for pip, without the requirements of rcjax itself.
 
     A service needs neither JAX nor numpy nor polars, and packaging has no extras that leave requirements out.
     Raises ValueError for an unknown extra, and LookupError if rcjax is not installed.
@@ -73,7 +73,7 @@ def requirements(*extras: str) -> list[str]:
 
 
 def print_requirements(extras: str) -> int:
-    """Print the requirements of extras, given with commas, one a line; return the exit status.
+    """Print the requirements of extras, whose names have commas between them; return the exit status.
 
     They are printed before typer is installed.
     """

@@ -124,9 +124,9 @@ def not_likeliest(model: str, number: int, answers: int) -> str:
     >>> not_likeliest("small", 263, 600)[:79]
     'small: 263 of 600 answers give another choice than the likeliest one, as happen'
     """
-    which = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
-    why = "than the likeliest one, as happens at a temperature above 0"
-    return f"{which} {why}: each has the confidence of the choice given; temperature 0 would be better"
+    fact = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
+    reason = "than the likeliest one, as happens at a temperature above 0"
+    return f"{fact} {reason}: each has the confidence of the choice given; temperature 0 would be better"
 
 
 def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
@@ -138,12 +138,12 @@ def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
     >>> no_confidence([("small", 12, 10, 2), ("large", 0, 0, 0)])
     'no confidence in 12 answers of small (right: 2 of 10): they count as the least sure, and are passed on'
     """
-    which = [
+    models = [
         f"{count(number, 'answer')} of {model} ({f'right: {right:g} of {labelled:,}' if labelled else 'none labelled'})"
         for model, number, labelled, right in answers
         if number
     ]
-    return f"no confidence in {', '.join(which)}: they count as the least sure, and are passed on" if which else None
+    return f"no confidence in {', '.join(models)}: they count as the least sure, and are passed on" if models else None
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -152,7 +152,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def apart(*shares: float) -> tuple[str, ...]:
-    """Return shares as percentages with as many digits as distinguish them, at least one.
+    """Return shares as percentages, with the fewest decimals that distinguish the shares, at least one.
 
     >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
     (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
@@ -186,7 +186,7 @@ def check_figure(value: float | None, unit: str) -> str:
 
 
 def threshold(value: float) -> str:
-    """Return a threshold with two decimals; one strictly between 0 and 1 stays so.
+    """Return a threshold with two decimals; a threshold strictly between 0 and 1 stays so.
 
     >>> threshold(0.9413), threshold(0.9999), threshold(3e-5), threshold(1.0)
     ('0.94', '0.99', '0.01', '1')

@@ -43,8 +43,8 @@ class CommandLine(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return (name, imported command, remaining arguments) of a command line."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, load(command.name or "") if isinstance(command, _ListedCommand) else command, rest
+        name, command, remaining = super().resolve_command(ctx, args)
+        return name, load(command.name or "") if isinstance(command, _ListedCommand) else command, remaining
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         """Run a command and exit with its status. Each warning becomes one line."""
@@ -69,8 +69,10 @@ class CommandLine(TyperGroup):
         sys.exit(status)
 
 
-_HOW: dict[str, Any] = {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
-app = typer.Typer(cls=CommandLine, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, **_HOW)
+_SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False}
+_SETTINGS |= {"rich_markup_mode": "markdown", "context_settings": {"help_option_names": ["-h", "--help"]}}
+
+app = typer.Typer(cls=CommandLine, no_args_is_help=True, **_SETTINGS)
 
 
 def run() -> None:
@@ -97,8 +99,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - until the end
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         from rcjax._base.extras import version
 
         typer.echo(f"rcjax {version()}")
@@ -171,12 +173,11 @@ def load(name: str) -> Any:
     from rcjax.cli.options import LongHelp, as_command
 
     _, module, _ = COMMANDS[name]
-    called = getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name)
-    function = as_command(called)
+    function = as_command(getattr(import_module(f"rcjax.cli.{module}"), "import_" if name == "import" else name))
     text, _, example = (function.__doc__ or "").rpartition("\n\n")
-    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False, **_HOW)
-    application.command(name, cls=LongHelp, help=text, epilog=example)(function)
-    return typer.main.get_command(application)
+    typer_app = typer.Typer(**_SETTINGS)
+    typer_app.command(name, cls=LongHelp, help=text, epilog=example)(function)
+    return typer.main.get_command(typer_app)
 
 
 def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool = False) -> None:
@@ -210,7 +211,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
-    # Exported programs load faster; programs of a sweep are for several devices, which only JAX's cache can keep.
+    # Exported programs load faster; programs of a sweep are for several devices, and only JAX's cache can keep them.
     if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
         jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -24,9 +24,9 @@ from rcjax.cli.console import (
     command,
     comparison_table,
     conclude,
+    escape_arguments,
     fold_names,
     make_table,
-    shown,
     staged,
 )
 from rcjax.cli.inputs import (
@@ -76,7 +76,7 @@ def judge_policy(
 
 
 def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Return ({"comparison", "promised"}, remarks): the comparison with today's on a log, and that of the tuning.
+    """Compare a policy with today's on a log; return ({"comparison", "promised": the tuning's comparison}, remarks).
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
     expected more.
@@ -102,10 +102,10 @@ def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) 
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
-    """Print the `comparison` of a document, if it has one, with that of the tuning."""
+    """Print the `comparison` of a document, if there is any, beside the comparison of the tuning."""
     if document.get("comparison"):
-        now, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
-        screen.print(comparison_table(now, money, noun, promised))
+        fresh, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        screen.print(comparison_table(fresh, money, noun, promised))
 
 
 def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = True) -> None:
@@ -117,13 +117,13 @@ def show_decision(screen: Screen, facts: Mapping[str, Any], *, reasons: bool = T
     screen.hang("note", *(decision["reasons"] if reasons else ()))
 
 
-def next_of(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
+def advise_next(facts: Mapping[str, Any], retune: str) -> tuple[str, str]:
     """Return (advice of the decision, command); the command is empty unless the advice is to tune again."""
     decision = facts["decision"]
     return decision["advice"], retune if decision["tune_again"] else ""
 
 
-def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
+def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, target: Target) -> str:
     """Return the commands that tune a policy, and tune it again on fresh queries, if no file holds the policy yet.
 
     Empty if today's is a policy: its file is not known, and without it the commands would match another rival.
@@ -134,9 +134,9 @@ def tune_and_again(log: Path, test: Path, reading: LogOptions, spec: Spec, targe
     if isinstance(spec.today, AbstractPolicy):
         return ""
     options = dict(spec.options_for(target)) | {"today": spec.today}
-    retuning = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
+    retune_reading = dataclasses.replace(reading, task="generation", models=None, reference=None, same=None)
     tune = command("tune", log, **reading.as_options() | options, out="policy.json")
-    return f"{tune} && {command('retune', 'policy.json', test, **retuning.as_options(), out='policy.json')}"
+    return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
 
 
 #: The verdicts, in a word, of bad checks of the sample.
@@ -186,23 +186,24 @@ def check(
         tuned, source = load_tuned(policy), join_parts(log)
         subject, followed = at_traffic_of(main_file(log), tuned)
         traffic = check_traffic(subject, source, looks) if is_call_log(source) else None
-        fresh, why = _read_labelled(subject, source, options, is_needed=traffic is None or reading.labels is not None)
+        is_needed = traffic is None or reading.labels is not None
+        fresh, reason = _read_labelled(subject, source, options, is_needed=is_needed)
     retune = command("retune", policy, *log, **reading.as_options(), out=policy)
     money = recorded_tuning(subject).spec.money([subject.expected.get("cost") or 0.0])
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        in_turn = in_order(fresh)
-        comparison, remarks = compare_fresh(subject, in_turn, today)
-        if (reference := beside_reference(subject, in_turn)) is not None:
-            remarks.append(f"on these queries it {reference.describe()}")
+        ordered = in_order(fresh)
+        comparison, remarks = compare_fresh(subject, ordered, today)
+        if (beside := beside_reference(subject, ordered)) is not None:
+            remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
     show = partial(show_check, document, retune, money)
     if fresh is None and traffic is not None:
-        document |= {"drifted": traffic.changed, "without_labels": why}
+        document |= {"drifted": traffic.changed, "without_labels": reason}
         step = _labelling_step(subject, main_file(log))
-        show = partial(show_traffic, document["traffic"], why, step)
+        show = partial(show_traffic, document["traffic"], reason, step)
     conclude(document, show, as_json=json_)
     raise typer.Exit({False: 0, True: 1}[document["drifted"]])
 
@@ -236,9 +237,9 @@ def _labelling_step(policy: AbstractPolicy, log: object) -> tuple[str, str]:
 
 
 def _check_against(
-    policy: Path, other: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
+    policy: Path, rival: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
 ) -> int:
-    """Compare a policy or a model with the policy of a file where they differ; return the exit status."""
+    """Compare a policy or a model with the policy in a file on the queries where they differ; return the status."""
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.replaying.comparing import Disagreements
 
@@ -246,14 +247,14 @@ def _check_against(
     with steps("comparing"):
         subject = load_tuned(policy)
         data = read_for(subject, join_parts(log), {**options, "unlabelled": True})
-        difference = Disagreements.of(subject, other, data).difference()
+        difference = Disagreements.of(subject, rival, data).difference()
     verdict = difference.verdict_at(subject.expected.get("lam") or 0.0)
     document = difference.to_json() | {"verdict": verdict, "counted": data.counted.noun}
     conclude(document, partial(_show_against, difference.describe(data.counted), verdict), as_json=as_json)
     return int(verdict == "worse")
 
 
-@shown
+@escape_arguments
 def _show_against(described: str, verdict: str) -> None:
     """Print the comparison of another policy with the policy in service."""
     screen = Screen()
@@ -302,7 +303,7 @@ def diagnose(
     steps = staged(3 + (test is not None))
     with steps("reading"):
         options |= {"models": models_to_read(reading.models, cascade)}
-        training, fresh = read_pair(log, test, others="only queries that every model answered are judged", **options)
+        training, fresh = read_pair(log, test, effect="only queries that every model answered are judged", **options)
     examined = fresh or training
     with steps("fitting the model"):
         model = rcjax.fit(training)
@@ -313,18 +314,25 @@ def diagnose(
     if test is not None and fresh is not None:
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            policy = rcjax.tune(training, spec).policy
-            assert policy is not None  # as there is a target
-            document["check"] = judge_policy(policy, fresh)[0]
-        retune = tune_and_again(log, test, reading, spec, Target.of(**spec.target))
-    conclude(document, partial(show_diagnosis, document, retune, every=all_), as_json=json_)
+            document["check"] = _check_of_tuning(training, spec, fresh)
+        retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
+    conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
-@shown
-def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool = False) -> None:
+def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
+    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
+    import rcjax
+
+    policy = rcjax.tune(log, spec).policy
+    assert policy is not None  # as there is a target
+    return judge_policy(policy, fresh)[0]
+
+
+@escape_arguments
+def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
     """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the checks.
 
-    Only the worst check of each kind is printed, unless `every` is set. `retune` is the command that tunes again.
+    Only the worst check of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
     from rcjax.tuning.diagnostics.checks import Promise  # which imports JAX
 
@@ -337,10 +345,10 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         show_decision(screen, check)
         screen.print()
     if document.get("promise") is not None:
-        where = "these queries" if document["held_out"] else "queries left out"
+        queries_in_words = "these queries" if document["held_out"] else "queries left out"
         gaps = Promise(**document["promise"]).describe()
         screen.print(
-            f"On {where}, the {noun} of the frontier's policies was {gaps}, on average.",
+            f"On {queries_in_words}, the {noun} of the frontier's policies was {gaps}, on average.",
             style="" if check else "bold",
         )
     todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
@@ -348,22 +356,22 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, every: bool
         screen.print("What explains it" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        others = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
-        screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(others)))))
-    if not every:
+        similar = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
+        screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
+    if not show_all:
         kinds = dict.fromkeys(check["name"] for check in checks)
-        checks = [max((check for check in checks if check["name"] == name), key=_badness) for name in kinds]
+        checks = [max((check for check in checks if check["name"] == name), key=_severity) for name in kinds]
         screen.print("The worst of each kind of check:")
     _print_checks(screen, checks)
     screen.hang("note", *document["remarks"])
     if check:
-        screen.next_step(*next_of(check, retune))
+        screen.next_step(*advise_next(check, retune))
         return
-    more = "" if every else f"--all shows all {len(document['checks'])} checks; "
+    more = "" if show_all else f"--all shows all {len(document['checks'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
-@shown
+@escape_arguments
 def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None = None) -> None:
     """Print the check of a policy: the decision, the comparison with today's, each figure with its limit, the advice.
 
@@ -372,8 +380,8 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     """
     screen = Screen()
     checks, window = facts["checks"], facts["window"]
-    used = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
-    compared = f"{count(facts['n'], 'query')} against {used}{facts['tuned_on']:,} tuned on"
+    carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
+    compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
     if window["described"]:
         screen.print(window["described"])
@@ -383,16 +391,16 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     for check in checks:
         if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
             screen.hang("changed", check["advice"])
-    _print_checks(screen, checks, _word)
+    _print_checks(screen, checks, _verdict_in_words)
     if facts.get("traffic"):
         _print_traffic(screen, facts["traffic"])
     screen.hang("note", *facts["remarks"])
-    screen.next_step(*next_of(facts, retune))
+    screen.next_step(*advise_next(facts, retune))
 
 
-@shown
-def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) -> None:
-    """Print the check of all traffic of a call log, `why` labels are missing, and the next step with its command."""
+@escape_arguments
+def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
+    """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
     summary = (
@@ -401,32 +409,38 @@ def show_traffic(traffic: Mapping[str, Any], why: str, step: tuple[str, str]) ->
     screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic)
-    screen.hang("note", why)
+    screen.hang("note", reason)
     screen.next_step(*step)
 
 
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["checks"], _word)
+    _print_checks(screen, traffic["checks"], _verdict_in_words)
     if traffic["dear"]:
         screen.print(traffic["dear"])
 
 
-def _word(check: Mapping[str, Any]) -> str:
+def _verdict_in_words(check: Mapping[str, Any]) -> str:
+    """Return the verdict of a check in a word."""
     changed = "DRIFTED" if check["primary"] else "changed"
     return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
 
 
-def _badness(check: Mapping[str, Any]) -> tuple[int, float]:
+def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
     """Return the sort key of a check: the larger, the worse."""
-    return ("fine", "doubtful", "bad").index(check["verdict"]), _beyond(check)
+    return ("fine", "doubtful", "bad").index(check["verdict"]), _excess(check)
 
 
-def _beyond(check: Mapping[str, Any]) -> float:
+def _excess(check: Mapping[str, Any]) -> float:
     """Return the excess of a figure over its limit; infinity for a missing figure."""
     figure, (limit, worse) = check["figure"], check["limits"]
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
+
+
+def _by_chance(check: Mapping[str, Any]) -> bool:
+    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
+    return 0 < _excess(check) < math.inf and check["verdict"] == "fine"
 
 
 def _print_checks(
@@ -434,14 +448,14 @@ def _print_checks(
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    table = make_table("verdict", "check", "of", "figure", "p", "limit", words=3, unbroken=True)
+    """Print a row for each check, with its verdict in a word."""
+    table = make_table("verdict", "check", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]
         held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
-        beyond = 0 < _beyond(check) < math.inf
-        verdict = "by chance" if beyond and check["verdict"] == "fine" else word(check)
+        verdict = "by chance" if _by_chance(check) else word(check)
         figure = check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
@@ -490,8 +504,8 @@ def report(
     findings = dataclasses.replace(findings, command=command("tune", log, **reading.as_options()))
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
-        retune = tune_and_again(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, retuning=retune)
+        retune = tune_and_retune(log, test, reading, spec, findings.start)
+        findings = dataclasses.replace(findings, again=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})
@@ -499,7 +513,7 @@ def report(
     conclude(document, show, as_json=json_, problem=problem)
 
 
-@shown
+@escape_arguments
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
     """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
     screen = Screen()
@@ -509,6 +523,6 @@ def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] |
     if written:
         screen.print_path(f"Report written to {written}")
         if check and check["decision"]["tune_again"]:
-            screen.next_step(*next_of(check, retune))
+            screen.next_step(*advise_next(check, retune))
         else:
             screen.next_step("open it in a browser; it needs no network, and can be sent as it is")

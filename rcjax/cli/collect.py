@@ -23,11 +23,11 @@ from rcjax.cli.console import (
     command,
     conclude,
     duration,
+    escape_arguments,
+    finished_share,
     fold_names,
     interruptible,
     make_table,
-    share_done,
-    shown,
     terminable,
     warn,
 )
@@ -76,11 +76,12 @@ def import_(
     require_outputs({"--out": out}, {})
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
-    from rcjax.logs.importing.evaluations import KINDS, ImportOptions, import_evaluations, write_table
+    from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, write_table
     from rcjax.logs.oddities import summarise
+    from rcjax.logs.sources import TABLES
 
-    if out.suffix.lower() not in ("", *KINDS):
-        raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(KINDS)}")
+    if out.suffix.lower() not in ("", *TABLES):
+        raise LogError(f"{out.name}: a log of kind {out.suffix!r} cannot be written: give {', '.join(TABLES)}")
     renamed, columns = pairs(rename, "--rename"), pairs(column, "--column")
     settings = ImportOptions(format_, scorer, renamed, columns, prompts)
     settings = settings if score_max is None else replace(settings, score_max=score_max)
@@ -96,7 +97,7 @@ def import_(
     conclude(document, show, as_json=json_, problem=problem)
 
 
-@shown
+@escape_arguments
 def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
     """Print the imported models, the remarks, and the next step with the file `out`, if it was written."""
     screen = Screen()
@@ -123,16 +124,13 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
     """
-    from rcjax.logs.oddities import FEWEST
+    from rcjax.logs.oddities import MIN_QUERIES
 
     models, queries = summary["models"], summary["answered_by_all"]
     if len(models) < 2:
         return "add the answers of another model: a cascade needs two", ""
-    if queries < FEWEST:
-        return (
-            f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred",
-            "",
-        )
+    if queries < MIN_QUERIES:
+        return f"add more: {count(queries, 'query')} that all models answered tell too little; log a hundred", ""
     if all(row["accuracy"] in (0, 1) for row in models) and len({row["accuracy"] for row in models}) == 1:
         return "look at the labels: they say the same of every answer, and nothing tells the models apart", ""
     if all(row["accuracy"] is None for row in models):
@@ -140,10 +138,10 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
         options["task"] = None
         return unlabelled, command("label", out, n=n, **options, out="to_label.csv")
     options["questions"] = None
-    words, options["match"] = "as good as the best model, for less?", "1%"
+    advice, options["match"] = "as good as the best model, for less?", "1%"
     if any(row["cost"] is None for row in models):
-        words, options["prices"] = "tune, with the prices of the models in a file", "prices.toml"
-    return words, command("tune", out, **options, out="policy.json")
+        advice, options["prices"] = "tune, with the prices of the models in a file", "prices.toml"
+    return advice, command("tune", out, **options, out="policy.json")
 
 
 def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Mapping[str, str] | None = None) -> Table:
@@ -151,7 +149,7 @@ def models_table(models: Sequence[Mapping[str, Any]], accuracy: str, signals: Ma
     money = choose_unit([row["cost"] for row in models if row["cost"] is not None] or [0.0])
     run = signals is not None
     heads = ["signal"] * run + ["answers"] + ["failed"] * run + [accuracy, "better\nis surer", f"$ per\n{money.name}"]
-    table = make_table("model", *heads, words=1 + run, unbroken=True)
+    table = make_table("model", *heads, text_columns=1 + run, unbroken=True)
     fold_names(table)
     for row in sorted(models, key=lambda row: row["cost"] or 0.0):
         cells = [f"{row['answers']:,}"]
@@ -230,7 +228,7 @@ def collect(
     settings = read_models(models)
     _require_signal(signal)
     money = None if budget is None else Decimal(str(budget))
-    options = tuple(grading.graders or ()), grading.words(), money, asking.max_tokens, asking.timeout, samples
+    options = tuple(grading.graders or ()), grading.read_rubric(), money, asking.max_tokens, asking.timeout, samples
     plan = Plan(settings, settings, signal, *options, grading.score_max)
     if probe:
         _probe(plan, json_)
@@ -267,12 +265,14 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
     with busy("asking"):
         abilities = asyncio.run(probe_all(plan))
-    rows = [
-        asdict(ability) | {"signals": list(ability.signals), "wrong_signal": _wrong_signal(plan, ability)}
-        for ability in abilities
-    ]
-    conclude({"models": rows}, partial(_show_probe, rows), as_json=as_json)
-    if any(row["error"] or row["wrong_signal"] for row in rows):
+    document = {
+        "models": [
+            asdict(ability) | {"signals": list(ability.signals), "wrong_signal": _wrong_signal(plan, ability)}
+            for ability in abilities
+        ]
+    }
+    conclude(document, partial(_show_probe, document["models"]), as_json=as_json)
+    if any(ability.error or _wrong_signal(plan, ability) for ability in abilities):
         raise typer.Exit(1)
 
 
@@ -281,14 +281,14 @@ def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
     from rcjax.policy.signals.records import is_check
 
     signal = plan.models[ability.model].signal or plan.signal
-    known = ability.error is None and signal is not None and not is_check(signal)
-    return signal if known and signal not in ability.signals else None
+    is_known = ability.error is None and signal is not None and not is_check(signal)
+    return signal if is_known and signal not in ability.signals else None
 
 
 def _run(
     plan: Plan, questions: list[Question], source: Path, out: Path | None, concurrency: int | None, as_json: bool
 ) -> None:
-    """Ask the models, or estimate the cost if `concurrency` is None; print the results, and set the exit status."""
+    """Ask the models (without a `concurrency`, estimate the cost), print the results, and set the exit status."""
     import asyncio  # slow to import
 
     from rcjax.collecting.run import collected
@@ -326,8 +326,8 @@ async def _work(
         resources.graders.require(questions)
         with ExitStack() as files:
             # Opened, and thus locked, before it is read: no other process writes to it from here on.
-            file = None if concurrency is None or out is None else files.enter_context(closing(AnswerFile(out)))
-            answers = file.answers if file else AnswerRows() if out is None else read_answer_file(out)
+            log_file = None if concurrency is None or out is None else files.enter_context(closing(AnswerFile(out)))
+            answers = log_file.answers if log_file else AnswerRows() if out is None else read_answer_file(out)
             assumed = assume_signals(resources, questions, answers)
             if out is not None:
                 require_same(assumed, questions, answers, out)
@@ -338,11 +338,11 @@ async def _work(
                 "spent": float(answers.spent),
                 "estimate": [asdict(estimate(setup, questions, answers, resources.judge_of)) for setup in assumed],
             }
-            if file is None or concurrency is None:
+            if log_file is None or concurrency is None:
                 return document, None
             if not as_json:
                 _show_estimate(document, before=True)
-            run, notes = await _ask(resources, questions, file, concurrency)
+            run, notes = await _ask(resources, questions, log_file, concurrency)
             signals = {setup.name: setup.signal for setup in run.models}
             document |= {"notes": document["notes"] + notes, "signals": signals}
             return document | {"spent": float(resources.budget.spent)}, run
@@ -354,14 +354,14 @@ def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers
     notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
     notes += describe_listed(setup.respondent.settings for setup in assumed)
     ids = {question.query for question in questions}
-    others = sum(query not in ids for query, *_ in answers.answered)
-    if others:
-        fact = "of the log are to other questions than these (ids made of the content change with it and the template)"
-        notes.append(f"{count(others, 'answer')} {fact}")
+    unrelated = sum(query not in ids for query, *_ in answers.answered)
+    if unrelated:
+        reason = "ids made of the content change with it and the template"
+        notes.append(f"{count(unrelated, 'answer')} of the log are to other questions than these ({reason})")
     return notes
 
 
-def how_far(run: Run, started: float) -> str:
+def describe_progress(run: Run, started: float) -> str:
     """Return the progress of a run in words: answers, time left of the slowest model, forecast bill, failures."""
     tallies, seconds = run.tallies.values(), time.monotonic() - started
     done, total, failed = (sum(getattr(tally, name) for tally in tallies) for name in ("done", "to_do", "failed"))
@@ -369,7 +369,7 @@ def how_far(run: Run, started: float) -> str:
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
     in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
-    return f"{share_done(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
+    return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
 async def _ask(
@@ -385,12 +385,12 @@ async def _ask(
     models, remarks = await choose_signals(resources, questions, file)
     regraded = grade_anew(file, questions)
     run = Run(questions, models, file, resources, concurrency)
-    with busy("asking", how_far=partial(how_far, run, time.monotonic())), interruptible(run.stop):
+    with busy("asking", progress=partial(describe_progress, run, time.monotonic())), interruptible(run.stop):
         await run.go()
     return run, [*remarks, *([] if regraded is None else [regraded]), *resources.remarks()]
 
 
-@shown
+@escape_arguments
 def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     screen = Screen()
     table = make_table("model", "log-probabilities", "samples", "tokens", "seconds", "signals")
@@ -406,8 +406,8 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["error"] is not None:
             screen.hang("error", f"{row['model']}: {row['error']}")
         elif row["logprobs"] and row["top"] <= 1:
-            fact = "only the log-probability of its own tokens: no choice, no verification"
-            screen.hang("note", f"{row['model']}: {fact}")
+            note = "only the log-probability of its own tokens: no choice, no verification"
+            screen.hang("note", f"{row['model']}: {note}")
         if row["wrong_signal"] is not None:
             able = f"it can give {', '.join(row['signals'])}"
             screen.hang("error", f"{row['model']}: its signal is {row['wrong_signal']}, and {able}")
@@ -417,7 +417,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
     screen.hang("cost", f"at most ${figure(cost)}")
 
 
-@shown
+@escape_arguments
 def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None:
     """Print the estimated cost of a run; on standard error if it comes `before` the run."""
     from rcjax.collecting.plan import USUAL_CHOICE, USUAL_TEXT
@@ -432,16 +432,16 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
         screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
     for row in rows:
         questions = count(row["questions"], "question")
-        several = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
+        calls_in_words = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
         money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
-        screen.hang(row["model"], f"{questions}{several}, {money}")
+        screen.hang(row["model"], f"{questions}{calls_in_words}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
-        usual = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
-        screen.hang("assumed", f"{usual}; after twenty answers of each model a run tells by theirs what all will cost")
+        tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
+        screen.hang("assumed", f"{tokens}; after twenty answers of each model a run forecasts the whole cost")
     screen.hang("note", *document["notes"])
 
 
-@shown
+@escape_arguments
 def _show_collected(document: Mapping[str, Any], source: Path) -> None:
     """Print the collected answers by model, the failures and stops, and the next command."""
     screen = Screen()
@@ -458,44 +458,49 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
             screen.hang("failed", f"{row['model']}: {count(row['failed'], 'call')}{last}")
     if document["silent"]:
         screen.hang("silent", f"no answer at all: {', '.join(document['silent'])}")
-    for why in dict.fromkeys(document["stopped"].values()):
-        names = ", ".join(name for name, reason in document["stopped"].items() if reason == why)
-        screen.hang("stopped", f"{names}: {why}")
-    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
-    if graders:
-        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
-        show_ungraded(screen, document["ungraded"], document["without_reference"])
+    for reason in dict.fromkeys(document["stopped"].values()):
+        names = ", ".join(name for name, stop_reason in document["stopped"].items() if stop_reason == reason)
+        screen.hang("stopped", f"{names}: {reason}")
+    _show_graded(screen, document)
     if document["grading"]:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
         screen.hang("budget", "the rest does not cover another question to all models")
     screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
-    screen.next_step(*_next(document, source))
+    screen.next_step(*_advise_next(document, source))
+
+
+def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
+    """Print the number of answers by grader, and of ungraded answers."""
+    graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
+    if graders:
+        screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))
+        show_ungraded(screen, document["ungraded"], document["without_reference"])
 
 
 _UNGRADED = "no answer is graded: give --grade (rcjax grade --help), or label some by hand"
 _ENOUGH = 30  # questions that all models answered, to tune on
 
 
-def _next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
+def _advise_next(document: Mapping[str, Any], source: Path) -> tuple[str, str]:
     """Return (advice, command) for the next step, which must not fail as this run did."""
-    left = sum(row["left"] for row in document["models"])
+    missing = sum(row["left"] for row in document["models"])
     stopped = ", ".join(dict.fromkeys([*document["stopped"], *document["silent"]]))
-    before = f"see to what stopped {stopped} (above), then " if stopped else ""
-    more = f"{before}the same command {'with a larger --budget' if document['budget_spent'] else 'again'}"
-    if left and document["answered_by_all"] < _ENOUGH:
-        return f"{more}, which asks what is missing", ""
+    remedy = f"see to what stopped {stopped} (above), then " if stopped else ""
+    repeat = f"{remedy}the same command {'with a larger --budget' if document['budget_spent'] else 'again'}"
+    if missing and document["answered_by_all"] < _ENOUGH:
+        return f"{repeat}, which asks what is missing", ""
     options = {
         "task": "choice" if {*document["signals"].values()} == {"choice"} else None,
         "questions": source,
     }
-    words, next_command = next_of_answers(document, document["out"], _UNGRADED, **options)
-    return (f"{more} asks the {left:,} that are missing; or {words}" if left else words), next_command
+    advice, command_line = next_of_answers(document, document["out"], _UNGRADED, **options)
+    return (f"{repeat} asks the {missing:,} that are missing; or {advice}" if missing else advice), command_line
 
 
 def show_ungraded(screen: Screen, answers: int, without_reference: int = 0) -> None:
-    """Print the number of answers without a verdict, if any, and how many lack a right answer to their question."""
+    """Print the number of answers without a verdict, and how many of these answer questions without a right answer."""
     if answers:
-        why = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
-        screen.hang("note", f"{count(answers, 'answer')} without a verdict{why}")
+        detail = f"; {without_reference:,} of them to questions without a right answer" if without_reference else ""
+        screen.hang("note", f"{count(answers, 'answer')} without a verdict{detail}")

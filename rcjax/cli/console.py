@@ -1,8 +1,8 @@
 """The terminal: text without control characters, JSON, tables, progress, warnings and errors of one line.
 
 Names of models, queries and files come from other people: an escape sequence or a line feed in a name could write
-anything on a terminal. All screens pass through `shown`, and all messages through `one_line`, so that no text is
-printed raw. Ctrl-C and SIGTERM stop long work. Standard library and typer only.
+anything on a terminal. All screens pass through `escape_arguments`, and all messages through `one_line`, so that no
+text is printed raw. Ctrl-C and SIGTERM stop long work. Standard library and typer only.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def one_line(text: str) -> str:
     return escaped(" ".join(text.split()))
 
 
-def shown(show: Callable[P, None]) -> Callable[P, None]:
-    """Decorate a function that prints its arguments: they are `escaped`, and its errors name standard output."""
+def escape_arguments(show: Callable[P, None]) -> Callable[P, None]:
+    """Return a function that prints its arguments `escaped`, and whose errors of writing name standard output."""
 
     @functools.wraps(show)
     def show_escaped(*args: P.args, **named: P.kwargs) -> None:
@@ -112,7 +112,7 @@ def warn(message: object, kind: str = "warning") -> None:
 
 @contextmanager
 def standard_output() -> Iterator[None]:
-    """Name standard output in the block's errors of writing, and silence it after one."""
+    """Name standard output in the block's errors of writing, and silence standard output after an error."""
     try:
         yield
         sys.stdout.flush()
@@ -184,7 +184,7 @@ def report(problem: BaseException, as_json: bool, document: Mapping[str, Any] | 
 
 
 #: The libraries that an installation for `rcjax serve` alone lacks.
-_HEAVY = ("jax", "narwhals", "numpy", "polars", "scipy")
+_LIBRARIES = ("jax", "narwhals", "numpy", "polars", "scipy")
 
 
 def _describe(problem: BaseException) -> tuple[str, str]:
@@ -192,17 +192,17 @@ def _describe(problem: BaseException) -> tuple[str, str]:
     if (usage := getattr(problem, "format_message", None)) is not None:  # of typer
         return usage(), "usage"
     text = str(problem)
-    memory = isinstance(problem, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+    memory = isinstance(problem, MemoryError) or any(marker in text for marker in _OUT_OF_MEMORY)
     if memory or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
         return f"{_TOO_LITTLE_MEMORY} ({text})" if text else _TOO_LITTLE_MEMORY, "memory"
     if isinstance(problem, OSError):
-        named = problem.filename is not None
-        return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if named else text, "file"
+        has_name = problem.filename is not None
+        return f"{os.fsdecode(problem.filename)}: {problem.strerror}" if has_name else text, "file"
     if isinstance(problem, ValueError):
         hull = sys.modules.get("rcjax.solving.frontier.hull")  # nothing is infeasible before it is imported
         infeasible = hull is not None and isinstance(problem, hull.InfeasibleError)
         return text, "infeasible" if infeasible else "data"
-    if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _HEAVY:
+    if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in _LIBRARIES:
         return f"this needs {name}, which an installation for rcjax serve alone lacks: pip install rcjax", "missing"
     return f"unexpected {type(problem).__name__}: {text}: {_REPORT}", "internal"
 
@@ -214,7 +214,7 @@ _FINISHING = b"finishing the calls under way; Ctrl-C again ends at once\n"
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C in the block; after an interrupt, a further SIGTERM is ignored."""
+    """Treat SIGTERM in the block as Ctrl-C; after an interrupt, a further SIGTERM is ignored."""
     with _handling(signal.SIGTERM, _terminate) as afterwards:
         try:
             yield
@@ -229,9 +229,9 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def interruptible(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C in a task's block call `stop`, and the second one end the task at once.
+    """Let the first Ctrl-C in a task's block call `stop`, and the second Ctrl-C end the task at once.
 
-    The second one also ends a task that computes without waiting, as a user's grader may.
+    The second Ctrl-C also ends a task that computes without waiting, as a user's grader may.
     """
     import asyncio
 
@@ -273,7 +273,8 @@ def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None],
 
 LEVEL = 0.9  # confidence level of intervals
 TERMINAL = 80  # columns
-EVERY = 10.0  # seconds between two lines of progress in a pipe
+
+PROGRESS_INTERVAL = 10.0  # seconds between two lines of progress in a pipe
 
 #: Set when the first program is compiled, for which people wait once; a pipe gets one line about it.
 COMPILES = threading.Event()
@@ -300,9 +301,9 @@ class Screen(Console):
             table.add_row(f"  {label}", text)
             self.print(table)
 
-    def next_step(self, words: str, command: str = "") -> None:
+    def next_step(self, advice: str, command: str = "") -> None:
         """Print the next step, at the end of the output, and the command for it without line breaks."""
-        self.print(f"Next: {words}{':' * (bool(command) and not words.endswith('?'))}")
+        self.print(f"Next: {advice}{':' * (bool(command) and not advice.endswith('?'))}")
         if command:
             self.print_path(f"  {command}")
 
@@ -312,89 +313,89 @@ class Screen(Console):
 
 
 @contextmanager
-def busy(work: str, after: float = 1.0, how_far: Callable[[], str] = str) -> Iterator[None]:
+def busy(stage: str, after: float = 1.0, progress: Callable[[], str] = str) -> Iterator[None]:
     """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
         after: seconds until a terminal shows a spinner, and a pipe a line if a program is compiled; a pipe shows other
             work every ten seconds.
-        how_far: function that returns the progress, in words; empty if it is unknown.
+        progress: function that returns the progress, in words; empty if it is unknown.
     """
-    screen, done, started = Screen(stderr=True), threading.Event(), time.monotonic()
+    screen, finished, started = Screen(stderr=True), threading.Event(), time.monotonic()
 
     def spin() -> None:
-        if done.wait(after):
+        if finished.wait(after):
             return
         with screen.status("") as status:
             while True:
                 compiling = COMPILING if COMPILES.is_set() else ""
-                words = (f"{work} …", compiling, how_far(), f"{time.monotonic() - started:.0f} s")
-                status.update(Text(" ".join(filter(None, words))))
-                if done.wait(0.2):
+                parts = (f"{stage} …", compiling, progress(), f"{time.monotonic() - started:.0f} s")
+                status.update(Text(" ".join(filter(None, parts))))
+                if finished.wait(0.2):
                     return
 
-    def write(progress: str) -> None:
+    def write(text: str) -> None:
         with suppress(OSError, ValueError):  # standard error is closed
-            typer.echo(f"{work}: {progress}", err=True)
+            typer.echo(f"{stage}: {text}", err=True)
 
     def write_lines() -> None:
-        next_line = started + EVERY
-        while not done.wait(min(after, EVERY)):
+        next_line = started + PROGRESS_INTERVAL
+        while not finished.wait(min(after, PROGRESS_INTERVAL)):
             if COMPILES.is_set():
                 COMPILES.clear()
                 write(COMPILING)
             elif time.monotonic() >= next_line:
-                next_line += EVERY
-                write(how_far() or f"{time.monotonic() - started:.0f} s so far")
+                next_line += PROGRESS_INTERVAL
+                write(progress() or f"{time.monotonic() - started:.0f} s so far")
 
     thread = threading.Thread(target=spin if screen.is_terminal else write_lines, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         thread.join()
 
 
-class HowFar:
+class Progress:
     """The progress of some work in words, with the time left; `note` sets it.
 
-    >>> far = HowFar()
-    >>> far.note(0, 4000)
-    >>> far()
+    >>> progress = Progress()
+    >>> progress.note(0, 4000)
+    >>> progress()
     '0 of 4,000, 0 %'
     """
 
     def __init__(self) -> None:
-        self._done = self._total = 0
+        self._finished = self._total = 0
         self._started = time.monotonic()
 
-    def note(self, done: int, total: int) -> None:
+    def note(self, finished: int, total: int) -> None:
         """Set the progress: the number of finished items, and of all items."""
-        self._done, self._total = done, total
+        self._finished, self._total = finished, total
 
     def __call__(self) -> str:
         """Return the progress in words, with the time left at the pace so far; empty before the first `note`."""
-        if not self._done:
-            return share_done(0, self._total) if self._total else ""
-        left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
-        return f"{share_done(self._done, self._total)}, about {duration(left)} left"
+        if not self._finished:
+            return finished_share(0, self._total) if self._total else ""
+        left = (time.monotonic() - self._started) * (self._total - self._finished) / self._finished
+        return f"{finished_share(self._finished, self._total)}, about {duration(left)} left"
 
 
 def staged(total: int) -> Callable[[str], AbstractContextManager[None]]:
     """Return a function that counts the stages of a command: its first call is `busy("reading, step 1 of 3")`, …"""
     numbers = counting(1)
 
-    def steps(work: str) -> AbstractContextManager[None]:
+    def steps(stage: str) -> AbstractContextManager[None]:
         number = next(numbers)
-        return busy(f"{work}, step {number} of {total}" if number <= total else work)
+        return busy(f"{stage}, step {number} of {total}" if number <= total else stage)
 
     return steps
 
 
-def share_done(done: int, total: int) -> str:
+def finished_share(finished: int, total: int) -> str:
     """Return the finished share of some items, in words."""
-    return f"{done:,} of {total:,}, {100 * done / max(total, 1):.0f} %"
+    return f"{finished:,} of {total:,}, {100 * finished / max(total, 1):.0f} %"
 
 
 def duration(seconds: float) -> str:
@@ -411,20 +412,20 @@ def duration(seconds: float) -> str:
 def make_table(
     *heads: str,
     rows: Iterable[Iterable[str]] = (),
-    words: int = 1,
+    text_columns: int = 1,
     unbroken: bool = False,
     lines: bool = True,
 ) -> Table:
     """Make a table.
 
     Args:
-        words: number of columns at the left that hold words; the others hold numbers.
+        text_columns: number of columns at the left that hold words; the others hold numbers.
         unbroken: whether numbers, and the heads above them, stay on one line.
         lines: whether lines surround the heads.
     """
     table = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False, header_style="bold")
     for i, head in enumerate(heads):
-        table.add_column(head, justify="left" if i < words else "right", no_wrap=unbroken or i < words)
+        table.add_column(head, justify="left" if i < text_columns else "right", no_wrap=unbroken or i < text_columns)
     for row in rows:
         table.add_row(*row)
     return table
@@ -458,7 +459,7 @@ class Fact(NamedTuple):
     unit: Unit
     interval: tuple[float, float] | None = None
     """Ends of its confidence interval."""
-    why: str = ""
+    explanation: str = ""
     """Explanation, in words."""
 
     def show(self, money: Money) -> str:
@@ -487,11 +488,11 @@ def facts(figures: Mapping[str, Any], money: Money, noun: str = "error") -> Iter
             continue
         low, high = figures.get(f"{name}_interval") or (figures.get(f"{name}_low"), figures.get(f"{name}_high"))
         interval = None if low is None or high is None else (low, high)
-        why = ""
+        explanation = ""
         if name == "abstention" and figures.get("abstain_price") is not None:
-            why = f"each counts as {100 * figures['abstain_price']:.3g} % {noun}"
+            explanation = f"each counts as {100 * figures['abstain_price']:.3g} % {noun}"
         label = label.format(noun=noun, money=money.label)
-        yield Fact(label, figures[name], unit, interval, why)
+        yield Fact(label, figures[name], unit, interval, explanation)
 
 
 def brief_seconds(value: float | None) -> str:
@@ -511,9 +512,9 @@ def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[li
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
     labels = [*max(rows, key=len)]
     for row in rows:
-        for place, label in enumerate(row):
+        for position, label in enumerate(row):
             if label not in labels:
-                labels.insert(place, label)
+                labels.insert(position, label)
     return labels, [[row.get(label, "") for label in labels] for row in rows]
 
 
@@ -539,9 +540,9 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
     heads = ["", money.label, noun, "gap in points"]
     rows = comparison.rows(money)
     if promised is not None:
-        before = {name: "\n".join(filter(None, rest)) for name, _, *rest in promised.rows(money)}
-        heads, rows = [*heads, "when tuned"], [(*row, before.get(row[0], "")) for row in rows]
-    table = make_table(*heads, words=1, unbroken=True)
+        promised_cells = {name: "\n".join(filter(None, cells)) for name, _, *cells in promised.rows(money)}
+        heads, rows = [*heads, "when tuned"], [(*row, promised_cells.get(row[0], "")) for row in rows]
+    table = make_table(*heads, unbroken=True)
     table.title = f"On the same {count(comparison.queries, 'query')}, beside this policy (± one standard error):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
@@ -568,10 +569,10 @@ def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
     for share, part in parts:
         queries = f"{percent(share)} of the queries" if len(parts) > 1 else ""
         for segment, cascade in {"": part, **part.get("segments", {})}.items():
-            others = "others" if part.get("segments") else ""
-            words = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else others)))
-            first, *more = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
-            line = f"  {words}: {first}" if words else f"  {first}"
-            fits = not more and len(line) <= TERMINAL
-            lines += [line] if fits else [f"  {words}:", *(f"    {part_line}" for part_line in (first, *more))]
+            rest_label = "others" if part.get("segments") else ""
+            label = ", ".join(filter(None, (name, queries, f"segment {segment}" if segment else rest_label)))
+            first, *further = describe_cascade(cascade, width=TERMINAL - 4).split("\n")
+            line = f"  {label}: {first}" if label else f"  {first}"
+            fits = not further and len(line) <= TERMINAL
+            lines += [line] if fits else [f"  {label}:", *(f"    {part_line}" for part_line in (first, *further))]
     return lines

@@ -45,14 +45,14 @@ _PER = {"": 1.0, "query": 1.0, "k": 1e-3, "m": 1e-6}
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _number(number: str, text: str, kind: str) -> float:
-    """Parse a finite number, at least 0; the usage error says that the whole text is no `kind`."""
+def _number(number: str, text: str, requirement: str) -> float:
+    """Parse a finite number, at least 0; the usage error says that the whole text is no `requirement`."""
     try:
         value = float(number)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is no {kind}")
+        raise typer.BadParameter(f"{text!r} is no {requirement}")
     return value
 
 
@@ -107,8 +107,8 @@ def margin(text: str) -> float:
 
 def part(text: str) -> float:
     """Parse a share: `1/5`, `0.2` or `20%`."""
-    number, slash, of = text.partition("/")
-    value = positive(number) / positive(of) if slash else fraction(text)
+    number, slash, total = text.partition("/")
+    value = positive(number) / positive(total) if slash else fraction(text)
     if not 0 < value <= 1:
         raise typer.BadParameter(f"{text!r}: give a share above 0 and at most 1, such as 1/5")
     return value
@@ -175,18 +175,18 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Parse pairs such as `old=new`, each of another name; a usage error for any other text.
+    """Parse pairs such as `old=new`, each name once; a usage error for any other text.
 
     >>> pairs(["correct=is_right", "model=engine"], "--column")
     {'correct': 'is_right', 'model': 'engine'}
     """
-    named: dict[str, str] = {}
+    parsed: dict[str, str] = {}
     for text in texts or ():
         left, _, right = (part.strip() for part in text.partition("="))
-        if not (left and right) or left in named:
+        if not (left and right) or left in parsed:
             raise typer.BadParameter(f"{text!r}: give pairs of two names, NAME=NAME, each once", param_hint=option)
-        named[left] = right
-    return named
+        parsed[left] = right
+    return parsed
 
 
 def cascade(text: str) -> str | tuple[tuple[str, ...]]:
@@ -199,7 +199,7 @@ def cascade(text: str) -> str | tuple[tuple[str, ...]]:
 
 
 def models_to_read(models: tuple[str, ...] | None, cascade: Any) -> tuple[str, ...] | None:
-    """Return the models of `--models`, or of one `--cascade`, in the order given rather than by cost.
+    """Return the models of `--models`, or of a single `--cascade`, in the order given rather than by cost.
 
     >>> models_to_read(None, (("large", "small"),)), models_to_read(None, "full")
     (('large', 'small'), None)
@@ -213,11 +213,11 @@ _IF_RIGHT = "; if it is right, add --yes"
 # Refusals before any work.
 
 
-def require_libraries(user: str, extra: str, *names: str) -> None:
-    """Raise ValueError if a library is not installed that `user` needs, and the `extra` brings."""
+def require_libraries(feature: str, extra: str, *names: str) -> None:
+    """Raise ValueError if a library is not installed: `feature` needs it, and the `extra` brings it."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise ValueError(f"{user} needs {name}: {how_to_install(extra)}")
+            raise ValueError(f"{feature} needs {name}: {how_to_install(extra)}")
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:
@@ -238,13 +238,13 @@ def require_distinct(outputs: Sequence[tuple[str, Path | None]], inputs: Sequenc
     Both arguments are pairs of an option or argument and its path; None if it is absent. Pipes and devices may be given
     more than once.
     """
-    taken = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
+    owners = {os.path.realpath(path): (name, path) for name, path in inputs if path is not None}
     for option, path in outputs:
         if path is None or is_stream(path):
             continue
-        name, other = taken.setdefault(os.path.realpath(path), (option, path))
+        name, owned = owners.setdefault(os.path.realpath(path), (option, path))
         if name != option:
-            problem = f"{path} must not be the file of {name}, {other}: give another one"
+            problem = f"{path} must not be the file of {name}, {owned}: give another one"
             raise typer.BadParameter(problem, param_hint=option)
 
 
@@ -297,10 +297,10 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    found_oddities = [*oddities(log)]
-    for oddity in (*found_oddities, *doubts(log)):
+    odd_facts = [*oddities(log)]
+    for oddity in (*odd_facts, *doubts(log)):
         warn(f"{Path(log.source).name}: {oddity}")
-    if found_oddities and target is not None and not really:
+    if odd_facts and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")
 
 
@@ -316,16 +316,16 @@ def require_plausible_budget(target: Target | None, log: Log, really: bool) -> N
 
     if target is None or target.name != "budget" or really:
         return
-    oddity = odd_budget(target.value, log, "--budget {}/M".format)
-    if oddity is not None:
-        raise typer.BadParameter(f"{oddity}{_IF_RIGHT}", param_hint="--budget")
+    problem = odd_budget(target.value, log, "--budget {}/M".format)
+    if problem is not None:
+        raise typer.BadParameter(f"{problem}{_IF_RIGHT}", param_hint="--budget")
 
 
 # Logs.
 
 
-def read_log(path: Path | JoinedTable, others: str = "the others are used where they can be", **options: Any) -> Log:
-    """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `others`."""
+def read_log(path: Path | JoinedTable, effect: str = "the others are used where they can be", **options: Any) -> Log:
+    """Read a log with the options of `LogOptions.options`; a warning for an incomplete log ends with `effect`."""
     import rcjax
     from rcjax.logs.errors import MissingPricesError
 
@@ -344,7 +344,7 @@ def read_log(path: Path | JoinedTable, others: str = "the others are used where 
     complete = int(log.complete.sum())
     if complete < log.n_queries:
         counts = f"{complete:,} of {log.n_queries:,} queries have an answer of every model"
-        warn(f"{path.name}: {counts}; {others}")
+        warn(f"{path.name}: {counts}; {effect}")
     return log
 
 
@@ -387,36 +387,37 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
         return policy, []
     money, days = policy.period.money, PERIODS[policy.period.every]
-    counted, tuned_for = queries_per_day(path), money / policy.budget / days
-    budget, whose = money / days / (counted or tuned_for), "of this log" if counted else "that it was tuned for"
-    queries = f"{figure(counted or tuned_for)} queries a day {whose}"
-    followed = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at the {queries}"
-    return dataclasses.replace(policy, budget=budget), [followed]
+    counted = queries_per_day(path)
+    per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
+    budget = money / days / per_day
+    rate = f"the {figure(per_day)} queries a day {origin}"
+    remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at {rate}"
+    return dataclasses.replace(policy, budget=budget), [remark]
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, with the prices of a file in their place where the file has them."""
+    """Return the prices of a tuning, with newer prices from a file."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 
     require_plausible_prices(path, really)
-    new_prices = read_prices(path)
-    if isinstance(new_prices, PriceList):
-        new_prices = {name: new_prices[name] for name in before if name in new_prices}
-    if not {*new_prices} & {*before}:
+    prices = read_prices(path)
+    if isinstance(prices, PriceList):
+        prices = {name: prices[name] for name in before if name in prices}
+    if not {*prices} & {*before}:
         return path
-    if unpriced := [name for name in before if name not in new_prices]:
+    if unpriced := [name for name in before if name not in prices]:
         warn(f"{path.name} does not price {', '.join(unpriced)}: as when the policy was tuned", "note")
-    return {**before, **new_prices}
+    return {**before, **prices}
 
 
-def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: Mapping[str, Any]) -> Log:
-    """Read a log for a policy: all models that it was chosen from or, if the log lacks one, the policy's models.
+def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, given: Mapping[str, Any]) -> Log:
+    """Read a log for a policy: all models of its tuning or, if the log lacks any of them, the policy's own models.
 
     Args:
         subject: the policy, or a frontier; its prices apply if nothing else gives prices.
-        how: options of reading (`LogOptions.options`). The reference and the scale of scores are the tuning's by
-            default. The task, and prices that a file of prices lacks, are always the tuning's.
+        given: options of reading (`LogOptions.options`). By default, the reference and the scale of scores are those of
+            the tuning. The task, and prices that a file of prices lacks, are always those of the tuning.
     """
     from rcjax.logs.errors import LogError, MissingPricesError
 
@@ -428,7 +429,7 @@ def read_for(subject: AbstractPolicy | Frontier, path: Path | JoinedTable, how: 
         transform, recorded = subject.model.calibrators.transform, {}
     scores = recorded_scores(provenance)
     recorded |= {"reference": recorded_reference(provenance)} | ({} if scores is None else {"score_max": scores.most})
-    options: dict[str, Any] = recorded | {name: value for name, value in how.items() if value is not None}
+    options: dict[str, Any] = recorded | {name: value for name, value in given.items() if value is not None}
     options |= {"task": "choice" if transform == "choice" else "generation"}
     if options.get("prices") is not None and tuning.prices:
         options["prices"] = _repriced(tuning.prices, options["prices"], options.get("really", False))

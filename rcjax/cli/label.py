@@ -20,7 +20,17 @@ from rcjax._base.codec import visible
 from rcjax._base.figures import count, figure, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
-from rcjax.cli.console import INTERRUPTED, HowFar, Screen, busy, command, conclude, escaped, shown, terminable
+from rcjax.cli.console import (
+    INTERRUPTED,
+    Progress,
+    Screen,
+    busy,
+    command,
+    conclude,
+    escape_arguments,
+    escaped,
+    terminable,
+)
 from rcjax.cli.inputs import (
     read_log,
     require_distinct,
@@ -104,9 +114,9 @@ def label(
     _require_table(out, reading.inputs(log) | {"--questions": questions}, ask=ask, as_json=json_)
     from rcjax.logs.labels import label_sheet, read_sheet, refuse_scores, write_sheet
 
-    back = _use_of_labels(log, out, reading, sides)
+    use = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
-        _ask(out, read_sheet(out), back)
+        _ask(out, read_sheet(out), use)
         return
     if out.exists():
         problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
@@ -126,10 +136,10 @@ def label(
         "models": [{"model": name, "drawn": models_drawn.count(name)} for name in data.models],
         "written": str(out),
     }
-    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else back)
+    show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else use)
     conclude(document, show, as_json=json_)
     if ask:
-        _ask(out, sheet, back)
+        _ask(out, sheet, use)
 
 
 def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, as_json: bool) -> None:
@@ -171,9 +181,9 @@ def _draw_between(
     cells = disagreements.draw(n, seed)
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
-    places = [(rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells]
+    drawn = sorted((rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells)
     differ, queries = count(int(disagreements.where.sum()), "query"), len({query for query, _ in cells})
-    return sorted(places), f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
+    return drawn, f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 
 def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
@@ -190,16 +200,16 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
             for question in read_questions(questions)
         }
         columns = dict(zip(("question", "right_answer"), zip(*by_id.values(), strict=True), strict=True))
-        known = pl.DataFrame({"query": [*by_id], **columns})
-        return texts.drop(*columns, strict=False).join(known, on="query", how="left")
+        question_texts = pl.DataFrame({"query": [*by_id], **columns})
+        return texts.drop(*columns, strict=False).join(question_texts, on="query", how="left")
     if "question" in texts.columns:
-        plain = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
-        return texts.with_columns(question=pl.Series(plain, dtype=pl.String))
+        spoken_texts = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        return texts.with_columns(question=pl.Series(spoken_texts, dtype=pl.String))
     return texts
 
 
-@shown
-def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: str) -> None:
+@escape_arguments
+def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
     """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
     screen.print(log)
@@ -209,12 +219,12 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], back: 
     if "answer" not in columns:
         screen.hang("note", "the table shows no answers: the log has no column text or answer")
     screen.print_path(f"written to {document['written']}")
-    if back:
-        screen.next_step("fill in its column correct, 1 or 0, then tune with it", back)
+    if use:
+        screen.next_step("fill in its column correct, 1 or 0, then tune with it", use)
 
 
-def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
-    """Ask for the missing labels one by one, and write each at once."""
+def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
+    """Ask for the missing labels in turn, and write each at once."""
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -226,7 +236,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
         for row in [row for row, label in enumerate(labels) if label is None]:
             screen.print(Rule(f"{len(labels) - labels.count(None):,} of {len(labels):,} labelled", align="left"))
             _show_answer(screen, sheet.row(row, named=True))
-            key = _key(screen)
+            key = _read_key(screen)
             if key == "q":
                 break
             labels[row] = _KEYS[key]
@@ -238,7 +248,7 @@ def _ask(out: Path, sheet: pl.DataFrame, back: str) -> None:
     progress = f"{left:,} of {len(labels):,} are left; the same command goes on" if left else "all are labelled"
     screen.print_path(escaped(f"saved in {out}: {progress}"))
     if not left:
-        screen.next_step("tune with these labels", escaped(back))
+        screen.next_step("tune with these labels", escaped(use))
     if key == "\x03":
         raise typer.Exit(INTERRUPTED)
 
@@ -254,7 +264,7 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
             screen.print(textwrap.indent("\n".join(wrapped), "  "), soft_wrap=True)
 
 
-def _key(screen: Screen) -> str:
+def _read_key(screen: Screen) -> str:
     """Wait for a key with a meaning; of several at once, as with Enter after a letter, the first counts."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
     key = None
@@ -267,7 +277,7 @@ def _key(screen: Screen) -> str:
 
 @dataclass(frozen=True)
 class VerdictOptions:
-    """The options of a verdict: its reference and its column.
+    """The options of verdicts: their column, and the model that answers are compared with.
 
     Args:
         into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
@@ -340,9 +350,9 @@ def grade(
             shadow.write(file)  # adds the calls that the file does not hold yet
         by_id = _questions_of(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
-        far = HowFar()
-        options = GradingOptions(column, again, verdicts.reference, calls, watch=far.note)
-        with busy("grading", how_far=far), terminable():
+        progress = Progress()
+        options = GradingOptions(column, again, verdicts.reference, calls, watch=progress.note)
+        with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
         document |= {"without_verdict": regraded.without, "spent": spent, "notes": notes}
@@ -358,13 +368,13 @@ def _plan_of(grading: Grading, models: Path | None, budget: float | None, *, is_
     settings = {} if models is None else read_models(models)
     money = None if budget is None else Decimal(str(budget))
     scale = {"score_max": grading.score_max, "binary": is_binary}
-    return Plan({}, settings, None, tuple(grading.graders or ()), grading.words(), money, **scale)
+    return Plan({}, settings, None, tuple(grading.graders or ()), grading.read_rubric(), money, **scale)
 
 
 def _questions_of(
     file: AnswerFile, shadow: ShadowCalls | None, questions: Path | None, reference: str | None
 ) -> dict[str, Question]:
-    """Return the questions of the answers by id, with the answers of a reference as the right ones, if it is given.
+    """Return the questions by id; with a reference model, its answers are the right answers.
 
     Raises LogError for a file without answers.
     """
@@ -421,7 +431,7 @@ async def _grade(
         return regraded, float(resources.budget.spent), [*resources.graders.remarks(), *regraded.remarks]
 
 
-@shown
+@escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
     """Print the number of graded answers, and the agreement with existing labels."""
     screen = Screen()
@@ -441,4 +451,4 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
+    return "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())

@@ -83,17 +83,17 @@ class Grading:
     rubric: File = None
     score_max: FullScore = None
 
-    def words(self) -> str | None:
+    def read_rubric(self) -> str | None:
         """Read the rubric; None for the built-in one. Raises ValueError for a rubric without {answer}."""
         if self.rubric is None:
             return None
         try:
-            words = self.rubric.read_text("utf-8-sig")
+            rubric = self.rubric.read_text("utf-8-sig")
         except UnicodeDecodeError:
             raise ValueError(f"{self.rubric.name}: not UTF-8 text: save the file as UTF-8") from None
-        if "{answer}" not in words:
+        if "{answer}" not in rubric:
             raise ValueError(f"{self.rubric.name}: the rubric has no {{answer}}: say where the answer goes")
-        return words
+        return rubric
 
 
 @dataclass(frozen=True)
@@ -167,27 +167,27 @@ class LogOptions:
 
     def inputs(self, *log: Path) -> dict[str, Path | None]:
         """Return the input files by option, for `require_outputs`."""
-        logs = {"LOG" if place == 0 else f"LOG {place + 1}": path for place, path in enumerate(log)}
+        logs = {"LOG" if position == 0 else f"LOG {position + 1}": path for position, path in enumerate(log)}
         return {**logs, "--prices": self.prices, "--labels": self.labels, "--answers": self.answers}
 
     def options(self) -> dict[str, Any]:
         """Return the options of `read_log`, except the models; a usage error for `--same` without a reference."""
-        given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "task", "really")}
+        options = {name: getattr(self, name) for name in ("prices", "labels", "answers", "task", "really")}
         scale = {} if self.score_max is None else {"score_max": self.score_max}
-        return given | scale | {"reference": _reference(self.reference, self.same)}
+        return options | scale | {"reference": _reference(self.reference, self.same)}
 
     def as_options(self) -> dict[str, Any]:
         """Return the options for another command that reads the log in the same way."""
-        given = {name: getattr(self, name) for name in ("prices", "labels", "answers", "reference", "same")}
-        given |= {"task": None if self.task == "generation" else self.task}
-        given |= {"score-max": None if self.score_max is None else f"{self.score_max:g}"}
-        return given | {"models": self.models and ",".join(self.models), "yes": self.really or None}
+        options = {name: getattr(self, name) for name in ("prices", "labels", "answers", "reference", "same")}
+        options |= {"task": None if self.task == "generation" else self.task}
+        options |= {"score-max": None if self.score_max is None else f"{self.score_max:g}"}
+        return options | {"models": self.models and ",".join(self.models), "yes": self.really or None}
 
 
-def _reference(reference: str | None, same: str | None) -> Reference | None:
+def _reference(reference: str | None, grader: str | None) -> Reference | None:
     """Build the reference of `--reference` and `--same`, if given; a usage error for `--same` alone."""
     if reference is None:
-        if same is not None:
+        if grader is not None:
             problem = "needs --reference, the model whose answers the others are compared with"
             raise typer.BadParameter(problem, param_hint="--same")
         return None
@@ -195,7 +195,7 @@ def _reference(reference: str | None, same: str | None) -> Reference | None:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
     from rcjax.policy.counted import BY_ANSWER, Reference
 
-    return Reference(reference, same or BY_ANSWER)
+    return Reference(reference, grader or BY_ANSWER)
 
 
 # Functions as commands.
@@ -212,16 +212,16 @@ class LongHelp(TyperCommand):
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:
         """Print the help; options of the long panels only for `--help-all`."""
         options = [option for option in self.params if isinstance(option, TyperOption)]
-        rest = [option for option in options if option.rich_help_panel in _LONG]
-        for option in rest:
+        long_options = [option for option in options if option.rich_help_panel in _LONG]
+        for option in long_options:
             option.hidden = _ALL not in ctx.meta
         super().format_help(ctx, formatter)
-        for option in rest:  # completion ignores hidden options
+        for option in long_options:  # completion ignores hidden options
             option.hidden = False
 
 
-def _help_all(ctx: typer.Context, wanted: bool) -> None:
-    if wanted:
+def _help_all(ctx: typer.Context, is_wanted: bool) -> None:
+    if is_wanted:
         ctx.meta[_ALL] = True
         typer.echo(ctx.get_help())
         raise typer.Exit
@@ -237,49 +237,49 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     the named ones for `Annotated[Spec, "budget", …]`. A parameter of the function replaces the field of the same name.
     Options stand in the order of their panels, flags last.
     """
-    text, helps = _split(function.__doc__)
+    text, helps = _split_docstring(function.__doc__)
     declared = inspect.signature(function, eval_str=True).parameters
     parameters: dict[str, inspect.Parameter] = {}
     records: dict[str, tuple[Any, list[str]]] = {}
     for name, parameter in declared.items():
-        kind, *names = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (None,)
-        kind = kind or parameter.annotation
-        if is_dataclass(kind):
-            offered = [option for option in _of_record(kind) if not names or option.name in names]
-            records[name] = kind, [option.name for option in offered if option.name not in declared]
+        type_, *names = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (None,)
+        type_ = type_ or parameter.annotation
+        if is_dataclass(type_):
+            offered = [option for option in _make_record_options(type_) if not names or option.name in names]
+            records[name] = type_, [option.name for option in offered if option.name not in declared]
             parameters |= {option.name: option for option in offered if option.name not in declared}
         else:
-            parameters[name] = _option(name, parameter.annotation, parameter.default, helps.get(name, ""))
-    if any(_panel(parameter) in _LONG for parameter in parameters.values()):
-        parameters["help_all"] = _option("help_all", _HelpAll, False)
-    ordered = sorted(parameters.values(), key=_place)
+            parameters[name] = _make_option(name, parameter.annotation, parameter.default, helps.get(name, ""))
+    if any(_panel(option) in _LONG for option in parameters.values()):
+        parameters["help_all"] = _make_option("help_all", _HelpAll, False)
+    ordered = sorted(parameters.values(), key=_sort_key)
 
     @wraps(function)
-    def called(*, help_all: bool = False, **given: Any) -> None:
+    def run_command(*, help_all: bool = False, **values: Any) -> None:
         try:
-            for name, (kind, options) in records.items():
-                values = {option: given.pop(option) for option in options}
-                given[name] = kind(**{option: value for option, value in values.items() if value is not None})
-            function(**given)
+            for name, (type_, options) in records.items():
+                fields_given = {option: values.pop(option) for option in options}
+                values[name] = type_(**{option: value for option, value in fields_given.items() if value is not None})
+            function(**values)
         except SpecError as problem:
             hint = problem.option and option_name(problem.option)
             raise typer.BadParameter(problem.say(option_name), param_hint=hint) from None
 
-    called.__doc__ = text
-    called.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined] - typer asks for it
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
-    return called
+    run_command.__doc__ = text
+    run_command.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined] - typer asks for it
+    run_command.__annotations__ = {option.name: option.annotation for option in ordered}
+    return run_command
 
 
-def _split(docstring: str | None) -> tuple[str, dict[str, str]]:
+def _split_docstring(docstring: str | None) -> tuple[str, dict[str, str]]:
     """Split a docstring into (text before its "Args:", text of each argument by name).
 
-    >>> _split("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
+    >>> _split_docstring("Look.\\n\\nArgs:\\n    far: How far,\\n        in miles.\\n    fast: Run.")
     ('Look.', {'far': 'How far, in miles.', 'fast': 'Run.'})
     """
-    text, _, rest = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
-    _, *pieces = re.split(r"^    (\w+): ", rest.partition("\n\n")[0], flags=re.MULTILINE)
-    return text.strip(), {name: " ".join(words.split()) for name, words in zip(pieces[::2], pieces[1::2], strict=True)}
+    text, _, arguments = inspect.cleandoc(docstring or "").partition("\nArgs:\n")
+    _, *pieces = re.split(r"^    (\w+): ", arguments.partition("\n\n")[0], flags=re.MULTILINE)
+    return text.strip(), {name: " ".join(help_.split()) for name, help_ in zip(pieces[::2], pieces[1::2], strict=True)}
 
 
 def option_name(name: str) -> str:
@@ -291,17 +291,17 @@ def option_name(name: str) -> str:
     return "--" + name.strip("_").replace("_", "-")
 
 
-def _option(name: str, annotation: Any, default: Any, words: str = "") -> inspect.Parameter:
+def _make_option(name: str, annotation: Any, default: Any, help_text: str = "") -> inspect.Parameter:
     """Make the parameter of a command: the type, the spelling and the help of its option."""
-    kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    info = copy.copy(next((part for part in about if isinstance(part, ParameterInfo)), typer.Option()))
-    info.help = words or info.help
+    type_, *annotations = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    info = copy.copy(next((entry for entry in annotations if isinstance(entry, ParameterInfo)), typer.Option()))
+    info.help = help_text or info.help
     if info.parser is not None:  # typer needs no type beside a parser, and would refuse unions and tuples
-        kind, default = Any, _text_of(default)
+        type_, default = Any, _text_of(default)
     if not isinstance(info, ArgumentInfo) and info.default is ...:  # typer keeps a given spelling in `default`
-        flag, either = option_name(name), bool in (kind, *get_args(kind)) and default is not False
-        info.param_decls = (f"{flag}/--no-{flag[2:]}" if either else flag,)
-    return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[kind, info])
+        flag, is_flag = option_name(name), bool in (type_, *get_args(type_)) and default is not False
+        info.param_decls = (f"{flag}/--no-{flag[2:]}" if is_flag else flag,)
+    return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[type_, info])
 
 
 def _text_of(default: Any) -> Any:
@@ -315,29 +315,33 @@ def _text_of(default: Any) -> Any:
     return f"{default // 10**6}MB" if isinstance(default, int) else f"{default:g}"
 
 
-def _of_record(kind: Any) -> list[inspect.Parameter]:
-    hints, (_, helps) = get_type_hints(kind, include_extras=True), _split(kind.__doc__)
-    if kind is Spec:
-        return [_of_spec(field, helps[field.name]) for field in fields(Spec) if field.metadata]
-    return [_option(field.name, hints[field.name], field.default, helps.get(field.name, "")) for field in fields(kind)]
+def _make_record_options(record: Any) -> list[inspect.Parameter]:
+    """Make the parameters of a command for the fields of a record."""
+    hints, (_, helps) = get_type_hints(record, include_extras=True), _split_docstring(record.__doc__)
+    if record is Spec:
+        return [_make_spec_option(field, helps[field.name]) for field in fields(Spec) if field.metadata]
+    return [
+        _make_option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, ""))
+        for entry in fields(record)
+    ]
 
 
-def _of_spec(field: Any, words: str) -> inspect.Parameter:
+def _make_spec_option(field: Any, help_text: str) -> inspect.Parameter:
     """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
     metavar, parser = field.metadata["form"] or (None, None)
-    form = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
+    settings = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
     flag = [field.metadata["flag"]] if field.metadata["flag"] else []
-    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **form)
-    kind, default = (bool, field.default) if metavar is None else (Any, None)
-    words = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", words)
-    return _option(field.name, Annotated[kind, option], default, words)
+    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **settings)
+    type_, default = (bool, field.default) if metavar is None else (Any, None)
+    help_text = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", help_text)
+    return _make_option(field.name, Annotated[type_, option], default, help_text)
 
 
 def _panel(parameter: inspect.Parameter) -> str | None:
     return getattr(get_args(parameter.annotation)[1], "rich_help_panel", None)
 
 
-def _place(parameter: inspect.Parameter) -> tuple[int, bool]:
+def _sort_key(parameter: inspect.Parameter) -> tuple[int, bool]:
     """Return the sort key of a parameter: the place of its panel (0 without one), then flags last."""
     panel = _panel(parameter)
     return (1 + PANELS.index(panel) if panel in PANELS else 0), get_args(parameter.annotation)[0] is bool

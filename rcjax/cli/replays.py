@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import written
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import compare_fresh, judge_policy, next_of, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -24,10 +24,10 @@ from rcjax.cli.console import (
     cascade_lines,
     command,
     conclude,
+    escape_arguments,
     facts,
     facts_table,
     make_table,
-    shown,
     staged,
 )
 from rcjax.cli.inputs import at_traffic_of, load_tuned, read_for, require_outputs, require_plausible_prices
@@ -82,24 +82,24 @@ def evaluate(
     notes += remarks
     if isinstance(tuned, AbstractPolicy):
         is_same_log, rungs = document["tuned_on_this_log"], list[int]()
-        repriced = reading.prices is not None and _repriced(tuned, reading.prices)
+        repriced = reading.prices is not None and _has_new_prices(tuned, reading.prices)
         notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
         comparison, uncompared = compare_fresh(tuned, data, today)
         document |= comparison
         notes += uncompared
         with steps("checking"):
-            facts, why = judge_policy(tuned, data)
+            facts, reason = judge_policy(tuned, data)
         if facts is None and not is_same_log:
-            notes.append(f"it cannot be checked: {why}")
+            notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
-        next_step = _next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        step = _advise_next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
-        next_step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
+        step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
         rungs, money = tuned.rung_indices.tolist(), Spec().money(document["cost"])
         document["search"] = tuned.search
     heading, noun = data.describe(confidences=False), data.counted.noun
-    conclude(document, partial(_show_replay, heading, document, notes, noun, next_step, rungs, money), as_json=json_)
+    conclude(document, partial(_show_replay, heading, document, notes, noun, step, rungs, money), as_json=json_)
 
 
 def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, Any], list[str]]:
@@ -115,12 +115,12 @@ def _evaluation(tuned: AbstractPolicy | Frontier, log: Log) -> tuple[dict[str, A
     document["single_models"] = _single_models(log)
     notes = [] if comparison is None else [f"on these queries it {comparison.describe()}"]
     if shared:
-        which = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
-        notes.append(f"{which}, where it looks better than it is: evaluate it on others")
+        warning = "this is the very log that it was tuned on" if shared.covers_log else shared.describe()
+        notes.append(f"{warning}, where it looks better than it is: evaluate it on others")
     return document, notes
 
 
-def _repriced(policy: AbstractPolicy, path: Path) -> bool:
+def _has_new_prices(policy: AbstractPolicy, path: Path) -> bool:
     """Return whether a file of prices differs from the known prices of a policy's tuning."""
     from rcjax.logs.prices import read_prices
 
@@ -128,7 +128,7 @@ def _repriced(policy: AbstractPolicy, path: Path) -> bool:
     return bool(before) and any(name in now and now[name] != price for name, price in read_prices(before).items())
 
 
-def _next(
+def _advise_next(
     policy: AbstractPolicy,
     file: Path,
     log: Path,
@@ -153,7 +153,7 @@ def _next(
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
     if facts is None:
         return "evaluate it on a log of fresh queries with labels", command("evaluate", file, "NEW_LOG.csv")
-    advice, retune = next_of(facts, command("retune", file, log, **options, out=file))
+    advice, retune = advise_next(facts, command("retune", file, log, **options, out=file))
     return f"{advice}{'' if retune else ' (rcjax serve --help)' * (not facts['drifted'])}", retune
 
 
@@ -172,8 +172,8 @@ def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     from rcjax._core.batching import plain
 
     if isinstance(tuned, AbstractPolicy):
-        same = recorded_counted(tuned.provenance).noun == log.counted.noun
-        return {name: figure for name, figure in tuned.expected.items() if same or not name.startswith("error")}
+        is_same = recorded_counted(tuned.provenance).noun == log.counted.noun
+        return {name: figure for name, figure in tuned.expected.items() if is_same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
     return {name: plain(values) for name, values in figures.items() if values is not None}
 
@@ -213,14 +213,14 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     For a ladder that follows its bill, the second column has the tuned position, with its cost but without its error:
     a screen shows one error of a policy.
     """
-    refused, followed = replayed["abstention"] > 0, replayed.get("followed")
-    as_tuned = {name: replayed[name] for name in replayed if refused or name not in ("abstention", "error_answered")}
+    refuses, followed = replayed["abstention"] > 0, replayed.get("followed")
+    as_tuned = {name: replayed[name] for name in replayed if refuses or name not in ("abstention", "error_answered")}
     as_tuned |= {"cost": replayed["spent"], "cost_interval": replayed["spent_interval"]}
     shares = dict(zip(replayed["models"], replayed["share"], strict=True))
     by_model = [Fact(f"by {name}", share, "share") for name, share in shares.items() if share]
     if followed is None:
         return {"observed": [*facts(as_tuned, money, noun), *by_model]}
-    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refused else None}
+    as_followed = followed | {"cost": followed["bill"], "abstention": followed["abstention"] if refuses else None}
     as_tuned |= {"error": None, "abstention": None, "error_answered": None, "position": followed["tuned"]}
     return {
         "observed,\nfollowing\nits bill": [*facts(as_followed, money, noun)],
@@ -228,22 +228,17 @@ def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str,
     }
 
 
-@shown
+@escape_arguments
 def _show_replay(
     heading: str,
     document: Mapping[str, Any],
     notes: Sequence[str],
     noun: str,
-    next_step: tuple[str, str],
+    step: tuple[str, str],
     rungs: Any,
     money: Money,
 ) -> None:
-    """Print the decision on a policy and its replay on a log, with today's and the promise.
-
-    Args:
-        next_step: (advice, command) for the next step.
-        rungs: points of a frontier to print; empty for a policy.
-    """
+    """Print the decision on a policy and its replay, with today's and the promise; or the `rungs` of a frontier."""
     screen = Screen()
     screen.print(heading)
     if document.get("check"):
@@ -252,7 +247,7 @@ def _show_replay(
     screen.print(f"Replayed on {count(document['n'], 'query')}; in brackets, {100 * LEVEL:.0f} % intervals.")
     if rungs:
         expected, interval = document["predicted"], document["error_interval"]
-        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", words=0)
+        table = make_table(f"predicted {money.label}", "observed", f"predicted {noun}", "observed", text_columns=0)
         paid = "spent" if document["search"] == "labels" else "cost"  # the promise is of bills, or of mean costs
         for i in rungs:
             costs = (money.show(cost[i]) for cost in (expected["cost"], document[paid]))
@@ -262,13 +257,13 @@ def _show_replay(
         expected = {"predicted": [*facts(document["predicted"], money, noun)]}
         table = facts_table(expected | _replayed(document, money, noun), money)
     screen.print(table)
-    singles = [
-        f"{name} {percent(single['error'])} at ${money.show(single['cost'])}"
-        for name, single in document["single_models"].items()
+    single = [
+        f"{name} {percent(figures['error'])} at ${money.show(figures['cost'])}"
+        for name, figures in document["single_models"].items()
     ]
-    screen.hang("alone", *([] if rungs else ["; ".join(singles)]))
+    screen.hang("alone", *([] if rungs else ["; ".join(single)]))
     screen.hang("note", *notes)
-    screen.next_step(*next_step)
+    screen.next_step(*step)
 
 
 def retune(
@@ -314,8 +309,8 @@ def retune(
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
         replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
-        is_comparable = set(old.models) <= set(fresh.models)
-        replays = {"before": replay_on(old, fresh) if is_comparable else None, "after": replay_on(new, fresh)}
+        has_old_models = set(old.models) <= set(fresh.models)
+        replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
     written_to, problem = (None, None) if out is None else grounds.write(new, out, anyway=anyway)
     remarks = [*retuned.notes, *(grounds.reasons if facts is None and problem is None else ())]
@@ -324,13 +319,13 @@ def retune(
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
     document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
-    retuning = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
-    next_step = ("", "") if problem else grounds.next_step(retuning) if facts is None else next_of(facts, retuning)
+    again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
+    step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
     deploy = "deploy it: rcjax serve takes up a new version of the file that it serves by itself"
     if written_to is not None and not written_to.samefile(policy):
         deploy = f"deploy it, in place of {policy}: rcjax serve takes up the file that it was started with"
     heading = fresh.describe(confidences=False)
-    show = partial(_show_retuning, heading, document, fresh.counted.noun, next_step, deploy, retuned.money)
+    show = partial(_show_retuning, heading, document, fresh.counted.noun, step, deploy, retuned.money)
     conclude(document, show, as_json=json_, problem=problem)
 
 
@@ -356,14 +351,9 @@ def _read_fresh(
 def _judge_retuning(
     old: AbstractPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
 ) -> tuple[Replacement, Mapping[str, Any] | None]:
-    """Judge a new policy beside the old one, which is taken at the traffic of the log, as `rcjax check` takes it.
+    """Return (the replacement of a policy by a new one; the check of the old one as JSON values, None without one).
 
-    Args:
-        every_week, fresh: the log, and its last weeks.
-        files: files of the log; empty if only prices are new.
-
-    Returns:
-        the replacement, and the check of the old policy as JSON values; None if it cannot be checked.
+    The old policy is taken at the traffic of the log, as `rcjax check` takes it; without files, only prices are new.
     """
     from rcjax.logs.sources import main_file
     from rcjax.tuning.diagnostics.decision import judge_replacement
@@ -391,10 +381,7 @@ class _Grounds:
 
     @classmethod
     def of(cls, replacement: Replacement, facts: Mapping[str, Any] | None, log: Log, *, renewed: bool) -> _Grounds:
-        """Weigh a replacement, by the check of the old policy if there is one.
-
-        `renewed` says that only prices are new, which bring no new chance.
-        """
+        """Weigh a replacement, by the check of the old policy if there is a check; `renewed`: only prices are new."""
         if facts is None:
             accepted = replacement.replaces(broken=renewed)
             return cls(accepted, bool(replacement.against), replacement.describe(log.counted, broken=renewed))
@@ -403,7 +390,7 @@ class _Grounds:
         return cls(decision["tune_again"], refused, decision["reasons"])
 
     def write(self, policy: AbstractPolicy, out: Path, *, anyway: bool) -> tuple[Path | None, Exception | None]:
-        """Write the new policy, if it is accepted or `anyway`; return (its file, the problem), None without one."""
+        """Write the new policy, if it is accepted or `anyway`; return (its file or None, the problem or None)."""
         if self.refused and not anyway:
             advice = "keep the policy in service, or write it all the same with --anyway"
             return None, ValueError(f"{out}: not written: {'; '.join(self.reasons)}: {advice}")
@@ -417,15 +404,20 @@ class _Grounds:
         return ("tune again", retune) if self.accepted else ("keep the policy in service", "")
 
 
-@shown
+@escape_arguments
 def _show_retuning(
-    heading: str, document: Mapping[str, Any], noun: str, next_step: tuple[str, str], deploy: str, money: Money
+    heading: str, document: Mapping[str, Any], noun: str, step: tuple[str, str], deploy: str, money: Money
 ) -> None:
-    """Print the decision on a policy, both policies, the comparison with today's, and the next step."""
+    """Print the decision on a policy, its comparison with the new policy, the new policy's with today's, the next step.
+
+    Args:
+        step: (advice, command) for the next step; empty after a problem.
+        deploy: next step if the new policy is written.
+    """
     screen = Screen()
     screen.print(heading)
     if document["check"]:  # if writing was refused, the error repeats the reasons
-        show_decision(screen, document["check"], reasons=any(next_step) or "written" in document)
+        show_decision(screen, document["check"], reasons=any(step) or "written" in document)
     policies, replays = {"before": document["before"], "after": document["policy"]}, document["replayed"]
     for name, policy in policies.items():
         for line in cascade_lines(policy, name):
@@ -435,11 +427,11 @@ def _show_retuning(
         columns[f"{name},\nexpected"] = [*facts(policy["expected"], money, noun)]
         replayed = _replayed(replays[name], money, noun) if replays[name] else {"": []}
         columns[f"{name},\non these"] = next(iter(replayed.values()))
-    brief = {  # rungs of two ladders do not compare, and intervals have no room
+    short = {  # rungs of two ladders do not compare, and intervals have no room
         name: [fact._replace(interval=None) for fact in column if fact.unit != "rung"]
         for name, column in columns.items()
     }
-    screen.print(facts_table(brief, money))
+    screen.print(facts_table(short, money))
     screen.print("The new policy was tuned on these queries, where it looks a little better than it is.")
     screen.print("The new policy beside today's:")
     show_comparison(screen, document, money, noun)
@@ -447,8 +439,8 @@ def _show_retuning(
     if "written" in document:
         screen.print_path(f"Policy written to {document['written']}")
         screen.next_step(deploy)
-    elif any(next_step):
-        screen.next_step(*next_step)
+    elif any(step):
+        screen.next_step(*step)
 
 
 def demo(
@@ -489,7 +481,7 @@ def demo(
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 
-@shown
+@escape_arguments
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
     """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]

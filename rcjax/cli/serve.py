@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rcjax.cli.console import print_json, shown, warn
+from rcjax.cli.console import escape_arguments, print_json, warn
 from rcjax.cli.inputs import (
     pairs,
     part,
@@ -53,11 +53,11 @@ def key(
     require_libraries("rcjax key", "serve", "starlette", "openai")
     from rcjax.serving.gateway.clients import add_key
 
-    made = add_key(name, keys)
+    new_key = add_key(name, keys)
     if json_:
-        print_json({"name": name, "key": made, "keys": str(keys)})
+        print_json({"name": name, "key": new_key, "keys": str(keys)})
         return
-    typer.echo(made)
+    typer.echo(new_key)
     typer.echo(f"{keys} has its hash: this key is not shown again", err=True)
 
 
@@ -98,8 +98,8 @@ class ServedOptions:
 
     def inputs(self) -> dict[str, Path | None]:
         """Return the input files by option, for `require_outputs`."""
-        named = ((name, path) for name, path in self.files().items() if path)
-        files = {"POLICY" if path == self.policy else f"--policy {name}": path for name, path in named}
+        policies = ((name, path) for name, path in self.files().items() if path)
+        files = {"POLICY" if path == self.policy else f"--policy {name}": path for name, path in policies}
         return files | {"--models": self.models}
 
 
@@ -124,12 +124,12 @@ class CallLogOptions:
 
     def require_partners(self) -> None:
         """Refuse options that need the log, or shadow queries, without them."""
-        for option, given, partner, partner_given in (
+        for option, value, partner, partner_value in (
             ("--shadow", self.shadow, "--log calls.jsonl", self.log),
             ("--log-prompts", self.log_prompts, "--log calls.jsonl", self.log),
             ("--shadow-models", self.shadow_models, "--shadow 5%", self.shadow),
         ):
-            if given and not partner_given:
+            if value and not partner_value:
                 problem = f"goes with {partner.split()[0]} only: give {partner} too"
                 raise typer.BadParameter(problem, param_hint=option)
 
@@ -147,7 +147,7 @@ class CallLogOptions:
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """The options of the clients that may call.
+    """The options of access: keys, addresses and hosts.
 
     Args:
         key_env: Environment variable with the keys of clients.
@@ -379,7 +379,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
             warn(f"{limits}; money and requests a minute are limits of the whole service", "note")
 
 
-@shown
+@escape_arguments
 def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float | ShadowRate) -> None:
     typer.echo(f"serving at {url}/v1, under these names of models:", err=True)
     for name, deployment in policies.items():

@@ -20,7 +20,7 @@ from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
     TERMINAL,
-    HowFar,
+    Progress,
     Screen,
     attempt,
     busy,
@@ -28,12 +28,12 @@ from rcjax.cli.console import (
     command,
     comparison_table,
     conclude,
+    escape_arguments,
     facts,
     facts_grid,
     facts_rows,
     facts_table,
     make_table,
-    shown,
     staged,
     warn,
 )
@@ -88,7 +88,7 @@ def sweep(
         require_libraries("--ray", "ray", "ray")
         import jax
 
-        jax.config.update("jax_platforms", "cpu")  # the GPUs are for the tasks of Ray
+        jax.config.update("jax_platforms", "cpu")  # the GPUs of this machine are for the tasks of Ray
     from rcjax.tuning.sweeps.sweeping import read_sweep, sweep as run_sweep
 
     settings = read_sweep(config)
@@ -96,10 +96,10 @@ def sweep(
     _require_apart(config, settings)
     require_plausible_prices(settings.get("prices"), really)
     started = time.perf_counter()
-    far = HowFar()
-    with busy("solving", how_far=far), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
-        done = run_sweep(**settings, ray=ray, progress=far.note)
-    facts = _facts(done, time.perf_counter() - started)
+    progress = Progress()
+    with busy("solving", progress=progress), redirect_stdout(sys.stderr):  # Ray prints the nodes that it has lost
+        results = run_sweep(**settings, ray=ray, progress=progress.note)
+    facts = _facts(results, time.perf_counter() - started)
     conclude(facts, partial(_show_sweep, facts), as_json=json_)
 
 
@@ -115,16 +115,16 @@ def _require_apart(config: Path, settings: Mapping[str, Any]) -> None:
     require_distinct([("--out", folder), *(("--out", path) for path in written)], inputs)
 
 
-def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
+def _facts(results: Sweep, seconds: float) -> dict[str, Any]:
     import polars as pl
 
     from rcjax.solving.frontier.points import PointStatus
 
-    logs = done.logs
-    counts = done.points.group_by("status").len().sort("status").collect()
+    logs = results.logs
+    counts = results.points.group_by("status").len().sort("status").collect()
     unused = logs.filter(pl.col("problem").is_not_null())
     return {
-        "folder": str(done.path),
+        "folder": str(results.path),
         "logs": logs.height - unused.height,
         "left_out": [{"log": row["log"], "problem": row["problem"]} for row in unused.to_dicts()],
         "points": int(counts["len"].sum()),
@@ -133,14 +133,14 @@ def _facts(done: Sweep, seconds: float) -> dict[str, Any]:
     }
 
 
-@shown
+@escape_arguments
 def _show_sweep(facts: dict[str, Any]) -> None:
     screen = Screen()
     for entry in facts["left_out"][:_MAX_LISTED]:
         warn(f"{entry['log']} is left out: {entry['problem']}")
-    more = len(facts["left_out"]) - _MAX_LISTED
-    if more > 0:
-        warn(f"and {more:,} more: see logs.parquet")
+    omitted = len(facts["left_out"]) - _MAX_LISTED
+    if omitted > 0:
+        warn(f"and {omitted:,} more: see logs.parquet")
     screen.print(f"{count(facts['points'], 'point')} of {count(facts['logs'], 'log')}, in {facts['seconds']:,.1f} s")
     for message, points in facts["status"].items():
         screen.print(f"  {points:>12,}  {message}", markup=False, soft_wrap=True)
@@ -207,8 +207,8 @@ def tune(
     conclude(tuned.to_json(), partial(_show_tuning, tuned, out, problem is None), as_json=json_, problem=problem)
 
 
-def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
-    """Print the tables, then the policy; `done` says that no problem occurred, and the policy is written."""
+def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
+    """Print the tables, then the policy; `is_complete` says that no problem occurred, and the policy is written."""
     document = tuned.to_json()
     heading = tuned.log.describe(confidences=False)
     if tuned.held_out is not None:
@@ -218,12 +218,12 @@ def _show_tuning(tuned: Tuned, out: Path | None, done: bool) -> None:
     show_tuning(heading, rows, document["frontier"], chosen=chosen, **units)
     if tuned.policy:
         counted = tuned.log.counted
-        _show_policy(document["policy"], document["comparison"], _words_of(tuned), tuned.money, counted)
-    if done:  # else the problem is printed last
+        _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
+    if is_complete:  # else the problem is printed last
         _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
 
 
-@shown
+@escape_arguments
 def show_tuning(
     heading: str,
     rows: Sequence[Mapping[str, Any]],
@@ -242,29 +242,31 @@ def show_tuning(
     """
     screen = Screen()
     screen.print(heading, style="bold")
-    singles = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
-    screen.print(facts_rows("each model alone", singles, money))
+    single_models = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
+    screen.print(facts_rows("each model alone", single_models, money))
     from rcjax.solving.frontier.hull import rows_to_show
 
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
-    single = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single)
-    marked = None if chosen is None else next((i for i, point in enumerate(points) if _is_of(point, chosen)), None)
-    if marked is not None and marked not in listed:  # it replaces the nearest point
-        nearest = min(listed, key=lambda i: abs(costs[i] - costs[marked]))
-        listed = [marked if i == nearest else i for i in listed]
-    words = [f"{len(listed)} of {len(points)}"] * (len(listed) < len(points))
-    words += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
-    words += ["* is that for your target"] * (marked is not None)
-    more = f" ({'; '.join(words)})" if words else ""
-    screen.print(f"The frontier, the best policies of these models, cheapest first{more}:")
-    starred = [i == marked for i in listed]
+    single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
+    listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
+    chosen_row = (
+        None if chosen is None else next((i for i, point in enumerate(points) if _is_chosen(point, chosen)), None)
+    )
+    if chosen_row is not None and chosen_row not in listed:  # it replaces the nearest point
+        nearest = min(listed, key=lambda i: abs(costs[i] - costs[chosen_row]))
+        listed = [chosen_row if i == nearest else i for i in listed]
+    remarks = [f"{len(listed)} of {len(points)}"] * (len(listed) < len(points))
+    remarks += [f"in brackets, {100 * LEVEL:.0f} % intervals"] * any("error_interval" in point for point in points)
+    remarks += ["* is that for your target"] * (chosen_row is not None)
+    brackets = f" ({'; '.join(remarks)})" if remarks else ""
+    screen.print(f"The frontier, the best policies of these models, cheapest first{brackets}:")
+    starred = [i == chosen_row for i in listed]
     screen.print(_frontier_table([points[i] for i in listed], money, screen.width, starred, noun))
 
 
-def _is_of(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
+def _is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
     """Return whether a point is the chosen policy, whose cost may be a bill where the point's is predicted."""
     same_lam = chosen.get("lam") is not None and point.get("lam") == chosen["lam"]
     return point["error"] == chosen["error"] and (same_lam or point["cost"] == chosen["cost"])
@@ -275,9 +277,9 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
     from rcjax.solving.frontier.hull import best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
-    shown_models = {point["models"][0] for point in points if len(point["models"]) == 1}
-    single_figures = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
-    best = [rows[i] for i in best_buys(cost, error, *single_figures)]
+    present = {point["models"][0] for point in points if len(point["models"]) == 1}
+    costs_and_errors = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
+    best = [rows[i] for i in best_buys(cost, error, *costs_and_errors)]
     return [
         {
             "cost": row["cost"],
@@ -287,35 +289,36 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
             "rules": {row["model"]: [{"up_to": 1.0, "action": "answer"}]},
         }
         for row in best
-        if row["model"] not in shown_models
+        if row["model"] not in present
     ]
 
 
-def _words_of(tuned: Tuned) -> dict[str, Any]:
+def _policy_texts(tuned: Tuned) -> dict[str, Any]:
+    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
     aim = Target.of(**tuned.target).describe(tuned.log.counted, "today's" if today is None else today.subject)
-    keeps = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
+    money_note = None if period is None else f"a service keeps to {period} (UTC), for {tuned.spec.queries}"
     return {
         "advice": f"{str(tuned.advice)[:1].upper()}{str(tuned.advice)[1:]}.",
         "notes": list(tuned.notes),
-        "money": keeps,
+        "money": money_note,
         "aim": aim if period is None else f"at most {period}",
     }
 
 
-@shown
+@escape_arguments
 def _show_policy(
-    policy: Mapping[str, Any], comparison: Mapping[str, Any], words: Mapping[str, Any], money: Money, counted: Counted
+    policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures (JSON forms)."""
+    """Print the advice for the target with the comparison, then the policy and its expected figures."""
     screen = Screen()
     screen.print("What to do", style="bold")
-    screen.print(Padding(words["advice"], (0, 2)))
+    screen.print(Padding(texts["advice"], (0, 2)))
     screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
-    screen.hang("note", *words["notes"])
-    screen.print(f"\nPolicy for your target ({words['aim']}):", style="bold")
+    screen.hang("note", *texts["notes"])
+    screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)
     for line in lines:
         screen.print(line)
@@ -328,13 +331,13 @@ def _show_policy(
     head = f"in brackets, {100 * level:.4g} % intervals" if level else ""
     screen.print(facts_table({"expected": figures}, money, head))
     for fact in figures:
-        if fact.why:
-            screen.hang("note", f"{fact.label}: {fact.why}")
-    if words["money"]:
-        screen.hang("money", words["money"])
+        if fact.explanation:
+            screen.hang("note", f"{fact.label}: {fact.explanation}")
+    if texts["money"]:
+        screen.hang("money", texts["money"])
 
 
-@shown
+@escape_arguments
 def _show_next(policy: Path | None, budget: str | None) -> None:
     """Print the file of the policy, if it is written, and the next step; `budget` is an example without a target."""
     screen = Screen()
@@ -357,14 +360,14 @@ def _frontier_table(
     cost_first = {str(i): sorted(row, key=lambda fact: fact.unit != "money") for i, row in enumerate(figures)}
     labels, cells = facts_grid(cost_first, money)
     heads = [label.replace(", ", ",\n").replace("per ", "per\n") for label in labels]
-    cells = [[f"{'* ' * star}{row[0]}", *row[1:]] for row, star in zip(cells, starred, strict=True)]
+    cells = [[f"{'* ' * is_starred}{row[0]}", *row[1:]] for row, is_starred in zip(cells, starred, strict=True)]
     widths = [max(map(len, (*head.split("\n"), *column))) for head, *column in zip(heads, *cells, strict=True)]
-    room = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
-    table = make_table(*heads, words=0, unbroken=True)
-    simple = all(map(is_chain, points))
-    heading = "models, answering above a confidence" if simple else "models, and what they do at a confidence"
+    remaining = max(max(width, TERMINAL) - sum(widths) - _GAP * (len(heads) + 1), _LEAST_WIDTH)
+    table = make_table(*heads, text_columns=0, unbroken=True)
+    are_chains = all(map(is_chain, points))
+    head = "models, answering above a confidence" if are_chains else "models, and what they do at a confidence"
     # Fold a name that is wider than the room, rather than cut figures.
-    table.add_column(heading.replace(", ", ",\n", 1) if len(heading) > room else heading, overflow="fold")
-    for row, point, star in zip(cells, points, starred, strict=True):
-        table.add_row(*row, describe_cascade(point, width=room), style="bold" if star else None)
+    table.add_column(head.replace(", ", ",\n", 1) if len(head) > remaining else head, overflow="fold")
+    for row, point, is_starred in zip(cells, points, starred, strict=True):
+        table.add_row(*row, describe_cascade(point, width=remaining), style="bold" if is_starred else None)
     return table

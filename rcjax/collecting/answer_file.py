@@ -26,7 +26,7 @@ from rcjax._base.codec import object_in
 from rcjax._base.files import LineFile, is_stream, try_lock, write_atomically
 from rcjax.collecting.questions import Question
 from rcjax.logs.errors import LogError
-from rcjax.logs.sources import TextFile, sound_calls
+from rcjax.logs.sources import TextFile, drop_truncated_lines
 from rcjax.serving.call_log import VERSION, has_failed
 
 #: Error of a call whose outcome is unknown.
@@ -96,7 +96,7 @@ def read_answer_file(path: Path) -> AnswerRows:
 
 def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield (object, name of its line) for each line; truncated lines are only counted."""
-    text, broken = sound_calls(TextFile(path, separator=None))
+    text, broken = drop_truncated_lines(TextFile(path, separator=None))
     if answers is not None:
         answers.broken = broken
     with text.open() as lines:

@@ -32,6 +32,9 @@ from rcjax.policy.signals.answers import PLAIN
 #: The hash of a missing answer.
 NO_HASH = 0
 
+#: Reason for a model without usable rows.
+UNUSABLE = "its calls failed, or did not go to all models"
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -127,9 +130,9 @@ def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
     (True, 0)
     """
     texts = answers.unique()
-    bare = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
-    hashes = (bare.hash() // 2).cast(pl.Int64).clip(1)
-    return answers.replace_strict(texts, hashes.set(bare.is_null(), NO_HASH), return_dtype=pl.Int64).to_numpy()
+    forms = pl.Series([comparable(text, compare) for text in texts], dtype=pl.String)
+    hashes = (forms.hash() // 2).cast(pl.Int64).clip(1)
+    return answers.replace_strict(texts, hashes.set(forms.is_null(), NO_HASH), return_dtype=pl.Int64).to_numpy()
 
 
 def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
@@ -148,8 +151,9 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     return np.where(hashes == NO_HASH, NO_ANSWER, codes).astype(np.int32)
 
 
-_ENOUGH = 0.5  # share of a model's queries that must have as many answers as vote
-_CELL = ("model", "query")
+_MIN_SHARE = 0.5  # share of a model's queries with as many answers as vote, at least
+
+_KEY = ("model", "query")
 
 
 def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
@@ -160,11 +164,11 @@ def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
     are_whole = all(re.fullmatch(r"\d{1,18}", text) for text in answers.samples)
     order = [int(text) for text in answers.samples] if are_whole else range(len(answers.samples))
     frame = answers.frame.with_columns(order=pl.Series(np.array(order, np.int64)[answers.frame[SAMPLE]]))
-    frame, numbers = voted(frame.sort(*_CELL, "order"), len(answers.models))
-    return replace(answers, frame=frame), dict(zip(answers.models, numbers, strict=True))
+    frame, votes = reduce_to_votes(frame.sort(*_KEY, "order"), len(answers.models))
+    return replace(answers, frame=frame), dict(zip(answers.models, votes, strict=True))
 
 
-def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
+def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
     """Reduce the samples of each query and model to the winning row; return them with each model's number of votes.
 
     `logprob`: the log of the winner's share of the votes (a single answer keeps its own). `answer`: the most common
@@ -178,50 +182,49 @@ def voted(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
 
     >>> answers = {"model": [0] * 6, "query": [0] * 3 + [1] * 3, "answer": [7, 7, 5] * 2, "cost": [1.0, 1.0, 2.0] * 2}
     >>> frame = pl.DataFrame(answers | {"logprob": [-0.1, -0.2, -0.4] * 2, "correct": [1.0, 1.0, 0.0] * 2})
-    >>> vote, numbers = voted(frame, 1)
+    >>> vote, numbers = reduce_to_votes(frame, 1)
     >>> numbers, round(math.exp(vote["logprob"][0]), 4), vote["correct"][0], vote["cost"][0], vote["answer"][0]
     ([3], 0.6667, 1.0, 4.0, 7)
     """
-    counts = frame.group_by(*_CELL).len()
-    numbers = [_number(counts.filter(pl.col("model") == model)["len"].to_numpy()) for model in range(models)]
+    counts = frame.group_by(*_KEY).len()
+    numbers = [_count_votes(counts.filter(pl.col("model") == model)["len"].to_numpy()) for model in range(models)]
     frame = frame.with_columns(number=pl.Series(np.array(numbers, np.int64)[frame["model"]]))
-    there, rank = pl.len().over(_CELL), pl.int_range(pl.len()).over(_CELL)
-    voting = frame.filter(there >= pl.col("number"), rank < pl.col("number"))
-    several = pl.col("number") > 1
-    alike = pl.when(pl.col("answer") != NO_HASH).then(pl.len().over(*_CELL, "answer")).otherwise(0)
-    longest = [pl.col(name).nan_max().over(_CELL) for name in ("seconds",) if name in frame.columns]
-    votes = voting.with_columns(pl.col("cost").sum().over(_CELL), *longest, alike=alike)
-    votes = votes.filter(pl.col("alike").arg_max().over(_CELL) == rank)  # ties: the first
-    share = pl.when(several).then((pl.col("alike") / pl.col("number")).log()).otherwise("logprob")
-    return votes.with_columns(logprob=share).drop("number", "alike"), numbers
+    samples, rank = pl.len().over(_KEY), pl.int_range(pl.len()).over(_KEY)
+    voting = frame.filter(samples >= pl.col("number"), rank < pl.col("number"))
+    equal = pl.when(pl.col("answer") != NO_HASH).then(pl.len().over(*_KEY, "answer")).otherwise(0)
+    longest = [pl.col(name).nan_max().over(_KEY) for name in ("seconds",) if name in frame.columns]
+    votes = voting.with_columns(pl.col("cost").sum().over(_KEY), *longest, equal=equal)
+    votes = votes.filter(pl.col("equal").arg_max().over(_KEY) == rank)  # ties: the first
+    share = pl.when(pl.col("number") > 1).then((pl.col("equal") / pl.col("number")).log()).otherwise("logprob")
+    return votes.with_columns(logprob=share).drop("number", "equal"), numbers
 
 
-def _number(answers: np.ndarray) -> int:
+def _count_votes(answers: np.ndarray) -> int:
     """Return how many answers of a model vote: the largest number that half of its queries, and at least two, have.
 
     `answers` holds the number of answers to each query of the model.
 
-    >>> _number(np.array([3, 2, 3, 1])), _number(np.array([5, 1, 1]))
+    >>> _count_votes(np.array([3, 2, 3, 1])), _count_votes(np.array([5, 1, 1]))
     (3, 1)
     """
     answers = np.sort(answers)[::-1]
-    enough = max(2, math.ceil(_ENOUGH * len(answers)))
-    return int(answers[enough - 1]) if len(answers) >= enough else 1
+    queries = max(2, math.ceil(_MIN_SHARE * len(answers)))
+    return int(answers[queries - 1]) if len(answers) >= queries else 1
 
 
-def asked_to_vote(
-    numbers: Mapping[str, int], compare: str, alone: Mapping[str, Mapping[str, Any]]
+def vote_settings(
+    numbers: Mapping[str, int], compare: str, single: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Return the request settings of the models whose answers vote, by name, as a policy stores them.
 
     Args:
         numbers: number of votes of each model.
         compare: kind of comparison of the answers.
-        alone: request settings of a single answer, by model; the options and prices are taken from them.
+        single: request settings of a single answer, by model; the options and prices are taken from them.
     """
     return {
         name: {
-            **{key: value for key, value in alone.get(name, {}).items() if key in ("options", "prices")},
+            **{key: value for key, value in single.get(name, {}).items() if key in ("options", "prices")},
             **{"signal": "votes", "samples": number, "apart": True, "compare": compare},
         }
         for name, number in numbers.items()
@@ -243,9 +246,9 @@ def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> 
     missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
     if missing:
         of_service = "call_log" in columns and "call" not in columns
-        where = ", in a log beside it, to be read in its place" if of_service else ""
-        problem = f"no column {missing[0]}, what {reference.same} says of them"
-        raise LogError(f"{name}: {problem}: {_how_to_grade(reference, name)}{where}")
+        service_advice = ", in a log beside it, to be read in its place" if of_service else ""
+        problem = f"no column {missing[0]}, with the verdicts of {reference.same}"
+        raise LogError(f"{name}: {problem}: {_how_to_grade(reference, name)}{service_advice}")
     return [SAME_AS, SAME_BY]
 
 
@@ -279,30 +282,30 @@ def compare_with_reference(
     """
     model = reference.model
     if model not in answers.models:
-        problem = f"no row of {brief(model)}, the reference, can be used: all its calls failed, or did not go to all"
-        raise LogError(f"{name}: {problem} models: look at the column error")
-    frame = _compared(reference, answers, name)
+        problem = f"no row of {brief(model)}, the reference, can be used"
+        raise LogError(f"{name}: {problem}: {UNUSABLE}: look at the column error")
+    frame = _judge_by_reference(reference, answers, name)
     if not frame.height:
         raise LogError(f"{name}: {model} has answered none of its queries: does the log hold its answers?")
     lost = replace(answers, frame=answers.frame.join(frame, on="query", how="anti")).models_by_query()
     if lost:
-        why = f"as {model}, the reference, gave no answer"
-        warn(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {why}")
+        reason = f"as {model}, the reference, gave no answer"
+        warn(LeftOutWarning, f"{name}: {count(len(lost), 'query')} of {len(answers.queries):,} left out, {reason}")
     counts = reference.counts or ("errors" if frame["correct"].is_not_nan().any() else "differences")
-    silent = Counter(models for models in lost.values() if model in models)
-    failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in silent.items())
+    failed_models = Counter(models for models in lost.values() if model in models)
+    failed = tuple(FailedCalls(models, frozenset([model]), queries) for models, queries in failed_models.items())
     return replace(answers, frame=frame), replace(reference, counts=counts), failed
 
 
-def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
+def _judge_by_reference(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
     """Return the rows of queries that the reference answered, with `judged_same`: 1 if equal to its answer, else 0."""
     frame = answers.frame
     is_reference = pl.col("model") == answers.models.index(reference.model)
     if reference.same == BY_ANSWER:
         if "answer" not in frame.columns:
             raise LogError(f"{name}: the log has no answers: add a column answer, or give answers by --answers")
-        reference_answers = frame.filter(is_reference, pl.col("answer") != NO_HASH).select("query", expected="answer")
-        frame = frame.join(reference_answers, on="query", maintain_order="left")
+        answered = frame.filter(is_reference, pl.col("answer") != NO_HASH).select("query", expected="answer")
+        frame = frame.join(answered, on="query", maintain_order="left")
         same = (pl.col("answer") == pl.col("expected")).cast(pl.Float64)
         frame = frame.with_columns(same.alias(JUDGED_SAME)).drop("expected")
     else:
@@ -311,7 +314,7 @@ def _compared(reference: Reference, answers: Answers, name: str) -> pl.DataFrame
 
 
 def count_differences(answers: Answers) -> Answers:
-    """Replace all labels and verdicts by the equality with the reference's answer."""
+    """Replace all labels and verdicts by labels that say whether an answer equals the reference's."""
     frame, same = answers.frame, pl.col(JUDGED_SAME)
     labels = pl.when(same.is_nan()).then(same).otherwise((same == 1).cast(pl.Float64))
     frame = frame.with_columns(correct=labels).drop(judge_columns(frame.columns))
@@ -325,14 +328,15 @@ def has_two_labels_each(answers: Answers) -> bool:
 
 def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
-    scarce = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
-    if scarce and answers.labels.any():
-        problem = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(scarce)} has fewer than 2"
-        warn(LeftOutWarning, f"{name}: {problem}: label more to know errors besides")
+    models = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
+    if models and answers.labels.any():
+        labels = f"{count(int(answers.labels.sum()), 'label')} left out, as {listed(models)} has fewer than 2"
+        warn(LeftOutWarning, f"{name}: {labels}: label more to know errors besides")
 
 
 _REQUESTS, _PRICES = "requests", "prices"
-_DIFFERING = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
+
+_IGNORED_SETTINGS = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
 
 
 def keep_common_settings(
@@ -351,9 +355,9 @@ def keep_common_settings(
         name: name of the log, for messages.
         warn: receives warnings about the log.
     """
-    records, kept, left = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
-    counts, various = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
-    drop = counts.clear()
+    records, kept, left_out = [_record(text) for text in texts], dict[str, dict[str, Any]](), dict[str, int]()
+    counts, mixed = answers.frame.group_by("model", "settings").len().sort("model", "settings"), list[str]()
+    dropped = counts.clear()
     for number, model in enumerate(answers.models):
         settings = counts.filter(model=number)["settings"]
         known = {index: record for index in settings if (record := records[index]) is not None}
@@ -364,26 +368,24 @@ def keep_common_settings(
             problem = f"was asked for its confidence in several ways, {listed(signals)}"
             raise LogError(f"{name}, model {brief(model)}: {problem}: keep the rows of one")
         of_model = counts.filter(pl.col("settings").is_in([*known]), model=number)
-        plain, calls = dict[int, str](), Counter[str]()
-        for index, record in known.items():
-            plain[index] = json.dumps({k: v for k, v in record.items() if k not in _DIFFERING}, sort_keys=True)
-        for _, index, times in of_model.iter_rows():
-            calls[plain[index]] += times
-        most, times = calls.most_common(1)[0]
-        alike = [index for index in known if 2 * times <= calls.total() or plain[index] == most]
-        kept[model] = _shared([known[index] for index in alike])
-        various += [model] if len(alike) == len(known) and len(calls) > 1 else []
-        others = of_model.filter(~pl.col("settings").is_in(alike))
-        drop, left[model] = drop.vstack(others), int(others["len"].sum())
-    if drop.height:
-        by_model = listed(f"{model} ({number:,})" for model, number in left.items() if number)
-        problem = f"{sum(left.values()):,} of {answers.frame.height:,} rows are left out: asked otherwise than most"
-        warn(LeftOutWarning, f"{name}: {problem}: {by_model}")
-    if various:
-        problem = f"{listed(various)}: asked in several ways, none of them in most calls"
-        advice = "all are used, and only what they share is kept"
-        warn(LeftOutWarning, f"{name}: {count(len(various), 'model')}, {problem}: {advice}")
-    return answers.frame.join(drop, on=["model", "settings"], how="anti", maintain_order="left"), kept
+        keys, calls = {index: _settings_key(record) for index, record in known.items()}, Counter[str]()
+        for _, index, rows in of_model.iter_rows():
+            calls[keys[index]] += rows
+        most, rows = calls.most_common(1)[0]
+        common = [index for index in known if 2 * rows <= calls.total() or keys[index] == most]
+        kept[model] = _common_settings([known[index] for index in common])
+        mixed += [model] if len(common) == len(known) and len(calls) > 1 else []
+        uncommon = of_model.filter(~pl.col("settings").is_in(common))
+        dropped, left_out[model] = dropped.vstack(uncommon), int(uncommon["len"].sum())
+    if dropped.height:
+        by_model = listed(f"{model} ({number:,})" for model, number in left_out.items() if number)
+        rows = f"{sum(left_out.values()):,} of {answers.frame.height:,} rows"
+        warn(LeftOutWarning, f"{name}: {rows} are left out: asked otherwise than most: {by_model}")
+    if mixed:
+        reason = "asked in several ways, none of them in most calls"
+        effect = "all calls are used, and only the settings that they share are kept"
+        warn(LeftOutWarning, f"{name}: {count(len(mixed), 'model')}, {listed(mixed)}: {reason}: {effect}")
+    return answers.frame.join(dropped, on=["model", "settings"], how="anti", maintain_order="left"), kept
 
 
 def _record(text: str | None) -> dict[str, Any] | None:
@@ -394,7 +396,11 @@ def _record(text: str | None) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
+def _settings_key(record: Mapping[str, Any]) -> str:
+    return json.dumps({k: v for k, v in record.items() if k not in _IGNORED_SETTINGS}, sort_keys=True)
+
+
+def _common_settings(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the settings and options that all records share, with the prices of the last record that has any.
 
     `requests` lists the forms of all records, if any record has one.
@@ -403,10 +409,9 @@ def _shared(records: list[dict[str, Any]]) -> dict[str, Any]:
     shared = {name: value for name, value in first.items() if all(record.get(name) == value for record in records)}
     options = [record["options"] for record in records if isinstance(record.get("options"), dict)]
     if "options" not in shared and len(options) == len(records):
+        items = options[0].items()
         shared["options"] = {
-            name: value
-            for name, value in options[0].items()
-            if all(name in others and others[name] == value for others in options)
+            name: value for name, value in items if all(value == each.get(name, ...) for each in options)
         }
     prices = [record[_PRICES] for record in records if record.get(_PRICES) is not None]
     has_form = any(_REQUESTS in record for record in records)

@@ -28,9 +28,9 @@ from rcjax.logs.errors import LogError, brief
 from rcjax.logs.sources import Table, TextFile, csv_line
 from rcjax.policy.decisions import NO_CONFIDENCE
 
-#: The cost of a query is 0 or between these bounds: then ratios of sums are finite in float32, squares in float64, and
-#: every policy can be written (`_base.codec` allows 1e100).
-LEAST, MOST = 1e-18, 1e18
+#: Bounds of the cost of a query, other than 0: ratios of sums are then finite in float32, squares in float64, and every
+#: policy can be written (`_base.codec` allows 1e100).
+MIN_COST, MAX_COST = 1e-18, 1e18
 
 _WHOLE = "give the number of tokens, without a point or a comma between thousands"
 _DECIMALS = "write decimals with a point, and nothing between thousands"
@@ -38,7 +38,7 @@ _DECIMALS = "write decimals with a point, and nothing between thousands"
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows under check. `position` holds their places in the source, from 0; `scoring` is the scale of `correct`."""
+    """Rows under check, with their positions in the source, from 0, and the scale of `correct`."""
 
     name: str
     source: object
@@ -46,62 +46,59 @@ class Rows:
     position: np.ndarray
     scoring: Scoring = RIGHT_OR_WRONG
 
-    def keep(self, kept: pl.Expr) -> Rows:
+    def keep(self, condition: pl.Expr) -> Rows:
         """Return the rows for which an expression is true."""
-        mask = self.frame.select(kept.fill_null(False)).to_series()
+        mask = self.frame.select(condition.fill_null(False)).to_series()
         if mask.all():
             return self
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=self.position[mask.to_numpy()])
 
     def row_in_words(self, position: int) -> str:
-        """Name the place of a row: the line that an editor shows for a CSV file, else the row's number from 1."""
+        """Return the place of a row in words: the line that an editor shows for a CSV file, else the row from 1."""
         if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
         return f"row {position + 1}"
 
-    def refuse(self, bad: pl.Series | np.ndarray, column: str, why: str) -> None:
+    def refuse(self, bad: pl.Series | np.ndarray, column: str, problem: str) -> None:
         """Raise a `LogError` about the value of a column in the first bad row, if any row is bad."""
         if bad.any():
             i = int(np.argmax(np.asarray(bad)))
             model, value = self.frame["model"][i], self.frame[column][i]
             of_model = f", model {brief(model)}" if model and column != "model" else ""
-            shown = "" if value is None else brief(value) + " "
-            called = self.scoring.column if column == "correct" else column
-            raise LogError(f"{self.name}, {self.row_in_words(int(self.position[i]))}{of_model}: {called} {shown}{why}")
+            cell = "" if value is None else brief(value) + " "
+            place = f"{self.name}, {self.row_in_words(int(self.position[i]))}{of_model}"
+            raise LogError(f"{place}: {_spelling(column, self.scoring)} {cell}{problem}")
 
 
-def typed(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
+def typed_rows(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
     """Yield the rows of a table, batch by batch; LogError for a column of an unusable type, or a table without rows."""
-    name = table.name
-    source = table.source
-    start = 0
-    any_rows = False
+    name, start, has_rows = table.name, 0, False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
-        texts_here = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
-        for column in texts_here:
+        text_columns = [column for column in (*ANSWERS, SAMPLE, *CALL_COLUMNS, *texts) if column in frame.columns]
+        for column in text_columns:
             if frame.schema[column].is_nested():
                 raise LogError(f"{name}: column {column} holds {frame.schema[column]} values: give texts or numbers")
-        for column, kind in frame.drop(texts_here).schema.items():
-            number = kind.is_integer() if column == "query" else kind.is_numeric() and column != "model"
-            verdict = column == "correct" or judge_columns([column])
-            if not (number or kind == pl.String or (kind == pl.Boolean and verdict)):
-                called = scoring.column if column == "correct" else column
-                raise LogError(f"{name}: column {called} holds {kind} values: {_advice(column, scoring)}")
-        frame = frame.with_columns(pl.col(texts_here).cast(pl.String)).with_columns(truth(frame, scoring))
-        rows = Rows(name, source, frame, np.arange(start, start + frame.height), scoring)
+        for column, dtype in frame.drop(text_columns).schema.items():
+            is_numeric = dtype.is_integer() if column == "query" else dtype.is_numeric() and column != "model"
+            is_verdict = column == "correct" or judge_columns([column])
+            if not (is_numeric or dtype == pl.String or (dtype == pl.Boolean and is_verdict)):
+                column_name = _spelling(column, scoring)
+                raise LogError(f"{name}: column {column_name} holds {dtype} values: {_advice(column, scoring)}")
+        frame = frame.with_columns(pl.col(text_columns).cast(pl.String)).with_columns(labels_as_texts(frame, scoring))
+        rows = Rows(name, table.source, frame, np.arange(start, start + frame.height), scoring)
         start += frame.height
         if set(frame.dtypes) == {pl.String}:
             rows = rows.keep(pl.any_horizontal(pl.all().is_not_null()))
         if rows.frame.height:
-            any_rows = True
+            has_rows = True
             _require_one_notation(rows)
             yield rows
-    if not any_rows:
+    if not has_rows:
         raise LogError(f"{name}: no rows: a log needs one for each query and model")
 
 
-_SIGNS = {
+_NOTATIONS = {
     "comma": r"^[+-]?[0-9.]*,[0-9]+([eE][+-]?[0-9]+)?$",
     "point": r"^[+-]?[0-9]*\.[0-9.]+([eE][+-]?[0-9]+)?$",
 }
@@ -113,31 +110,36 @@ def _require_one_notation(rows: Rows) -> None:
     if not isinstance(rows.source, TextFile) or rows.source.separator != ";":
         return
     first: list[tuple[int, str, str]] = []  # (row, column, sign) of the first number with each sign
-    for sign, pattern in _SIGNS.items():
+    for sign, pattern in _NOTATIONS.items():
         names = [name for name in frame.columns if frame.schema[name] == pl.String]
         numbered = [name for name in names if name in NUMBERS or judge_columns([name])]
         matching = {name: frame[name].str.contains(pattern).fill_null(False) for name in numbered}
         places = [(int(cells.arg_max() or 0), name, sign) for name, cells in matching.items() if cells.any()]
         first += [min(places)] if places else []
-    if len(first) < len(_SIGNS):
+    if len(first) < len(_NOTATIONS):
         return
-    (other, beside, its), (row, name, sign) = sorted(first)
-    problem = f"has a {sign}, and {beside} {brief(frame[beside][other])} a {its}"
+    (first_row, first_column, first_sign), (row, name, sign) = sorted(first)
+    difference = f"has a {sign}, and {first_column} {brief(frame[first_column][first_row])} a {first_sign}"
     at_row = np.arange(frame.height) == row
-    rows.refuse(at_row, name, f"{problem}: write all decimals of a file alike, and nothing between thousands")
+    rows.refuse(at_row, name, f"{difference}: write all decimals of a file alike, and nothing between thousands")
+
+
+def _spelling(column: str, scoring: Scoring) -> str:
+    """Return the source's name of a column: labels may be in a column `score`."""
+    return scoring.column if column == "correct" else column
 
 
 def _advice(column: str, scoring: Scoring) -> str:
     return scoring.advice if column == "correct" else column_of(column).advice
 
 
-def truth(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
+def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
     """Return expressions that turn labels and verdicts into text, with `WORDS` as numbers: a right label is `most`."""
     columns = []
     for name in frame.columns:
         if name == "correct" or judge_columns([name]):
-            full = f"{scoring.most:.17g}" if name == "correct" else "1"
-            words = {word: full if right else "0" for word, right in WORDS.items()}
+            right_text = f"{scoring.most:.17g}" if name == "correct" else "1"
+            words = {word: right_text if is_right else "0" for word, is_right in WORDS.items()}
             columns.append(pl.col(name).cast(pl.String).str.to_lowercase().replace(words))
     return columns
 
@@ -187,11 +189,11 @@ def with_points(rows: Rows, column: str) -> pl.Series:
 
 
 def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
-    """Refuse costs outside [`LEAST`, `MOST`], other than 0; `column` holds them, or the tokens that they come from."""
-    leads = "" if column == "cost" else "leads to a cost "
-    advice = f"costs are 0, or from {LEAST:g} to {MOST:g} per query: count in another unit of money"
-    rows.refuse(money > MOST, column, f"{leads}> {MOST:g}: {advice}")
-    rows.refuse((money > 0) & (money < LEAST), column, f"{leads}< {LEAST:g}: {advice}")
+    """Refuse costs outside [`MIN_COST`, `MAX_COST`], other than 0; `column` holds the costs, or tokens."""
+    verb = "" if column == "cost" else "leads to a cost "
+    advice = f"costs are 0, or from {MIN_COST:g} to {MAX_COST:g} per query: count in another unit of money"
+    rows.refuse(money > MAX_COST, column, f"{verb}> {MAX_COST:g}: {advice}")
+    rows.refuse((money > 0) & (money < MIN_COST), column, f"{verb}< {MIN_COST:g}: {advice}")
 
 
 def logprobs(rows: Rows) -> np.ndarray:

@@ -26,13 +26,13 @@ class Column(NamedTuple):
     """Least value."""
     most: float = 1e300
     """Largest value."""
-    others: tuple[str, ...] = ()
-    """Names that others use for the column; for logprob, names of probabilities."""
+    synonyms: tuple[str, ...] = ()
+    """Usual other names of the column; for logprob, names of probabilities."""
     rounding: float = 0.0
     """Tolerance above `most`, for rounding errors."""
 
 
-_OF_INPUT = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
+_PART = "give how many of the input tokens they are, 0 or more, or leave the cell empty"
 _TOOK = "that the answer took, 0 or more, or leave the cell empty"
 _COUNT = "give the number of tokens, 0 or more"
 
@@ -40,13 +40,13 @@ _COUNT = "give the number of tokens, 0 or more"
 COLUMNS = {
     "query": Column(
         "give an integer or a string that names the query",
-        others=("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
+        synonyms=("id", "query_id", "question", "question_id", "request_id", "prompt_id", "example_id"),
     ),
-    "model": Column("give the model's name, a string", others=("llm", "model_id", "model_name", "engine")),
+    "model": Column("give the model's name, a string", synonyms=("llm", "model_id", "model_name", "engine")),
     "correct": Column(
         "give true, false, 1, 0, or a score between",
         most=1,
-        others=("is_correct", "right", "is_right", "label", "accuracy"),
+        synonyms=("is_correct", "right", "is_right", "label", "accuracy"),
     ),
     "logprob": Column(
         "log-probabilities are at most 0; if these are probabilities, name the column confidence",
@@ -60,11 +60,13 @@ COLUMNS = {
         most=1,
         rounding=ROUNDING,
     ),
-    "cost": Column("give the money that the call cost, 0 or more", others=("price", "usd", "dollars", "cost_usd")),
-    "input_tokens": Column(_COUNT, others=("prompt_tokens", "tokens_in", "n_input_tokens")),
-    "output_tokens": Column(_COUNT, others=("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens")),
-    "cached_tokens": Column(_OF_INPUT, others=("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens")),
-    "cache_write_tokens": Column(_OF_INPUT, others=("cache_creation_input_tokens", "cache_creation_tokens")),
+    "cost": Column("give the money that the call cost, 0 or more", synonyms=("price", "usd", "dollars", "cost_usd")),
+    "input_tokens": Column(_COUNT, synonyms=("prompt_tokens", "tokens_in", "n_input_tokens")),
+    "output_tokens": Column(
+        _COUNT, synonyms=("completion_tokens", "tokens_out", "n_output_tokens", "generated_tokens")
+    ),
+    "cached_tokens": Column(_PART, synonyms=("cached_input_tokens", "cache_read_input_tokens", "cache_read_tokens")),
+    "cache_write_tokens": Column(_PART, synonyms=("cache_creation_input_tokens", "cache_creation_tokens")),
     "seconds": Column(f"give the seconds {_TOOK}", most=1e9),
     "latency_ms": Column(f"give the milliseconds {_TOOK}", most=1e12),
 }
@@ -100,7 +102,7 @@ SECONDS = {"seconds": 1.0, "latency_ms": 1000.0}
 ONE_OF_TWO = (("logprob", "confidence"), tuple(SECONDS))
 
 #: Suffix that polars gives to the second column of the same name.
-AGAIN = "_duplicated_0"
+REPEATED_SUFFIX = "_duplicated_0"
 
 _JUDGE = re.compile("judged(_.+)?")  # names of judges' columns
 
@@ -124,22 +126,22 @@ def judge_columns(columns: Iterable[str]) -> list[str]:
 
 def known_columns(columns: Iterable[str]) -> set[str]:
     """Return all names that have a meaning in a log: canonical names, their synonyms and the judges' columns here."""
-    others = (other for column in COLUMNS.values() for other in column.others)
-    names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *others}
-    return names | {f"{name}{AGAIN}" for name in names} | {*judge_columns(map(plain_name, columns))}
+    synonyms = (synonym for column in COLUMNS.values() for synonym in column.synonyms)
+    names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *synonyms}
+    return names | {f"{name}{REPEATED_SUFFIX}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
 def in_place_of(name: str) -> tuple[str, ...]:
-    """Return the columns that can stand for a column of ours, itself included.
+    """Return the canonical columns that hold the same quantity as a column, itself included.
 
     >>> in_place_of("logprob"), in_place_of("query")
     (('logprob', 'confidence'), ('query',))
     """
-    return next((both for both in ONE_OF_TWO if name in both), (name,))
+    return next((pair for pair in ONE_OF_TWO if name in pair), (name,))
 
 
 def plain_name(column: str) -> str:
-    """Return the name of a column in the spelling of ours: lower case, with underscores.
+    """Return the name of a column in the canonical spelling: lower case, with underscores.
 
     >>> plain_name(" Input Tokens"), plain_name("LogProb")
     ('input_tokens', 'logprob')
@@ -147,38 +149,38 @@ def plain_name(column: str) -> str:
     return re.sub(r"[\s-]+", "_", column.strip("\ufeff").strip().lower())
 
 
-def our_names(columns: Sequence[str], named: Mapping[str, str]) -> list[tuple[str, str]]:
+def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return (canonical name, column) for the columns of a table; an exact spelling precedes other spellings.
 
     Args:
         columns: columns of the table.
-        named: columns that the user has named, by canonical name; no other column stands for these names.
+        assigned: columns that the user has named, by canonical name; no other column stands for these names.
 
-    >>> our_names(["Query", "model", "MODEL", "logprob", "p"], {"confidence": "p"})
+    >>> canonical_names(["Query", "model", "MODEL", "logprob", "p"], {"confidence": "p"})
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
     known = known_columns(columns)
-    chosen = {name: column for name, column in named.items() if column in columns}
-    taken = {synonym for name in chosen for synonym in in_place_of(name)}
-    plain = [plain_name(column) for column in columns]
+    found = {name: column for name, column in assigned.items() if column in columns}
+    taken = {alternative for name in found for alternative in in_place_of(name)}
+    names = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)
-        for name, column in zip(plain, columns, strict=True)
+        for name, column in zip(names, columns, strict=True)
     ]
     return [
-        *chosen.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in chosen.values()),
+        *found.items(),
+        *((name, column) for name, column in pairs if name not in taken and column not in found.values()),
     ]
 
 
 def require_once(name: str, columns: Sequence[str]) -> None:
     """Refuse a table with a column twice, or with both columns of a pair in `ONE_OF_TWO`; `columns` are canonical."""
     for column in (*COLUMNS, *ANSWERS, SAMPLE, *judge_columns(columns)):
-        if columns.count(column) > 1 or f"{column}{AGAIN}" in columns:
+        if columns.count(column) > 1 or f"{column}{REPEATED_SUFFIX}" in columns:
             raise LogError(f"{name}: column {column} occurs twice: drop one of the two")
-    for both in ONE_OF_TWO:
-        if {*both} <= {*columns}:
-            raise LogError(f"{name}: columns {' and '.join(both)} both occur: drop one of the two")
+    for pair in ONE_OF_TWO:
+        if {*pair} <= {*columns}:
+            raise LogError(f"{name}: columns {' and '.join(pair)} both occur: drop one of the two")
 
 
 def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
@@ -232,14 +234,14 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
-        lacking = ", ".join(either.get(column, column) for column in missing)
-        several = len(missing) > 1
-        meant = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
-        named = " ".join(f"--column {column}=…" for column in missing)
-        hint = f", or say what the file calls {'them' if several else 'it'}: rcjax import {name} {named} --out log.csv"
-        advice = f"rename or add {'them' if several else 'it'}{meant}{hint if '.' in name else ''}"
-        advice = f"no column{'s' * several} {lacking}: {advice}"
-        raise LogError(f"{name}: {advice}; found: {listed(columns)}")
+        names = ", ".join(either.get(column, column) for column in missing)
+        is_plural = len(missing) > 1
+        suggestion = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
+        options = " ".join(f"--column {column}=…" for column in missing)
+        pronoun = "them" if is_plural else "it"
+        other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
+        advice = f"rename or add {pronoun}{suggestion}{other_way if '.' in name else ''}"
+        raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {listed(columns)}")
 
 
 def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
@@ -256,12 +258,12 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Match missing columns with others by synonym or spelling, each at most once; return the pairs in words."""
     free, pairs = list(columns), []
     for column in missing:
-        synonyms = [name for name in free if plain_name(name) in column_of(column).others]
-        close = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
-        if close:
-            free.remove(close[0])
+        synonyms = [name for name in free if plain_name(name) in column_of(column).synonyms]
+        similar = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
+        if similar:
+            free.remove(similar[0])
             as_named = "confidence" if column == "logprob" and synonyms else column
-            pairs.append(f"{brief(close[0])!r} for {as_named!r}")
+            pairs.append(f"{brief(similar[0])!r} for {as_named!r}")
     return pairs
 
 
@@ -276,7 +278,7 @@ WORDS = {
 }
 
 #: Fewest labels from which the scale of scores is checked.
-_TELLING = 20
+_MIN_CHECKED = 20
 
 
 class Scoring(NamedTuple):
@@ -287,7 +289,7 @@ class Scoring(NamedTuple):
     column: str = "correct"
     """Column of the table that holds the labels."""
     in_second_table: bool = False
-    """Whether labels come from a second table, so that a column `score` of the log is no label."""
+    """Whether labels come from a second table: a column `score` of the log is then no label."""
 
     def check(self) -> Scoring:
         """Return self; ValueError unless the full score is a positive number."""
@@ -301,14 +303,10 @@ class Scoring(NamedTuple):
         >>> Scoring().of_table(["query", "score", "logprob"]).column
         'score'
         """
-        # Without a confidence, the score may be one: a message then asks for the confidence.
-        plain = (
-            not self.in_second_table
-            and "correct" not in columns
-            and "score" in columns
-            and {*ONE_OF_TWO[0]} & {*columns}
-        )
-        return self._replace(column="score" if plain else "correct")
+        # Without a confidence, the score may be the confidence: a message then asks for the confidence.
+        names = {*columns}
+        is_score = not self.in_second_table and "correct" not in names and "score" in names and {*ONE_OF_TWO[0]} & names
+        return self._replace(column="score" if is_score else "correct")
 
     @property
     def advice(self) -> str:
@@ -324,7 +322,7 @@ class Scoring(NamedTuple):
             name: name of the log, for messages.
             labels: rescaled scores of its answers, from 0 to 1.
         """
-        if self.most > 1 and labels.size >= _TELLING and labels.max() <= 1 / self.most:
+        if self.most > 1 and labels.size >= _MIN_CHECKED and labels.max() <= 1 / self.most:
             problem = f"no score is above 1, and the full score is said to be {self.most:g}"
             raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) where they are shares of it")
 

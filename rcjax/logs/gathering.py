@@ -20,8 +20,8 @@ import polars as pl
 from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
+    UNUSABLE,
     Answers,
-    asked_to_vote,
     comparison,
     hash_answers,
     keep_common_settings,
@@ -29,8 +29,9 @@ from rcjax.logs.answers import (
     require_verdicts,
     verdict_columns,
     vote,
+    vote_settings,
 )
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
 from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
@@ -40,9 +41,6 @@ from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, m
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
-
-#: Why no row of a model can be used.
-UNUSABLE = "its calls failed, or did not go to all models"
 
 _DIGEST = "prompt_digest"  # equal for equal prompts
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
@@ -57,13 +55,13 @@ class ReadOptions:
     models: tuple[str, ...] | None
     """Names of the models to keep, in this order; None keeps all, by mean cost."""
     task: Literal["generation", "choice"]
-    """Task of the models: writing answers, or picking one of several choices."""
+    """Task of the models: to write answers, or to pick choices."""
     labels: object
     """File or dataframe of labels, or None."""
     warn: Warn
     """Receiver of warnings about the log: class and text."""
     answers: object = None
-    """File or dataframe of answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
+    """File or dataframe with answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
     """Whether a log without labels, or without labels of some models, is read."""
     reference: str | Reference | None = None
@@ -121,7 +119,7 @@ def require_table(name: str, table: Any, optional: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The usable rows of a log, with the findings from its other rows."""
+    """The usable rows of a log, with the failed calls and the request settings of all rows."""
 
     answers: Answers
     """Answers, one per query and model."""
@@ -136,14 +134,14 @@ class Gathered:
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
-    """Read a log, some rows at a time. Raises `LogError` for a row that cannot be used."""
+    """Read a log, batch by batch. Raises `LogError` for a row that cannot be used."""
     labels = None if options.labels is None else read_labels(options.labels, source, options.scoring)
     name, reader = name_of(source), _Reader(options, labels)
     frame = reader.read(source)
     models, compare = list(reader.models), reader.compare
-    for chosen in (options.models, options.reference_model and (options.reference_model.model,)):
-        if chosen is not None:
-            require_models(chosen, models, name)
+    for names in (options.models, options.reference_model and (options.reference_model.model,)):
+        if names is not None:
+            require_models(names, models, name)
     if not frame.height:
         raise LogError(f"{name}, model {brief((options.models or models)[0])}: no row can be used: {UNUSABLE}")
     if labels is not None:
@@ -152,11 +150,11 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
         frame, compare = put_answers(frame, options.answers, name, options.task)
     answers, settings, votes = _reduce_to_one_each(_number_answers(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
-    if labels is not None:  # they complete a partly filled column: of two labels, these count
-        instead = pl.lit(full) | pl.col("label").is_not_nan()
-        right = pl.when(instead).then("label").otherwise("correct")
+    if labels is not None:  # labels of a second table complete a partly filled column, and win over its labels
+        is_replaced = pl.lit(full) | pl.col("label").is_not_nan()
+        right = pl.when(is_replaced).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
-    settings |= asked_to_vote(votes, compare, settings)
+    settings |= vote_settings(votes, compare, settings)
     return Gathered(
         answers, compare, settings, _count_failed_calls(reader, frame, answers), labels is not None and full
     )
@@ -183,14 +181,14 @@ class _Reader:
             nonlocal texts, scoring
             texts = [] if options.reference_model is None else verdict_columns(options.reference_model, name, columns)
             scoring = scoring.of_table(columns)
-            ours = ["correct" if column == scoring.column else column for column in columns]
-            ours = needed_columns(name, ours, options.rates is not None, needed)
-            return [scoring.column if column == "correct" else column for column in ours] + texts
+            names = ["correct" if column == scoring.column else column for column in columns]
+            names = needed_columns(name, names, options.rates is not None, needed)
+            return [scoring.column if column == "correct" else column for column in names] + texts
 
-        table, read, parts = load(source, choose), 0, list[pl.DataFrame]()
+        table, rows_read, parts = load(source, choose), 0, list[pl.DataFrame]()
         columns: list[str] = []
-        for rows in typed(table, scoring, texts):
-            read, columns = read + rows.frame.height, rows.frame.columns
+        for rows in typed_rows(table, scoring, texts):
+            rows_read, columns = rows_read + rows.frame.height, rows.frame.columns
             rows = self._learnable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
         if not parts and "shadow" in columns and any(self.left_out.values()):
@@ -200,9 +198,9 @@ class _Reader:
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
         frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
         if lacks_confidence(columns):
-            problem = "every answer counts as sure, and only whether models agree counts"
-            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {problem}")
-        self._warn_of_rows_left_out(table, read, {*frame["model"].unique()})
+            effect = "every answer counts as sure, and only whether models agree counts"
+            options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {effect}")
+        self._warn_of_rows_left_out(table, rows_read, {*frame["model"].unique()})
         return frame
 
     def _learnable(self, rows: Rows) -> Rows:
@@ -211,10 +209,10 @@ class _Reader:
         Failed calls, requests that no policy judged and, if the log has a column shadow, queries that
         did not go to all models are dropped and counted.
         """
-        columns, wanted, error = rows.frame.columns, self.options.wanted, pl.col("error")
+        columns, models, error = rows.frame.columns, self.options.wanted, pl.col("error")
         self.models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
-        if wanted is not None:
-            rows = rows.keep(pl.col("model").is_in([*wanted]) | pl.col("model").is_null())
+        if models is not None:
+            rows = rows.keep(pl.col("model").is_in([*models]) | pl.col("model").is_null())
         if "call_log" not in columns:
             return rows
         if _DIGEST in columns:
@@ -234,9 +232,9 @@ class _Reader:
             rows = self._drop(rows, pl.col("shadow").ne_missing("true"), "of queries that did not go to all models")
         return rows
 
-    def _drop(self, rows: Rows, bad: pl.Expr, why: str) -> Rows:
-        kept = rows.keep(~bad.fill_null(False))
-        self.left_out[why] += rows.frame.height - kept.frame.height
+    def _drop(self, rows: Rows, is_dropped: pl.Expr, reason: str) -> Rows:
+        kept = rows.keep(~is_dropped.fill_null(False))
+        self.left_out[reason] += rows.frame.height - kept.frame.height
         return kept
 
     def _note_failed(self, frame: pl.DataFrame) -> None:
@@ -262,8 +260,8 @@ class _Reader:
             require_verdicts(self.options.reference_model, rows)
         if "request_settings" in columns:
             texts = frame["request_settings"].unique(maintain_order=True)
-            numbers_of = [self.settings.setdefault(text, len(self.settings)) for text in texts]
-            cells["settings"] = frame["request_settings"].replace_strict(texts, numbers_of, return_dtype=pl.Int32)
+            codes = [self.settings.setdefault(text, len(self.settings)) for text in texts]
+            cells["settings"] = frame["request_settings"].replace_strict(texts, codes, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.kind == "answer":
             cells["words"] = normalised(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
@@ -306,13 +304,13 @@ class _Reader:
     def _warn_of_rows_left_out(self, table: Table, read: int, usable: set[str]) -> None:
         left_out = {"cut off": table.cut, **self.left_out}
         if any(left_out.values()):
-            reasons = "; ".join(f"{number:,} {why}" for why, number in left_out.items() if number)
+            reasons = "; ".join(f"{number:,} {reason}" for reason, number in left_out.items() if number)
             lost = [
                 model for model in self.options.wanted or self.models if model in self.models and model not in usable
             ]
             models = f"; that is all of {listed(lost)}" if lost else ""
-            problem = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
-            self.options.warn(LeftOutWarning, f"{table.name}: {problem}")
+            counts = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
+            self.options.warn(LeftOutWarning, f"{table.name}: {counts}")
 
 
 def _key(frame: pl.DataFrame) -> list[str]:
@@ -325,21 +323,21 @@ def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
     for name in _key(frame):
         frame, names[name] = number_entries(frame, name)
     answers = Answers(frame, names["query"], names["model"], names.get(SAMPLE, ()))
-    place = pl.lit(0, pl.Int64)
+    cell = pl.lit(0, pl.Int64)
     for name, texts in names.items():
-        place = place * len(texts) + pl.col(name)
-    places = frame.select(place).to_series()
-    if places.n_unique() == len(places):
+        cell = cell * len(texts) + pl.col(name)
+    cells = frame.select(cell).to_series()
+    if cells.n_unique() == len(cells):
         return answers
     assert reader.rows is not None
-    duplicate = frame.row(int(places.is_first_distinct().arg_min() or 0), named=True)
-    earlier = frame.filter(*(pl.col(name) == duplicate[name] for name in names))["row"][0]
-    first, second = reader.rows.row_in_words(earlier), reader.rows.row_in_words(duplicate["row"])
-    problem = f"query {brief(answers.queries[duplicate['query']])} was answered already in {first}: {_ONE_ROW}"
+    repeated = frame.row(int(cells.is_first_distinct().arg_min() or 0), named=True)
+    earlier = frame.filter(*(pl.col(name) == repeated[name] for name in names))["row"][0]
+    earlier_place, repeated_place = reader.rows.row_in_words(earlier), reader.rows.row_in_words(repeated["row"])
+    problem = f"query {brief(answers.queries[repeated['query']])} was answered already in {earlier_place}: {_ONE_ROW}"
     if SAMPLE in names:
-        sample = answers.samples[duplicate[SAMPLE]]
-        problem = f"sample {brief(sample)} of the query is there already in {first}: number the samples"
-    raise LogError(f"{reader.rows.name}, {second}, model {brief(answers.models[duplicate['model']])}: {problem}")
+        sample = answers.samples[repeated[SAMPLE]]
+        problem = f"sample {brief(sample)} of the query is there already in {earlier_place}: number the samples"
+    raise LogError(f"{reader.rows.name}, {repeated_place}, model {brief(answers.models[repeated['model']])}: {problem}")
 
 
 def _reduce_to_one_each(
@@ -360,9 +358,9 @@ def _reduce_to_one_each(
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
-    if several := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
-        fact = "the confidence is the share that agree, the cost that of all"
-        options.warn(LeftOutWarning, f"{name}: several answers to a query ({several}): {fact}")
+    if counts := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
+        effect = "the confidence is the share that agree, the cost that of all"
+        options.warn(LeftOutWarning, f"{name}: several answers to a query ({counts}): {effect}")
     return answers, settings, votes
 
 
@@ -389,25 +387,25 @@ def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) 
 
 
 #: Significance level: the share of logs with answers missing at random that are called biased, at most.
-_CHANCE = 0.01
+_LEVEL = 0.01
 
 
 def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
     """Infer failed calls for a log without records of calls.
 
     A missing answer counts as never requested, unless the missing answers of its model depend on the confidence of
-    another model (a test at level `_CHANCE`, Bonferroni-corrected).
+    another model (a test at level `_LEVEL`, Bonferroni-corrected).
     """
     answered, models = answers.answered, answers.models
     if answered.all() or len(models) < 2:
         return ()
     logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
 
-    def goes_with(j: int, i: int) -> bool:
+    def depends_on(j: int, i: int) -> bool:  # missing answers of model j on the confidence of model i
         rows = answered[:, i]
-        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _CHANCE
+        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _LEVEL
 
-    places = range(len(models))
-    lost = frozenset(models[j] for j in places if any(goes_with(j, i) for i in places))
+    positions = range(len(models))
+    lost = frozenset(models[j] for j in positions if any(depends_on(j, i) for i in positions))
     patterns = Counter(answers.models_by_query().values())
-    return tuple(FailedCalls(models | lost, lost - models, n) for models, n in patterns.items() if lost - models)
+    return tuple(FailedCalls(names | lost, lost - names, n) for names, n in patterns.items() if lost - names)

@@ -37,7 +37,9 @@ from rcjax.policy.counted import Scores, recorded_counted
 from rcjax.policy.policy import AbstractPolicy
 
 MAX_QUERIES = 400
-_WHERE = "provenance.reference"
+
+_PATH = "provenance.reference"
+
 _MAX_ANSWERS = 1_800  # about 8 bytes of a policy file each, and 5 for each query
 _HASHED = 4  # bytes of a hash: enough, since log-probabilities must agree too
 
@@ -76,8 +78,8 @@ def describe_reference(log: Log) -> dict[str, Any]:
     """
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
-    first = None if log.hand is None else np.asarray(labelled.any(axis=1))
-    rows = _drawn(carried_rows(log), first, names, size)
+    has_label = None if log.hand is None else np.asarray(labelled.any(axis=1))
+    rows = _draw(carried_rows(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
@@ -100,9 +102,9 @@ def describe_reference(log: Log) -> dict[str, Any]:
         columns["labelled"] = labelled[rows]
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **columns)
-    packed = base64.b64encode(content.getvalue()).decode("ascii")
+    archive = base64.b64encode(content.getvalue()).decode("ascii")
     segments = {} if log.segment is None else {"segment": [log.segment[row] for row in rows]}
-    return {"queries": size, "models": list(log.models), "columns": packed, **segments}
+    return {"queries": size, "models": list(log.models), "columns": archive, **segments}
 
 
 def carried_rows(log: Log) -> np.ndarray:
@@ -110,25 +112,19 @@ def carried_rows(log: Log) -> np.ndarray:
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 
 
-def _drawn(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Draw `size` of n queries at random: fresh queries get half of the places, or all that carried queries leave.
+def _draw(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
+    """Draw `size` of n queries at random; return their positions, ascending.
 
-    Args:
-        carried: (n,) bool mask of the queries carried before.
-        labelled: (n,) bool mask of the queries with labels, which are drawn first; None if labels do not matter.
-        names: (n,) hashes of the queries' names; they seed the draw if some are carried, so that it differs each time.
-        size: number of queries to draw.
-
-    Returns:
-        Positions of the queries, ascending.
+    Fresh queries get half of the places, or as many as carried queries leave free. Labelled queries are drawn first.
+    The hashes of the names seed the draw if some queries are carried, so that it differs each time.
     """
     seed = int(names.sum(dtype=np.uint64)) if carried.any() else 0
     order = np.random.default_rng(seed).permutation(len(names))
     if labelled is not None:  # a fair sample of labels stays fair if labelled queries go first
         order = order[np.argsort(~labelled[order], kind="stable")]
-    fresh, old = order[~carried[order]], order[carried[order]]
-    places = max(size // 2, size - len(old))
-    return np.sort(np.concatenate([fresh[:places], old[: size - min(places, len(fresh))]]))
+    fresh, carried_order = order[~carried[order]], order[carried[order]]
+    places = max(size // 2, size - len(carried_order))
+    return np.sort(np.concatenate([fresh[:places], carried_order[: size - min(places, len(fresh))]]))
 
 
 def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
@@ -161,13 +157,13 @@ def carried_name(hashed: int) -> str:
 def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     """Return the kept sample of `describe_reference` as a log with hashed names; ValueError if it is damaged."""
     try:
-        held = read(Object, data, _WHERE)
-        size = read(Annotated[int, Between(1, 10**15)], held.get("queries"), f"{_WHERE}.queries")
-        models = read(Names, held.get("models"), f"{_WHERE}.models")
-        columns = _unpacked(held.get("columns"), f"{_WHERE}.columns", {"n": size, "k": len(models)})
-        segment = held.get("segment")
+        sample = read(Object, data, _PATH)
+        size = read(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
+        models = read(Names, sample.get("models"), f"{_PATH}.models")
+        columns = _unpack(sample.get("columns"), f"{_PATH}.columns", {"n": size, "k": len(models)})
+        segment = sample.get("segment")
         fits = segment is None or (isinstance(segment, tuple) and len(segment) == size)
-        require(fits, f"{_WHERE}.segment", f"must be {size} names", segment)
+        require(fits, f"{_PATH}.segment", f"must be {size} names", segment)
     except ValueError as problem:
         raise ValueError(f"the policy: the queries that it was tuned on are damaged: {problem}") from None
     logprob, correct = columns["logprob"], columns["correct"]
@@ -222,27 +218,21 @@ def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
     return {name: cells[row].tobytes() for row, name in enumerate(names) if answered[row].any()}
 
 
-def _unpacked(value: Any, where: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS`.
-
-    Args:
-        value: value of the policy file.
-        where: its path in the file, for messages.
-        sizes: lengths of the axes "n" and "k".
-    """
+def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarray]:
+    """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS` and the axes' `sizes`."""
     columns: dict[str, np.ndarray] = {}
     try:
-        with np.load(io.BytesIO(base64.b64decode(read(str, value, where), validate=True))) as archive:
+        with np.load(io.BytesIO(base64.b64decode(read(str, value, place), validate=True))) as archive:
             columns = {name: archive[name] for name in _COLUMNS if name in archive}
     except (ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        require(False, where, "must be columns as rcjax writes them", value)
+        require(False, place, "must be columns as rcjax writes them", value)
     for name in _NEEDED:
-        require(name in columns, where, f"must have a column {name}", list(columns))
+        require(name in columns, place, f"must have a column {name}", list(columns))
     for name, column in columns.items():
         kinds, axes, low, high = _COLUMNS[name]
         shape = tuple(sizes[axis] for axis in axes)
         fits = column.dtype.kind in kinds and column.shape == shape and not ((column < low) | (column > high)).any()
-        require(fits, where, f"must hold a {name} for each query and model, as rcjax writes them", column.shape)
+        require(fits, place, f"must hold a {name} for each query and model, as rcjax writes them", column.shape)
     return columns
 
 
@@ -251,7 +241,7 @@ _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.na
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`) and then the queries of a fresh log, with the fresh log's models.
+    """Return the carried queries (`read_reference`), followed by the fresh queries, with the models of the fresh log.
 
     A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
     answers, seconds, segments and times are kept only if the fresh log has them.
@@ -264,42 +254,42 @@ def pooled(carried: Log, fresh: Log) -> Log:
     >>> both.n_queries, pooled(carried, both).n_queries
     (300, 300)
     """
-    old = _without(carried, fresh)
-    if old is None:
+    kept = _without(carried, fresh)
+    if kept is None:
         return fresh
-    old = _at_costs_of(fresh, _with_models(old, fresh.models))
+    kept = _at_costs_of(fresh, _with_models(kept, fresh.models))
     fields = {
-        "queries": (*old.queries, *fresh.queries),
-        "hand": _labels(old, fresh),
-        "scores": fresh.scores or old.scores,
+        "queries": (*kept.queries, *fresh.queries),
+        "hand": _join_labels(kept, fresh),
+        "scores": fresh.scores or kept.scores,
         "labelled_log": None,
-        "correct": _stacked(old.correct, fresh.correct),
+        "correct": _stack(kept.correct, fresh.correct),
     }
     for name in ("logprob", "query_cost", "answered"):
-        fields[name] = _stacked(getattr(old, name), getattr(fresh, name))
+        fields[name] = _stack(getattr(kept, name), getattr(fresh, name))
     for name in ("answer", "seconds", "segment", "time"):
-        fields[name] = _joined_field(name, getattr(old, name), getattr(fresh, name), old.n_queries)
+        fields[name] = _join_field(name, getattr(kept, name), getattr(fresh, name), kept.n_queries)
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
 
 def _without(carried: Log, fresh: Log) -> Log | None:
     """Return the carried queries that the fresh log lacks, if a model of both logs answered them; None if none."""
-    both = [name for name in carried.models if name in fresh.models]
-    if not both:
+    shared = [name for name in carried.models if name in fresh.models]
+    if not shared:
         return None
-    old_rows, fresh_rows = answers_by_name(carried, both), answers_by_name(fresh, both)
-    new_names = {name for name, row in old_rows.items() if fresh_rows.get(name) != row}
-    new = np.array([name in new_names for name in hash_names(carried.queries).tolist()], bool)
-    return carried.take(new) if new.any() else None
+    answers, fresh_answers = answers_by_name(carried, shared), answers_by_name(fresh, shared)
+    missing = {name for name, row in answers.items() if fresh_answers.get(name) != row}
+    is_missing = np.array([name in missing for name in hash_names(carried.queries).tolist()], bool)
+    return carried.take(is_missing) if is_missing.any() else None
 
 
 def _with_models(log: Log, models: tuple[str, ...]) -> Log:
     """Return a log with these models in this order; a model that the log lacks has no answers."""
-    place = np.array([log.models.index(name) if name in log.models else -1 for name in models])
+    positions = np.array([log.models.index(name) if name in log.models else -1 for name in models])
 
-    def column(values: Any, nothing: Any) -> np.ndarray:
+    def column(values: Any, missing: Any) -> np.ndarray:
         values = np.asarray(values)
-        return np.where(place >= 0, values[:, place], np.asarray(nothing, values.dtype))
+        return np.where(positions >= 0, values[:, positions], np.asarray(missing, values.dtype))
 
     fields: dict[str, Any] = {
         "logprob": column(log.logprob, np.nan),
@@ -313,21 +303,21 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
         labelled = column(log.hand.labelled, False)
         fields["hand"] = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     return dataclasses.replace(
-        log, models=models, cost=np.where(place >= 0, np.asarray(log.cost)[place], np.nan), **fields
+        log, models=models, cost=np.where(positions >= 0, np.asarray(log.cost)[positions], np.nan), **fields
     )
 
 
 def _at_costs_of(fresh: Log, old: Log) -> Log:
     """Rescale the costs of the old log to each model's mean cost in the fresh log, if the model answers in both."""
-    now, then = np.asarray(fresh.cost, float), np.asarray(old.cost, float)
-    known = np.isfinite(now) & np.isfinite(then)
-    ratio = np.where(known & (then > 0), now / np.where(then > 0, then, 1.0), 1.0)
+    new_cost, old_cost = np.asarray(fresh.cost, float), np.asarray(old.cost, float)
+    is_known = np.isfinite(new_cost) & np.isfinite(old_cost)
+    ratio = np.where(is_known & (old_cost > 0), new_cost / np.where(old_cost > 0, old_cost, 1.0), 1.0)
     cost = np.asarray(old.query_cost, float) * ratio
-    free = known & (then == 0)  # a model that was free may cost money now
-    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(free & np.asarray(old.answered), now, cost)))
+    was_free = is_known & (old_cost == 0) & np.asarray(old.answered)  # a model that was free may cost money now
+    return dataclasses.replace(old, query_cost=jnp.asarray(np.where(was_free, new_cost, cost)))
 
 
-def _stacked(old: Any, fresh: Any) -> jax.Array:
+def _stack(old: Any, fresh: Any) -> jax.Array:
     dtype = np.asarray(fresh).dtype
     old = np.asarray(old)
     if old.dtype.kind == "f" and dtype.kind == "b":  # scores beside right and wrong
@@ -335,17 +325,17 @@ def _stacked(old: Any, fresh: Any) -> jax.Array:
     return jax.device_put(np.concatenate([old.astype(dtype), np.asarray(fresh).astype(dtype)]))
 
 
-def _joined_field(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """Join a field of n carried queries (`_UNKNOWN` if they lack it) with the fresh log's; None without the latter."""
+def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
+    """Join a field of n carried queries (None: unknown) with the fresh log's; None if the fresh log lacks it."""
     if fresh is None:
         return None
-    nothing = _UNKNOWN[name]
+    missing = _UNKNOWN[name]
     if isinstance(fresh, tuple):
-        return (*((nothing,) * n if old is None else old), *fresh)
-    return _stacked(np.full((n, *fresh.shape[1:]), nothing) if old is None else old, fresh)
+        return (*((missing,) * n if old is None else old), *fresh)
+    return _stack(np.full((n, *fresh.shape[1:]), missing) if old is None else old, fresh)
 
 
-def _labels(old: Log, fresh: Log) -> HandLabels | None:
+def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
     """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has `hand`."""
     if old.hand is None and fresh.hand is None:
         return None

@@ -17,7 +17,7 @@ import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison, hash_answers
-from rcjax.logs.checked_rows import Rows, numbers, require_names, truth
+from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
 
 _LABEL_TABLES = "give a table of query and answer (the right one), or of query, model and correct"
-_FEWEST = 6  # answers (three queries of two models) of which at least one should equal a label
+
+_MIN_COMPARED = 6  # answers (three queries of two models) of which at least one should equal a label
 
 
 class Labels(NamedTuple):
@@ -53,45 +54,43 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
     Raises `LogError` if a column is missing, another cell is empty, labels contradict each other, or the table is the
     log itself, whose answers are the models' own.
     """
-    if _is_same(source, log):
+    are_paths = isinstance(source, str | os.PathLike) and isinstance(log, str | os.PathLike)
+    if source is log or (
+        are_paths and os.path.exists(source) and os.path.exists(log) and os.path.samefile(source, log)
+    ):
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
     table = load(source, _label_columns)
     texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
-    frames = [plain_cells(frame).with_columns(texts, *truth(frame, scoring)) for frame in table.frames]
+    frames = [plain_cells(frame).with_columns(texts, *labels_as_texts(frame, scoring)) for frame in table.frames]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
     if "model" not in frame.columns:
         frame = frame.with_columns(model=pl.lit(None, pl.String))
     rows = Rows(table.name, table.source, frame, np.arange(frame.height), scoring)
     if "answer" not in frame.columns:
         require_names(rows)
-        return Labels("correct", table.name, _labelled(rows))
+        return Labels("correct", table.name, _distinct_labels(rows))
     for column in ("query", "answer"):
         rows.refuse(frame[column].is_null(), column, "is missing: give the query, and a right answer to it")
     words = frame.select("query", words=normalised(frame["answer"])).unique(maintain_order=True)
     return Labels("answer", table.name, words, tuple(frame["model"].drop_nulls().unique()))
 
 
-def _labelled(rows: Rows) -> pl.DataFrame:
+def _distinct_labels(rows: Rows) -> pl.DataFrame:
     """Return the distinct rows with a label, as a number; LogError if labels contradict each other."""
     frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
     if frame.height and not labelled.height:
         raise LogError(f"{rows.name}: none of its {frame.height:,} rows has a label: fill in the column correct")
-    unclear = labelled.filter(pl.struct(pl.exclude("correct")).is_duplicated())
-    if unclear.height:
-        query, model = unclear.select("query", "model").row(0)
-        several = unclear.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
-        labels = "right and wrong" if several.is_in([0.0, 1.0]).all() else "with several scores"
-        raise LogError(f"{rows.name}: query {brief(query)}, model {brief(model)} is labelled {labels}: give one label")
+    contradicting = labelled.filter(pl.struct(pl.exclude("correct")).is_duplicated())
+    if contradicting.height:
+        query, model = contradicting.select("query", "model").row(0)
+        labels = contradicting.filter((pl.col("query") == query) & (pl.col("model") == model))["correct"]
+        labelling = "right and wrong" if labels.is_in([0.0, 1.0]).all() else "with several scores"
+        place = f"{rows.name}: query {brief(query)}, model {brief(model)}"
+        raise LogError(f"{place} is labelled {labelling}: give one label")
     return labelled
-
-
-def _is_same(labels: Any, log: Any) -> bool:
-    if isinstance(labels, str | os.PathLike) and isinstance(log, str | os.PathLike):
-        return os.path.exists(labels) and os.path.exists(log) and os.path.samefile(labels, log)
-    return labels is log
 
 
 def _label_columns(name: str, columns: list[str]) -> list[str]:
@@ -128,9 +127,9 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
     if label.is_null().all():
-        about = labels.frame["model"] if labels.kind == "correct" else ()
-        why = unlike([frame["query"], models], [labels.frame["query"], about])
-        raise LogError(f"{name}: no row has a label in {labels.name}: {why}")
+        label_models = labels.frame["model"] if labels.kind == "correct" else ()
+        contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
+        raise LogError(f"{name}: no row has a label in {labels.name}: {contrast}")
     return frame.with_columns(label=label.fill_null(np.nan))
 
 
@@ -153,10 +152,10 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
         raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
     right, key = labels.frame, ["query", "words"]
     equal = frame.select(key).join(right.with_columns(right=1.0), on=key, how="left", maintain_order="left")
-    judged = pl.col("query").is_in(right["query"].implode())
-    rows = equal.with_columns(right=pl.when(judged).then(pl.col("right").fill_null(0.0)))
+    has_right_answer = pl.col("query").is_in(right["query"].implode())
+    rows = equal.with_columns(right=pl.when(has_right_answer).then(pl.col("right").fill_null(0.0)))
     answered = rows.drop_nulls()
-    if answered.height >= _FEWEST and not answered["words"].is_in(right["words"].implode()).any():
+    if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
         query, answer, _ = answered.row(0)
         example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
         raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
@@ -167,7 +166,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
-    """Replace the answers of a log by the answers of a table; return the rows and the kind of comparison.
+    """Replace the answers of a log by the answers in a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
     answers of a model to a query differ, or no answer belongs to the log.
@@ -195,13 +194,13 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
     require_names(rows)
     compare = comparison(column, task)
     codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
-    other = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
-    rows.refuse(other, column, "is another answer to the query than in an earlier row: keep one of them")
+    is_different = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
+    rows.refuse(is_different, column, "is another answer to the query than in an earlier row: keep one of them")
     codes = codes.unique(key, keep="first")
     joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
     if not (joined["answer"].fill_null(NO_HASH) != NO_HASH).any():
-        why = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
-        raise LogError(f"{name}: no row has an answer in {table.name}: {why}")
+        contrast = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
+        raise LogError(f"{name}: no row has an answer in {table.name}: {contrast}")
     return joined.with_columns(pl.col("answer").fill_null(NO_HASH)), compare
 
 
@@ -230,10 +229,10 @@ def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     labels = log.labelled.sum(0)
     if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    new, left, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    sizes, most, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
     for _ in range(min(number, int(unlabelled.sum()))):
-        new[np.where(new < left, labels + new, np.inf).argmin()] += 1
-    columns = zip(unlabelled.T, new, strict=True)
+        sizes[np.where(sizes < most, labels + sizes, np.inf).argmin()] += 1
+    columns = zip(unlabelled.T, sizes, strict=True)
     drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
     return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
 
@@ -246,13 +245,13 @@ def refuse_scores(log: Log) -> None:
 
 
 def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the sheet: the answers drawn, then the labelled ones; empty columns are left out.
+    """Return the sheet: the drawn answers, then the labelled answers; empty columns are left out.
 
     Raises `LogError` if the labels of the log are scores.
     """
     refuse_scores(log)
-    old = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
-    cells = [*drawn, *old]
+    labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
+    cells = [*drawn, *labelled]
     correct = np.asarray(log.correct)
     samples = log.hand and log.hand.samples
     columns = {
@@ -262,9 +261,9 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     }
     key = [name for name in columns if name in texts.columns]
     sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
-    shown = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
-    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in old)]
-    return sheet.select(*columns, *shown, pl.Series("correct", labels, pl.String))
+    text_columns = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
+    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in labelled)]
+    return sheet.select(*columns, *text_columns, pl.Series("correct", labels, pl.String))
 
 
 def answer_texts(source: Path) -> pl.DataFrame:
@@ -276,13 +275,13 @@ def answer_texts(source: Path) -> pl.DataFrame:
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model"], columns)
-        plain = {plain_name(column): column for column in reversed(columns)}
+        spellings = {plain_name(column): column for column in reversed(columns)}
         for text, synonyms in TEXTS.items():
-            if (column := next((plain[synonym] for synonym in synonyms if synonym in plain), None)) is not None:
+            if (column := next((spellings[synonym] for synonym in synonyms if synonym in spellings), None)) is not None:
                 names[text] = column
-        marks = ("error", "shadow") if "call_log" in columns else ()
-        besides = [column for column in (SAMPLE, *marks) if column in columns]
-        return list(dict.fromkeys(["query", "model", *names.values(), *besides]))
+        filters = ("error", "shadow") if "call_log" in columns else ()
+        further = [column for column in (SAMPLE, *filters) if column in columns]
+        return list(dict.fromkeys(["query", "model", *names.values(), *further]))
 
     parts = []
     for frame in load(source, choose).frames:
@@ -291,14 +290,14 @@ def answer_texts(source: Path) -> pl.DataFrame:
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow").cast(pl.String) == "true")
         key = [pl.col(name).cast(pl.String) for name in ("query", "model", SAMPLE) if name in frame.columns]
-        parts.append(frame.select(*key, *(_joined(frame, column).alias(text) for text, column in names.items())))
+        parts.append(frame.select(*key, *(_as_texts(frame, column).alias(text) for text, column in names.items())))
     return pl.concat(parts)
 
 
-def _joined(frame: pl.DataFrame, column: str) -> pl.Expr:
+def _as_texts(frame: pl.DataFrame, column: str) -> pl.Expr:
     """Return a column as texts; a list of right answers is joined with "or"."""
-    several = isinstance(frame.schema[column], pl.List)
-    return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if several else pl.col(column).cast(pl.String)
+    is_list = isinstance(frame.schema[column], pl.List)
+    return pl.col(column).cast(pl.List(pl.String)).list.join(" or ") if is_list else pl.col(column).cast(pl.String)
 
 
 def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
@@ -309,7 +308,7 @@ def write_sheet(path: str | os.PathLike[str], sheet: pl.DataFrame) -> None:
     text = pl.col(pl.String)
     words = pl.selectors.string() - pl.selectors.by_name("query", "model", SAMPLE, require_all=False)
     sheet = sheet.with_columns(words.str.replace_all(_CONTROLS, "\ufffd"))
-    guarded = pl.when(_runs(text)).then(text.str.replace("^", "'")).otherwise(text)
+    guarded = pl.when(_is_formula(text)).then(text.str.replace("^", "'")).otherwise(text)
     write_atomically(path, sheet.with_columns(guarded).write_csv(), private=True)
 
 
@@ -320,11 +319,13 @@ _CONTROLS = r"[\x01-\x08\x0b\x0c\x0e-\x1f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-
 def plain_cells(sheet: pl.DataFrame) -> pl.DataFrame:
     """Undo the apostrophes of `write_sheet`."""
     text = pl.col(pl.String)
-    bare = text.str.strip_prefix("'")
-    return sheet.with_columns(pl.when(text.str.starts_with("'") & _runs(bare)).then(bare).otherwise(text))
+    unguarded = text.str.strip_prefix("'")
+    return sheet.with_columns(
+        pl.when(text.str.starts_with("'") & _is_formula(unguarded)).then(unguarded).otherwise(text)
+    )
 
 
-def _runs(text: pl.Expr) -> pl.Expr:
+def _is_formula(text: pl.Expr) -> pl.Expr:
     return text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
 
 

@@ -62,7 +62,7 @@ class HandLabels(Cells):
     """Labels by hand of some of the answers of n queries by k models, and the verdicts of J judges."""
 
     labelled: jax.Array = field(metadata=CELL)
-    """(n, k) bool: a person labelled the answer (`Log.correct`)."""
+    """(n, k) bool: a person has labelled the answer (`Log.correct`)."""
     judged: jax.Array = field(metadata=CELL)
     """(n, k, J) judges' verdicts, from 0 (wrong) to 1 (right); NaN without a verdict."""
     judges: tuple[str, ...]
@@ -89,23 +89,23 @@ def describe_labels(models: Sequence[str], answered: np.ndarray, correct: np.nda
     labelled, answers = np.asarray(hand.labelled) & answered, int(answered.sum())
     sentences = [_labels_in_words(models, labelled, answers)]
     for name, verdicts in zip(hand.judges, np.moveaxis(np.asarray(hand.judged), -1, 0), strict=True):
-        has_verdict = np.isfinite(verdicts)
-        number, both = int((has_verdict & answered).sum()), labelled & has_verdict
+        is_judged = np.isfinite(verdicts)
+        number, judged_labels = int((is_judged & answered).sum()), labelled & is_judged
         sentence = f"{name} judges {'all' if number == answers else f'{number:,} answers'}"
-        if both.any():
-            agreement = float(1 - np.abs(correct - verdicts)[both].mean())
+        if judged_labels.any():
+            agreement = float(1 - np.abs(correct - verdicts)[judged_labels].mean())
             sentence += f" and agrees with {percent(agreement, 0)} of the labels"
         sentences.append(sentence)
     return "; ".join(sentences)
 
 
 def _labels_in_words(models: Sequence[str], labelled: np.ndarray, answers: int) -> str:
-    labels, with_label = int(labelled.sum()), int(labelled.any(1).sum())
+    labels, labelled_queries = int(labelled.sum()), int(labelled.any(1).sum())
     if labels in (0, answers):
         return f"{'every' if labels else 'no'} answer is labelled"
-    queries = f"{with_label:,} of {count(len(labelled), 'query')}"
-    if labels == with_label * len(models):
-        return f"{queries} {'is' if with_label == 1 else 'are'} labelled"
+    queries = f"{labelled_queries:,} of {count(len(labelled), 'query')}"
+    if labels == labelled_queries * len(models):
+        return f"{queries} {'is' if labelled_queries == 1 else 'are'} labelled"
     by_model = ", ".join(f"{model} {number:,}" for model, number in zip(models, labelled.sum(0).tolist(), strict=True))
     return f"{labels:,} of {count(answers, 'answer')} are labelled, of {queries} ({by_model})"
 
@@ -149,9 +149,9 @@ class Log(Cells):
     queries: tuple[int | str, ...] = field(metadata=QUERY)
     """The n query ids by first appearance; ints where every id is a whole number, else strings."""
     task: Literal["generation", "choice"]
-    """Task of the models: writing answers, or picking one of several choices."""
+    """Task of the models: to write answers, or to pick choices."""
     source: str
-    """The path as given, or the kind of dataframe, such as `"pandas.DataFrame"`."""
+    """Path of the log as given, or type of the dataframe, such as `"pandas.DataFrame"`."""
     prices: dict[str, Price] | None = field(default=None, metadata=MODEL)
     """Money per million tokens by model, if the costs come from prices."""
     request_settings: dict[str, dict[str, object]] | None = field(default=None, metadata=MODEL)
@@ -224,11 +224,11 @@ class Log(Cells):
         does) or is a boolean mask of shape (n,).
         Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
         """
-        chosen = queries if isinstance(queries, slice) else np.ravel(queries)
-        if not isinstance(chosen, slice) and not chosen.size:
-            chosen = slice(0)  # an empty list has no dtype that would fit
+        positions = queries if isinstance(queries, slice) else np.ravel(queries)
+        if not isinstance(positions, slice) and not positions.size:
+            positions = slice(0)  # an empty list has no dtype that would fit
         try:
-            rows = np.arange(self.n_queries)[chosen]
+            rows = np.arange(self.n_queries)[positions]
         except IndexError as error:
             raise LogError(f"{self.source}: not positions or a mask of its queries: {error}") from None
         if not rows.size:
@@ -313,10 +313,10 @@ def mean_cost(query_cost: ArrayLike, answered: ArrayLike) -> np.ndarray:
     return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
 
 
-def require_models(models: Sequence[str], available: Sequence[str], where: str) -> None:
+def require_models(models: Sequence[str], available: Sequence[str], place: str) -> None:
     """Refuse models that are not available, a model named twice, and an empty choice."""
     for name in models:
         if name not in available:
-            raise LogError(f"{where}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
+            raise LogError(f"{place}: no model {brief(name)!r}{near(name, available)}: it has {listed(available)}")
     if not models or len(models) > len({*models}):
-        raise LogError(f"{where}: models {listed(models)!r}: name at least one, and each once")
+        raise LogError(f"{place}: models {listed(models)!r}: name at least one, and each once")

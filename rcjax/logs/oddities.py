@@ -18,7 +18,7 @@ from rcjax.logs.errors import listed
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
 
-FEWEST, _SOME = 20, 50  # queries: below the first there is no policy, below the second a warning
+MIN_QUERIES, _ENOUGH_QUERIES = 20, 50  # below the first there is no policy, below the second a warning
 
 #: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
@@ -27,8 +27,10 @@ _ANOTHER_UNIT = 100
 _UNITS = (1e-3, 1e-6)
 
 _MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
+
 _INVERTED = 0.45  # ROC area below which confidences look inverted
-_Z = 3.5  # standard errors below a half
+
+_MIN_Z = 3.5  # standard errors below a half
 
 
 def doubts(log: Log) -> Iterator[str]:
@@ -41,8 +43,8 @@ def doubts(log: Log) -> Iterator[str]:
     """
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
     labels, confidences = np.asarray(log.correct, float), np.asarray(log.logprob)
-    if FEWEST <= n < _SOME:
-        known = [float(right[has].mean()) for right, has in zip(labels.T, labelled.T, strict=True) if has.any()]
+    if MIN_QUERIES <= n < _ENOUGH_QUERIES:
+        known = [float(right[mask].mean()) for right, mask in zip(labels.T, labelled.T, strict=True) if mask.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
         points = 100 * Z95 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
@@ -75,26 +77,26 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
     if not 0 < dearest < budget:
         return None
     unit = choose_unit([dearest])
-    every = f"what it costs to ask every model of the log, {unit.full(dearest)}"
-    fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {every}, and any policy meets it"
-    return f"{fact}: {_meant(budget, costs[np.isfinite(costs)].tolist(), write)}"
+    total = f"the cost of asking every model of the log, {unit.full(dearest)}"
+    fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {total}, and any policy meets it"
+    return f"{fact}: {_advise_on_budget(budget, costs[np.isfinite(costs)].tolist(), write)}"
 
 
-def _meant(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
+def _advise_on_budget(budget: float, costs: Sequence[float], write: Callable[[str], str]) -> str:
     """Return advice for a budget that is too high: the same figure in another unit, or a lower budget.
 
-    >>> _meant(0.15, [2e-5, 8e-4], "--budget {}/M".format)
+    >>> _advise_on_budget(0.15, [2e-5, 8e-4], "--budget {}/M".format)
     'was $150 per million queries meant? Then give --budget 150/M'
-    >>> _meant(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
+    >>> _advise_on_budget(2e-3, [2e-5, 8e-4], "--budget {}/M".format)
     'give less, such as --budget 130/M: the models alone cost $20.0 to $800 per million queries'
     """
     for scale in _UNITS if budget >= _ANOTHER_UNIT * sum(costs) else ():
         if min(costs) <= budget * scale <= sum(costs):
-            other = budget * scale
-            return f"was {choose_unit([other]).full(other)} meant? Then give {write(f'{1e6 * other:.6g}')}"
+            scaled = budget * scale
+            return f"was {choose_unit([scaled]).full(scaled)} meant? Then give {write(f'{1e6 * scaled:.6g}')}"
     unit = choose_unit(costs)
-    costs_in_words = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
-    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_in_words}"
+    costs_alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
+    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_alone}"
 
 
 def oddities(log: Log) -> Iterator[str]:
@@ -105,13 +107,13 @@ def oddities(log: Log) -> Iterator[str]:
     >>> [*oddities(log)], [*oddities(log.take(slice(11)))]
     ([], ['11 queries tell good policies from lucky ones no better than dice: log 100 or more'])
     """
-    if log.n_queries < FEWEST:
+    if log.n_queries < MIN_QUERIES:
         yield f"{log.n_queries} queries tell good policies from lucky ones no better than dice: log 100 or more"
     labelled = np.asarray(log.labelled & np.asarray(log.answered))
     labels = np.asarray(log.correct, float)[labelled]
     if log.n_queries > 1 and labels.size and (labels == labels[0]).all() and labels[0] in (0, 1):
-        label = "the reference's" if log.counted.noun == "difference" else "right"
-        fact = f"{'every' if labels[0] else 'no'} answer of any model is {label}"
+        right_word = "the reference's" if log.counted.noun == "difference" else "right"
+        fact = f"{'every' if labels[0] else 'no'} answer of any model is {right_word}"
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
     if log.prices is None and paid and min(paid)[0] > _MAX_CHEAPEST_COST:
@@ -119,15 +121,15 @@ def oddities(log: Log) -> Iterator[str]:
         yield f"{fact}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
-        surer = _surer(confidence[known], right[known])
-        if surer is not None:
+        area = _inverted_area(confidence[known], right[known])
+        if area is not None:
             yield (
                 f"the surer {name} is, the more often it is wrong (of a right and a wrong answer the right one is the "
-                f"surer in {100 * surer:.0f} %): are its confidences inverted, or labels of other answers?"
+                f"surer in {100 * area:.0f} %): are its confidences inverted, or labels of other answers?"
             )
 
 
-def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
+def _inverted_area(confidence: np.ndarray, right: np.ndarray) -> float | None:
     """Return the area under the ROC curve of a confidence if it is significantly below a half; else None."""
     _, inverse, number = np.unique(confidence, return_inverse=True, return_counts=True)
     rights = np.bincount(inverse, weights=right, minlength=len(number))
@@ -135,37 +137,37 @@ def _surer(confidence: np.ndarray, right: np.ndarray) -> float | None:
     pairs = rights.sum() * wrongs.sum()
     if not pairs:
         return None
-    surer = float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs)
+    area = float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs)
     spread = math.sqrt((len(confidence) + 1) / (12 * pairs))
-    return surer if surer < _INVERTED and surer < 0.5 - _Z * spread else None
+    return area if area < _INVERTED and area < 0.5 - _MIN_Z * spread else None
 
 
-def unsure(sure: np.ndarray) -> np.ndarray:
-    """Return an (n,) mask of the queries whose confidence `sure` (n,) has a mid-rank below the median: at most half."""
-    below, up_to = (np.searchsorted(np.sort(sure), sure, side) for side in ("left", "right"))
-    return below + up_to < len(sure)
+def unsure(confidence: np.ndarray) -> np.ndarray:
+    """Return an (n,) mask of the queries whose (n,) confidence has a mid-rank below the median: at most half."""
+    below, up_to = (np.searchsorted(np.sort(confidence), confidence, side) for side in ("left", "right"))
+    return below + up_to < len(confidence)
 
 
-def uneven(sure: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
-    """Test whether a subset of queries holds an unusual share of unsure ones.
+def uneven(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
+    """Test whether a subset of queries holds an unusual share of unsure queries.
 
     Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
     is the normal approximation of the hypergeometric distribution, with a continuity correction.
 
     Args:
-        sure: (n,) confidence of a model in each query.
+        confidence: (n,) confidence of a model in each query.
         subset: (n,) bool mask of the subset.
 
     >>> sure = np.arange(100.0)
     >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)
     ((0.0, 1.0), 0.5, (0.0, 1.0))
     """
-    doubted = unsure(sure)
-    n, m, unsure_count = len(sure), int(subset.sum()), int(doubted.sum())
-    if not 0 < m < n or not unsure_count:
+    is_unsure = unsure(confidence)
+    n, m, unsure_queries = len(confidence), int(subset.sum()), int(is_unsure.sum())
+    if not 0 < m < n or not unsure_queries:
         return 0.0, 1.0
-    gap = abs(int((subset & doubted).sum()) - m * unsure_count / n)
-    spread = math.sqrt(m * (n - m) * unsure_count * (n - unsure_count) / (n * n * (n - 1)))
+    gap = abs(int((subset & is_unsure).sum()) - m * unsure_queries / n)
+    spread = math.sqrt(m * (n - m) * unsure_queries * (n - unsure_queries) / (n * n * (n - 1)))
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 
@@ -192,21 +194,24 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
-    costs = rows["cost"] if "cost" in rows.columns else pl.Series(dtype=pl.Float64)
-    costs = costs.filter(costs > 0) if (costs > 0).any() else costs
-    rows = rows.rename({"score": "correct"}, strict=False)
-    answers = rows.height
-    rows = rows.filter(rows["correct"].is_not_null())
+    cost, answers = _mean_cost(rows["cost"]) if "cost" in rows.columns else None, rows.height
+    rows = rows.rename({"score": "correct"}, strict=False).drop_nulls("correct")
     right, n = float(rows["correct"].sum()), rows.height
     ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
-    counts = right * (n - right)
+    pairs = right * (n - right)
     return {
         "model": name,
         "answers": answers,
         "accuracy": right / n if n else None,
-        "separation": (ranks - right * (right + 1) / 2) / counts if counts else None,
-        "cost": float(costs.sum()) / len(costs) if len(costs) else None,
+        "separation": (ranks - right * (right + 1) / 2) / pairs if pairs else None,
+        "cost": cost,
     }
+
+
+def _mean_cost(costs: pl.Series) -> float:
+    paid = costs.filter(costs > 0)
+    counted = paid if len(paid) else costs
+    return float(counted.sum()) / len(counted)
 
 
 def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:
@@ -218,5 +223,5 @@ def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | Non
     labels: dict[str, list[Any]] = {}
     for row in rows:
         labels.setdefault(row["model"], []).append(row["correct"])
-    known = {model: [label for label in every if label is not None] for model, every in labels.items()}
-    return no_confidence((model, len(labels[model]), len(those), sum(those)) for model, those in known.items())
+    known = {model: [label for label in of_model if label is not None] for model, of_model in labels.items()}
+    return no_confidence((model, len(labels[model]), len(known[model]), sum(known[model])) for model in labels)

@@ -22,14 +22,14 @@ import polars as pl
 from rcjax._base.codec import read_table
 from rcjax._base.figures import count, percent
 from rcjax._base.tokens import PRICES, Price, Tokens, too_small
-from rcjax.logs.checked_rows import LEAST, MOST, Rows, numbers, require_money
+from rcjax.logs.checked_rows import MAX_COST, MIN_COST, Rows, numbers, require_money
 from rcjax.logs.columns import CACHED, TOKENS
 from rcjax.logs.errors import LeftOutWarning, LogError, PricesWarning, Warn, brief, listed, near
 from rcjax.logs.log import Log
 from rcjax.logs.sources import require_file
 from rcjax.serving.price_lists import GENAI, GenaiPrices, ListedPrice, PriceList, list_in
 
-_LEAST = 1e6 * LEAST  # money per million tokens
+_MIN_PRICE = 1e6 * MIN_COST  # money per million tokens
 
 
 def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[str, Price]:
@@ -73,39 +73,39 @@ def read_prices(source: str | os.PathLike[str] | Mapping[str, Any]) -> Mapping[s
     return read
 
 
-def price_for(prices: Mapping[str, Price], model: str, where: str = "", others: Iterable[str] = ()) -> Price:
+def price_for(prices: Mapping[str, Price], model: str, prefix: str = "", in_log: Iterable[str] = ()) -> Price:
     """Return the price of a model's tokens, in money per million.
 
     Args:
         prices: prices by model, from `read_prices`.
         model: name of the model.
-        where: prefix of the message, such as "log.csv, ".
-        others: models that the message does not suggest, since they are in the log themselves.
+        prefix: prefix of the message, such as "log.csv, ".
+        in_log: models that the message does not suggest, since they are in the log themselves.
 
     Raises `LogError` if the model has no price.
     """
     if model in prices:
         return prices[model]
     if isinstance(prices, PriceList):
-        names = difflib.get_close_matches(model, [*prices], n=3, cutoff=0.55)
-        close = f"; the nearest are {', '.join(map(brief, names))}" if names else ""
+        similar = difflib.get_close_matches(model, [*prices], n=3, cutoff=0.55)
+        nearest = f"; the nearest are {', '.join(map(brief, similar))}" if similar else ""
         advice = "give a file of prices, leave the model out, or rename it in the log"
-        raise LogError(f"{where}model {brief(model)}: no price in {prices.name}{close}: {advice}")
-    meant = f"{near(model, {*prices} - {*others})}; the prices know {listed(prices)}"
-    raise LogError(f"{where}model {brief(model)}: no price{meant}: add one, or leave the model out")
+        raise LogError(f"{prefix}model {brief(model)}: no price in {prices.name}{nearest}: {advice}")
+    suggestion = f"{near(model, {*prices} - {*in_log})}; the prices know {listed(prices)}"
+    raise LogError(f"{prefix}model {brief(model)}: no price{suggestion}: add one, or leave the model out")
 
 
-def _price(entry: Any, where: str, model: str) -> Price:
+def _price(entry: Any, place: str, model: str) -> Price:
     if isinstance(entry, Sequence) and not isinstance(entry, str) and len(entry) in (2, len(PRICES)):
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
-        raise LogError(f"{where}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
-    if not {*PRICES} & {*entry} and (known := _by_list(entry, where, model)) is not None:
-        return known
+        raise LogError(f"{place}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
+    if not {*PRICES} & {*entry} and (listed_value := _by_list(entry, place, model)) is not None:
+        return listed_value
     for key in PRICES[:2]:
         if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
             advice = "give input and output, and in TOML put a model's name with a dot in quotes"
-            raise LogError(f"{where}: no {key} price{near(key, entry)}: {advice}")
+            raise LogError(f"{place}: no {key} price{near(key, entry)}: {advice}")
     for key, price in entry.items():
         if key not in PRICES:
             from rcjax.serving.models_file import SETTINGS  # here: the import takes longer than reading prices
@@ -113,29 +113,29 @@ def _price(entry: Any, where: str, model: str) -> Price:
             if key in SETTINGS:
                 continue  # a `models.toml` is a file of prices, too
             problem = f"{brief(key)} is no price{near(key, PRICES)}"
-            raise LogError(f"{where}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
-        number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
-        if price is not None and not (number and (price == 0 or _LEAST <= price <= MOST)):
-            shown = brief(reprlib.repr(price))
-            limits = f"0, or from {_LEAST:g} to {MOST:g}"
-            raise LogError(f"{where}: {key} price {shown}: give money per million tokens, {limits}")
+            raise LogError(f"{place}: {problem}: give {', '.join(PRICES)}, in money per million tokens")
+        is_number = isinstance(price, int | float | np.integer | np.floating) and not isinstance(price, bool)
+        if price is not None and not (is_number and (price == 0 or _MIN_PRICE <= price <= MAX_COST)):
+            value = brief(reprlib.repr(price))
+            limits = f"0, or from {_MIN_PRICE:g} to {MAX_COST:g}"
+            raise LogError(f"{place}: {key} price {value}: give money per million tokens, {limits}")
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
 
-def _by_list(entry: Mapping[str, Any], where: str, model: str) -> Price | None:
-    """Look up the price of a `models.toml` entry in genai-prices; None for an entry of another kind."""
+def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
+    """Look up the price of an entry of `models.toml` in genai-prices; None for an entry of another file."""
     from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
     if not {*entry} <= {*SETTINGS}:
         return None
     try:
-        return listed_price(str(entry.get("model", model)), entry.get("base_url"), where).price
+        return listed_price(str(entry.get("model", model)), entry.get("base_url"), place).price
     except ValueError as problem:
         raise LogError(str(problem)) from None
 
 
 def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
-    """Price carried queries at today's prices; models without a new price keep their costs.
+    """Return a log at new prices; models without a new price keep their costs.
 
     Args:
         log: the carried queries.
@@ -147,24 +147,23 @@ def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     """
     if prices is None:
         return log
-    then, now = read_prices(before) if before else {}, read_prices(prices)
-    priced = [name for name in log.models if name in now]
-    if not priced:
+    old, new = read_prices(before) if before else {}, read_prices(prices)
+    changed = [name for name in log.models if name in new]
+    if not changed:
         raise LogError(f"the prices name none of {listed(log.models)}: give those of a model that the policy has")
-    if unknown := [name for name in priced if name not in then]:
-        problem = f"what tokens of {listed(unknown)} cost when the policy was tuned is not known"
+    if unknown := [name for name in changed if name not in old]:
+        problem = f"the prices of {listed(unknown)} at the time of the tuning are not known"
         raise LogError(f"{problem}: tune again on a log of fresh queries")
-    ratio = dict.fromkeys(log.models, 1.0)
-    for name in priced:
-        pairs = [(now[name].input, then[name].input), (now[name].output, then[name].output)]
-        ratios = [new / old for new, old in pairs if old > 0]
-        if not ratios or max(ratios) > min(ratios) * (1 + 1e-9) or any(new > 0 and not old for new, old in pairs):
+    factors = dict.fromkeys(log.models, 1.0)
+    for name in changed:
+        pairs = [(new[name].input, old[name].input), (new[name].output, old[name].output)]
+        ratios = [price / old_price if old_price else math.inf for price, old_price in pairs if price or old_price]
+        if not ratios or not max(ratios) <= min(ratios) * (1 + 1e-9) < math.inf:
             problem = f"prices of input and output of {name} have not changed by the same factor"
             raise LogError(f"{problem}, and the policy does not know its tokens: tune again on a log of fresh queries")
-        ratio[name] = ratios[0]
-    cost = np.asarray(log.query_cost, float) * [ratio[name] for name in log.models]
-    prices_now = {name: now.get(name, then.get(name)) for name in log.models}
-    known = {name: price for name, price in prices_now.items() if price is not None}
+        factors[name] = ratios[0]
+    cost = np.asarray(log.query_cost, float) * [factors[name] for name in log.models]
+    known = {name: (new if name in new else old)[name] for name in log.models if name in new or name in old}
     return dataclasses.replace(log, query_cost=cost, prices=known).take(slice(None))  # type: ignore[arg-type]
 
 
@@ -198,29 +197,29 @@ def _own_cost(rows: Rows) -> np.ndarray:
 
 
 def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarray]:
-    used = _tokens(rows)
-    per_million = _prices_by_row(rows, rates, used.read)
+    tokens = _tokens(rows)
+    per_million = _prices_by_row(rows, rates, tokens.read)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
-        cost = (np.stack(used.parts, axis=1) * per_million).sum(axis=1) / 1e6
+        cost = (np.stack(tokens.parts, axis=1) * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])
-    return {"cost": cost, "read": used.read, "cached": np.asarray(used.cached)}
+    return {"cost": cost, "read": tokens.read, "cached": np.asarray(tokens.cached)}
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
-    """Return the (m, 4) prices of each row; the prices of a list depend on the row's time and input tokens."""
+    """Return the (m, 4) prices of each row; in a price list, they depend on the row's time and input tokens."""
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):
         full = np.array([prices[name].full for name in names], float)
         return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
     times = pl.col("time").str.to_datetime(time_zone="UTC", strict=False).dt.truncate("30m")
-    when = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
-    by_key: dict[tuple[str, Any], ListedPrice | None] = {}
+    moments = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
+    found: dict[tuple[str, Any], ListedPrice | None] = {}
     per_million = np.empty((rows.frame.height, len(PRICES)))
-    for number, key in enumerate(zip(rows.frame["model"], when, strict=True)):
-        if key not in by_key:
-            by_key[key] = rates.find(*key)
-        listed_price = by_key[key]
+    for number, key in enumerate(zip(rows.frame["model"], moments, strict=True)):
+        if key not in found:
+            found[key] = rates.find(*key)
+        listed_price = found[key]
         price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
         per_million[number] = price.full
     return per_million
@@ -241,8 +240,8 @@ def prices_of(models: Sequence[str], rates: Mapping[str, Price], place: str, war
     if isinstance(rates, PriceList):
         entries = "; ".join(f"{model}: {rate.describe()}" for model in prices if (rate := rates.find(model)))
         warn(PricesWarning, f"{place}: prices per million tokens by {rates.name}: {entries}")
-    if others := [model for model in models if model not in prices]:
-        warn(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(others)}")
+    if unpriced := [model for model in models if model not in prices]:
+        warn(PricesWarning, f"{place}: without a price, so as dear as the log says: {listed(unpriced)}")
     return prices
 
 
@@ -252,8 +251,8 @@ def describe_caches(frame: pl.DataFrame, models: Sequence[str], rates: Mapping[s
     for number, read, cached in frame.group_by("model").agg(pl.col("read", "cached").sum()).sort("model").iter_rows():
         model = models[int(number)]
         price = None if model not in rates else rates[model].cached_input
-        rate = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
-        shares += [f"{percent(cached / read, 0)} of {model}, at {rate}"] if cached else []
+        terms = f"${price:g} per million" if price is not None else "the full price, as none for cached_input is known"
+        shares += [f"{percent(cached / read, 0)} of {model}, at {terms}"] if cached else []
     return f"input tokens that came from a cache: {'; '.join(shares)}" if shares else None
 
 
@@ -265,17 +264,16 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
     if not counts:
         return None
     by_model = listed(f"{number:,} of {models[model]}" for model, number in counts)
-    counts_in_words = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
-    return f"the cost of {counts_in_words} is an estimate, as no tokens were counted: {by_model}"
+    estimates = f"{sum(number for _, number in counts):,} of {count(frame.height, 'answer')}"
+    return f"the cost of {estimates} is an estimate, as no tokens were counted: {by_model}"
 
 
 def _tokens(rows: Rows) -> Tokens:
     """Return the (m,) tokens of each row; cached tokens beyond the input are counted in addition to it."""
     read, written = (numbers(rows, column) for column in TOKENS)
-    is_present = [column in rows.frame.columns for column in CACHED]
     cached, stored = (
-        np.nan_to_num(numbers(rows, column, optional=True)) if present else np.zeros_like(read)
-        for column, present in zip(CACHED, is_present, strict=True)
+        np.nan_to_num(numbers(rows, column, optional=True)) if column in rows.frame.columns else np.zeros_like(read)
+        for column in CACHED
     )
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
@@ -304,14 +302,14 @@ def mend_costs(
     for number, model in enumerate(models):
         of_model = numbers == number
         is_lost = of_model & (costs == 0)
-        lost_count, every = int(is_lost.sum()), int(of_model.sum())
-        if 0 < lost_count < every:
-            costs[is_lost] = math.fsum(costs[of_model]) / (every - lost_count)  # exact in any order of the rows
-            lost.append(f"{lost_count:,} of {count(every, 'answer')} of {model}")
-        elif lost_count and rates is not None and model in rates and rates[model].input > 0:
+        lost_rows, rows = int(is_lost.sum()), int(of_model.sum())
+        if 0 < lost_rows < rows:
+            costs[is_lost] = math.fsum(costs[of_model]) / (rows - lost_rows)  # exact in any order of the rows
+            lost.append(f"{lost_rows:,} of {count(rows, 'answer')} of {model}")
+        elif lost_rows and rates is not None and model in rates and rates[model].input > 0:
             problem = "its input tokens are all 0, which no prompt has: count them, or give a column cost"
             raise LogError(f"{place}, model {brief(model)}: {problem}")
     if lost:
-        problem = "left out of the mean cost, as they cost 0 and others of the same model do not"
-        warn(LeftOutWarning, f"{place}: {problem}: {listed(lost)} (streamed calls that lost their usage?)")
+        reason = "left out of the mean cost, as they cost 0 and others of the same model do not"
+        warn(LeftOutWarning, f"{place}: {reason}: {listed(lost)} (streamed calls that lost their usage?)")
     return frame.with_columns(cost=pl.Series(costs))

@@ -21,6 +21,7 @@ from rcjax._base.codec import takes
 from rcjax._base.figures import count
 from rcjax.logs.answers import (
     NO_HASH,
+    UNUSABLE,
     Answers,
     compare_with_reference,
     count_differences,
@@ -41,7 +42,7 @@ from rcjax.logs.errors import (
     listed,
     near,
 )
-from rcjax.logs.gathering import UNUSABLE, ReadFields, ReadOptions, gather, require_table
+from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
 from rcjax.logs.sources import load, name_of
@@ -123,12 +124,12 @@ def read_log(
     remarks: list[tuple[type[Warning], str]] = []
     rates = None if prices is None else read_prices(prices)
     named = None if models is None else (models,) if isinstance(models, str) else tuple(models)
-    options = ReadOptions(rates, named, task, labels, lambda kind, words: remarks.append((kind, words)), **more)
+    options = ReadOptions(rates, named, task, labels, lambda category, text: remarks.append((category, text)), **more)
     try:
         return _read(source, options)
     finally:
-        for kind, words in remarks:
-            warnings.warn(words, kind, stacklevel=2)
+        for category, text in remarks:
+            warnings.warn(text, category, stacklevel=2)
 
 
 def _read(source: Any, options: ReadOptions) -> Log:
@@ -180,7 +181,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the models of a log that can be used, and have labels if `labelled`; by rising cost, if none are named.
+    """Select the usable models of a log, if `labelled` those with labels; by rising cost unless the user named models.
 
     Raises LogError if a named model cannot be used, or if too few models are left.
     """
@@ -195,7 +196,7 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
 
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
-    """Warn if answers lack labels; `replaced`: other labels have replaced the labels of the log's own column."""
+    """Warn if answers lack labels; if `replaced`, other labels have replaced the log's own column."""
     if log.hand is None or log.labelled[np.asarray(log.answered)].all():
         return
     labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
@@ -222,52 +223,52 @@ def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:
     return {"correct": correct, "hand": answers.hand_labels(), "scores": None if correct.dtype == bool else scores}
 
 
-_FEWEST_LABELS = 2  # per model
+_MIN_LABELS = 2  # per model
 
 
-def _usable_models(answers: Answers, wanted: tuple[str, ...] | None, where: str) -> tuple[str, ...]:
-    """Return the models with answers, as wanted or by first appearance; LogError for a model without, or a single
-    one."""
+def _usable_models(answers: Answers, named: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
+    """Return the named models, or all with answers, by first appearance.
+
+    Raises LogError for a named model without answers, and for a single model.
+    """
     numbers = dict(zip(answers.models, answers.answered.sum(0).tolist(), strict=True))
-    names = wanted or tuple(name for name, number in numbers.items() if number)
-    unused = [name for name in names if not numbers.get(name)]
-    if unused:
-        raise LogError(f"{where}, model {brief(unused[0])}: no row can be used: {UNUSABLE}")
-    if wanted is None and len(names) < 2:
-        raise LogError(f"{where}: only one model, {listed(names)}: a cascade needs at least two")
+    names = named or tuple(name for name, number in numbers.items() if number)
+    unusable = [name for name in names if not numbers.get(name)]
+    if unusable:
+        raise LogError(f"{place}, model {brief(unusable[0])}: no row can be used: {UNUSABLE}")
+    if named is None and len(names) < 2:
+        raise LogError(f"{place}: only one model, {listed(names)}: a cascade needs at least two")
     return names
 
 
-def _labelled_models(answers: Answers, named: bool, where: str, warn: Warn) -> tuple[str, ...]:
-    """Return the models with labels; a model without any is left out with a warning, or refused if it was `named`."""
+def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> tuple[str, ...]:
+    """Return the models with labels; a model without labels is left out with a warning, or refused if `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
-        raise LogError(f"{where}: no answer has a label: {TO_LABEL}")
+        raise LogError(f"{place}: no answer has a label: {TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
-        unlabelled = listed(name for name in labels if name not in names)
-        problem = f"left out, as no answer of theirs has a label: {unlabelled}"
-        warn(LeftOutWarning, f"{where}: {problem}: label some ({TO_LABEL})")
-    scarce = [name for name in names if labels[name] < _FEWEST_LABELS]
-    if scarce:
-        problem = f"{count(labels[scarce[0]], 'label')}, {_FEWEST_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{where}, model {brief(scarce[0])}: {problem}; {TO_LABEL}")
+        left_out = listed(name for name in labels if name not in names)
+        warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({TO_LABEL})")
+    if few := [name for name in names if labels[name] < _MIN_LABELS]:
+        problem = f"{count(labels[few[0]], 'label')}, {_MIN_LABELS} are needed: label more, or leave it out"
+        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {TO_LABEL}")
     if not named and len(names) < 2:
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
-        raise LogError(f"{where}: {problem}: {TO_LABEL}")
+        raise LogError(f"{place}: {problem}: {TO_LABEL}")
     return names
 
 
-def _require_answers(answers: Answers, where: str) -> None:
+def _require_answers(answers: Answers, place: str) -> None:
     """Raise `LogError` for a model with fewer than two answers, or without a confidence in any of them."""
     numbers = answers.answered.sum(0)
-    read = (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
-    for model, number, any_confidence in zip(answers.models, numbers.tolist(), read.tolist(), strict=True):
+    confident = (answers.matrix("logprob", NO_CONFIDENCE) != NO_CONFIDENCE).sum(0)
+    for model, number, any_confidence in zip(answers.models, numbers.tolist(), confident.tolist(), strict=True):
         if number < 2:
-            raise LogError(f"{where}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
+            raise LogError(f"{place}, model {brief(model)}: only 1 answer, 2 are needed: leave it out of the models")
         if not any_confidence:
             problem = f"none of its {count(int(number), 'answer')} has a confidence"
-            raise LogError(f"{where}, model {brief(model)}: {problem}: fill in logprob or confidence, or leave it out")
+            raise LogError(f"{place}, model {brief(model)}: {problem}: fill in logprob or confidence, or leave it out")
 
 
 @takes(log=Log)
@@ -299,14 +300,14 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
     segments: dict[str, str] = {}
     table = load(source, choose)
     for frame in table.frames:
-        if (kind := frame.schema[column]).is_nested():
-            raise LogError(f"{table.name}: column {column} holds {kind} values: give texts or numbers")
+        if (dtype := frame.schema[column]).is_nested():
+            raise LogError(f"{table.name}: column {column} holds {dtype} values: give texts or numbers")
         texts = pl.col("query").cast(pl.String), pl.col(column).cast(pl.String).alias("segment")
         for query, value in frame.select(texts).drop_nulls("query").unique(maintain_order=True).iter_rows():
             segment = (value or "").strip()
             if segments.setdefault(query, segment) != segment:
-                both = f"{brief(segments[query])!r} and {brief(segment)!r}"
-                raise LogError(f"{table.name}, query {brief(query)}: its {column} is {both}: give a query one segment")
+                problem = f"its {column} is {brief(segments[query])!r} and {brief(segment)!r}"
+                raise LogError(f"{table.name}, query {brief(query)}: {problem}: give a query one segment")
     if missing := [query for query in log.queries if str(query) not in segments]:
         problem = f"{count(len(missing), 'query')} of the log without a row, such as {brief(missing[0])}"
         raise LogError(f"{table.name}: {problem}: give every query a row, its {column} may be empty")

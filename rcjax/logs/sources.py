@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import polars as pl
 
 from rcjax._base.figures import count
-from rcjax.logs.columns import TOKENS, known_columns, our_names, plain_name
+from rcjax.logs.columns import TOKENS, canonical_names, known_columns, plain_name
 from rcjax.logs.errors import LogError, brief
 
 #: Suffixes of tables with a separator.
@@ -40,7 +40,9 @@ BATCH = 250_000
 CALL = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
-_SIGNS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
+
+_SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
+
 Choose = Callable[[str, list[str]], list[str]]
 """Function from the name of a log and its columns to the columns to read."""
 
@@ -79,7 +81,7 @@ class Table(NamedTuple):
     columns: list[str]  # all columns, in the source's spelling
 
 
-def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, name: str | None = None) -> Table:
+def load(source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None) -> Table:
     """Read the columns of a source that `choose` selects, under their canonical names.
 
     Texts are stripped, and empty texts are missing; ids are in Unicode's normal form NFC. Errors of the readers become
@@ -88,7 +90,7 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
     Args:
         source: a file, or a dataframe.
         choose: selects columns by their canonical names.
-        named: columns that the user has named, by canonical name; names that the source lacks are ignored.
+        assigned: columns that the user has named, by canonical name; names that the source lacks are ignored.
         name: name of the source, for messages.
     """
     import narwhals as nw
@@ -103,15 +105,15 @@ def load(source: Any, choose: Choose, named: Mapping[str, str] | None = None, na
     with _readable(name, source):
         sound = source
         if isinstance(source, TextFile) and source.separator is None:
-            sound, cut = sound_calls(source)
+            sound, cut = drop_truncated_lines(source)
             if sound.content == b"":
                 raise LogError(f"{name}: no rows: its {cut} lines are cut off")
         columns = [str(column) for column in _scan(sound).collect_schema().names()]
-        pairs = our_names(columns, named or {})
-        spellings = dict(reversed(pairs))
-        needed = choose(name, [ours for ours, _ in pairs])
-        renamed = [nw.col(spellings[column]).alias(column) for column in needed]
-        frame = _scan(sound, [spellings[column] for column in needed]).select(*renamed)
+        pairs = canonical_names(columns, assigned or {})
+        spelling = dict(reversed(pairs))
+        needed = choose(name, [canonical for canonical, _ in pairs])
+        renamed = [nw.col(spelling[column]).alias(column) for column in needed]
+        frame = _scan(sound, [spelling[column] for column in needed]).select(*renamed)
     return Table(name, source, _frames(name, source, frame), cut, columns)
 
 
@@ -141,20 +143,20 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
 def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
     """Return (all rows of a text file, as texts; the number of truncated lines of a call log)."""
     with _readable(name, text):
-        sound, cut = sound_calls(text) if text.separator is None else (text, 0)
+        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
         columns = _scan(sound).collect_schema().names()
         return _scan(sound, columns).to_native().collect(), cut
 
 
 def open_text(
-    path: Path, names: Collection[str], kind: str | None = None, content: Path | bytes | None = None
+    path: Path, names: Collection[str], suffix: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
     """Open a CSV or JSON Lines file as UTF-8, and find its separator: the one under which most `names` appear.
 
     Args:
         path: the file.
         names: known names of columns.
-        kind: suffix of the kind of table; None for the suffix of the file.
+        suffix: suffix of the kind of table; None for the suffix of the file.
         content: content of the file, if it was compressed; None to read the file.
 
     A byte order mark, or zeros in the first four bytes, tell UTF-16 and UTF-32. Raises LogError if the text cannot be
@@ -164,7 +166,7 @@ def open_text(
         content = path if content is None else content
         with TextFile(content).open() as file:
             start = file.read(_BEGINNING)
-        separated = (kind or path.suffix.lower()) in SEPARATED
+        separated = (suffix or path.suffix.lower()) in SEPARATED
         encoding = json.detect_encoding(start)
         as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
         if not as_it_is:
@@ -189,7 +191,7 @@ def _separator(start: bytes, names: Collection[str]) -> str:
     """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
     chosen, best = ",", (0, 0)
-    for separator in _SIGNS:
+    for separator in _SEPARATORS:
         lines.seek(0)
         try:
             fields = next(csv.reader(lines, delimiter=separator), [])
@@ -233,7 +235,7 @@ def scan_parquet(file: Path) -> pl.LazyFrame:
     rows = frame.select(pl.len()).collect().item()
     if rows > MAX_ROWS:
         raise LogError(f"{file.name}: {rows:,} rows: rcjax reads {MAX_ROWS:,}; give a part of them")
-    texts = [name for name, kind in frame.collect_schema().items() if kind == pl.String]
+    texts = [name for name, dtype in frame.collect_schema().items() if dtype == pl.String]
     if texts and file.stat().st_size <= SMALL_FILE_BYTES:
         lengths = frame.select(pl.col(name).str.len_bytes().cast(pl.UInt64).sum() for name in texts)
         size = sum(lengths.collect(engine="streaming").row(0))
@@ -252,12 +254,12 @@ def _readable(name: str, source: Any) -> Iterator[None]:
     except LogError:
         raise
     except (pl.exceptions.PolarsError, nw.exceptions.NarwhalsError, OSError, TypeError, ValueError) as error:
-        why = find_damage(source) if isinstance(source, TextFile) else _twice(source)
-        first = str(error).partition("\n")[0].rstrip(".")
-        raise LogError(f"{name}{why or f': cannot be read: {first}: give a sound log'}") from None
+        problem = find_damage(source) if isinstance(source, TextFile) else _repeated_column(source)
+        summary = str(error).partition("\n")[0].rstrip(".")
+        raise LogError(f"{name}{problem or f': cannot be read: {summary}: give a sound log'}") from None
 
 
-def _twice(source: Any) -> str | None:
+def _repeated_column(source: Any) -> str | None:
     """Name the column that a dataframe has twice, as the end of a message; None if there is none."""
     names = getattr(source, "column_names", None) or getattr(source, "columns", ())
     earlier = set[str]()
@@ -273,8 +275,8 @@ def _frames(name: str, source: Any, frame: Any) -> Iterator[pl.DataFrame]:
     with _readable(name, source):
         for part in _batches(frame):
             stripped = part.with_columns(pl.when(text != "").then(text))
-            names = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
-            for name in names:  # one id, whether its letters are composed or not
+            ids = [name for name in ("query", "model") if stripped.schema.get(name) == pl.String]
+            for name in ids:  # one id, whether its letters are composed or not
                 if (stripped[name].str.len_bytes() > stripped[name].str.len_chars()).any():
                     stripped = stripped.with_columns(pl.col(name).str.normalize("NFC"))
             yield stripped
@@ -308,8 +310,8 @@ def find_damage(text: TextFile) -> str | None:
     try:
         with text.open() as file:
             for line, record in enumerate(file, start=1):
-                words = record.decode().strip() or "{}"
-                if text.separator is None and not isinstance(_parsed(words), dict):
+                text_line = record.decode().strip() or "{}"
+                if text.separator is None and not isinstance(_parse(text_line), dict):
                     return f", line {line}: not a JSON object: write one object per line"
     except UnicodeDecodeError:
         return f", line {line}: not UTF-8 text: save the file as UTF-8"
@@ -319,31 +321,31 @@ def find_damage(text: TextFile) -> str | None:
         return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
     except ValueError:  # int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return None if text.separator is None else _ragged(text)
+    return None if text.separator is None else _find_long_record(text)
 
 
-def _parsed(words: str) -> dict[str, str] | list[str]:
-    return json.loads(words, parse_int=str, parse_float=str, parse_constant=int)
+def _parse(line: str) -> dict[str, str] | list[str]:
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
 
 
-def _ragged(text: TextFile) -> str | None:
+def _find_long_record(text: TextFile) -> str | None:
     """Describe the first record of a CSV file with more fields than its header; None if there is none."""
     header = None
     for line, fields in _csv_records(text):
         header = header or fields
         if fields > header:
-            count = f"{fields} fields, {header} in the header"
-            return f", line {line}: {count}: put text that holds {_SIGNS[text.separator or ',']} in quotes"
+            separator = _SEPARATORS[text.separator or ","]
+            return f", line {line}: {fields} fields, {header} in the header: put text that holds {separator} in quotes"
     return None
 
 
-def sound_calls(text: TextFile) -> tuple[TextFile, int]:
+def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
     A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
     do not begin like the lines of a call log are kept, for the reader to refuse.
 
-    >>> sound_calls(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
+    >>> drop_truncated_lines(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
     """
     with text.open() as file:
@@ -365,8 +367,8 @@ def _is_cut(line: bytes) -> bool:
         return False
     if not line.endswith(b"}"):
         return True
-    bare = line.replace(b"\\\\", b"") if b"\\\\" in line else line
-    return (bare.count(b'"') - bare.count(b'\\"')) % 2 == 1  # within a text
+    unescaped = line.replace(b"\\\\", b"") if b"\\\\" in line else line
+    return (unescaped.count(b'"') - unescaped.count(b'\\"')) % 2 == 1  # within a text
 
 
 def _csv_records(text: TextFile) -> Iterator[tuple[int, int]]:
@@ -395,7 +397,7 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several files, and the files of folders, into one table, the oldest first.
+    """Return a single file as it is; join several files and the files of folders into one table, the oldest first.
 
     Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
     folder has no log.
@@ -411,13 +413,14 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
-    parts, figures = list[tuple[pl.DataFrame, int]](), {"logprob", "confidence", "cost", *TOKENS}
+    parts = []
     for frame, cut in map(_read, _files_in(folder)):
         names = {*map(plain_name, frame.columns)}
-        parts += [(frame, cut)] if {"query", "model"} <= names and figures & names else []
+        if {"query", "model"} <= names and {"logprob", "confidence", "cost", *TOKENS} & names:
+            parts.append((frame, cut))
     if not parts:
-        needed = "query, model, and a confidence or what a call cost"
-        raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {needed}")
+        columns = "query, model, and a confidence or what a call cost"
+        raise LogError(f"{folder}: no log in this folder: give one, or a folder of tables with {columns}")
     return parts
 
 

@@ -60,7 +60,7 @@ class Report:
     fresh: Comparison | None
     """Comparison of the policy with today's on fresh queries; None without fresh queries."""
     check: PolicyCheck | None = None
-    """Check of the first policy of the page on fresh queries; None without them, or if they do not suffice."""
+    """Check of the first policy of the page on fresh queries; None without enough fresh queries."""
     retuning: str | None = None
     """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
@@ -109,7 +109,8 @@ class Report:
         """Return the target for which `rcjax tune` chooses a point of the curve: of the given kind, or a budget."""
         kind = self.start.name if self.start.name != "match" else "budget"
         cost, error, lam = (
-            float(np.asarray(of)[point]) for of in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
+            float(np.asarray(values)[point])
+            for values in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
         values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
         # A limit is rounded to seven digits, and up.
@@ -291,12 +292,12 @@ _CAPTIONS = {
 
 def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
     """Draw the figures of a diagnosis on a log, in the form of the template."""
-    words = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
+    nouns = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
     with style():
         drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
     rows = []
     for name, drawing in drawn.items():
-        caption = _CAPTIONS[name].format(**words)
+        caption = _CAPTIONS[name].format(**nouns)
         single = name == "promise"
         width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if single else _PIXELS):.0f}"
         svg = Markup(to_svg(drawing, name, caption))
@@ -350,7 +351,7 @@ def context(report: Report) -> dict[str, Any]:
     """Return the variables of the template: the report, its drawings and its sentences."""
     policies = _policies(report)
     expected = [policy.expected for _, policy in policies]
-    cost, error = (np.array([of[name] for of in expected], float) for name in ("cost", "error"))
+    cost, error = (np.array([figures[name] for figures in expected], float) for name in ("cost", "error"))
     drawing, spots, corner = _frontier(report, cost, error)
     documents, shared = _documents([policy for _, policy in policies])
     points = [
@@ -385,9 +386,9 @@ def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
     curve = frontier.rung_indices.tolist() if report.start.is_limit else range(len(frontier.lam))
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
-    others = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
+    targets = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
     policies = {start.expected["cost"]: (report.start, start)}
-    for target in others:  # several targets may have the same policy, next to a single model
+    for target in targets:  # several targets may have the same policy, next to a single model
         policy = report.tuned.policy_for(target)
         policies.setdefault(policy.expected["cost"], (target, policy))
     return [policies[cost] for cost in sorted(policies, key=lambda cost: -float(cost or 0.0))]
@@ -407,16 +408,16 @@ def _documents(policies: Sequence[AbstractPolicy]) -> tuple[list[dict[str, Any]]
 
 def _frontier(report: Report, cost: np.ndarray, error: np.ndarray) -> tuple[str, np.ndarray, tuple[float, float]]:
     """Return (the SVG of the frontier, positions (L, 2) of policies on it, the corner of its axes)."""
-    single = {alone.model: (alone.cost, 1 - alone.accuracy) for alone in report.tuned.single_models}
+    single = {model.model: (model.cost, 1 - model.accuracy) for model in report.tuned.single_models}
     with style():
         canvas = Figure(figsize=_ONE)
         plot_frontier(ax := canvas.add_subplot(), report.frontier, single)
         lay_out(canvas, ax, (0, 0, *_ONE))
         ax.get_legend().remove()  # type: ignore[union-attr] - the page has one, below
-        caption = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
-        drawn = to_svg(canvas, "curve", caption)
+        description = f"{report.noun.capitalize()} against cost of the best cascades, and each model alone beside"
+        svg = to_svg(canvas, "curve", description)
         ((left, bottom),) = positions(canvas, ax, *np.array([ax.get_xlim()[:1], ax.get_ylim()[:1]])).tolist()
-        return drawn, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
+        return svg, positions(canvas, ax, report.money.scale * cost, error), (round(left, 2), round(bottom, 2))
 
 
 def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, Any]:
@@ -425,8 +426,8 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     comparison = report.compare(policy, target)
     costs = " to ".join(f"${money.show(expected[name])}" for name in ("cost_low", "cost_high") if name in expected)
     rows, cascades = [], []
-    every = zip(policy.weights, policy.adjacent_rungs, strict=True)
-    parts = [(weight, rung) for weight, rung in every if weight >= LEAST_SHARE]
+    rungs = zip(policy.weights, policy.adjacent_rungs, strict=True)
+    parts = [(weight, rung) for weight, rung in rungs if weight >= LEAST_SHARE]
     for weight, rung in parts[::-1]:
         models, cascade = _rung(rung, report.log, weight)
         share = f"{percent(weight)} of the queries"

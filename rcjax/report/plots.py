@@ -139,17 +139,17 @@ def _place_names(ax: "Axes", spots: Mapping[str, tuple[float, float]]) -> dict[s
     """
     width, height = ax.get_figure().get_size_inches() * 72 * 0.82  # type: ignore[union-attr]
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    taken: list[tuple[float, float, float]] = []  # (left, right, height) of placed names
+    placed: list[tuple[float, float, float]] = []  # (left, right, height) of placed names
     offsets = {}
     for name, (cost, error) in spots.items():
         x, y = width * (cost - left) / (right - left), height * (error - bottom) / (top - bottom)
         side, long = (1 if x < width / 2 else -1), 0.56 * _NAME * len(name)
         start = x + 7 if side > 0 else x - 7 - long
-        near = [level for low, high, level in taken if start < high and low < start + long]
+        near = [level for low, high, level in placed if start < high and low < start + long]
         rises = [rise for rise in (5, -6, 15, -16, 25, -26, 35) if _NAME < y + rise < height - _NAME]
         free = [rise for rise in rises if all(abs(y + rise - level) > 1.2 * _NAME for level in near)]
         rise = (free or rises or [5])[0]
-        taken.append((start, start + long, y + rise))
+        placed.append((start, start + long, y + rise))
         offsets[name] = (7 * side, rise, "left" if side > 0 else "right")
     return offsets
 
@@ -163,13 +163,13 @@ def lay_out(figure: "Figure", ax: "Axes", box: tuple[float, float, float, float]
         0.6 * max(map(len, axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))))
         for axis in (ax.xaxis, ax.yaxis)
     )  # widths of tick labels, in em
-    beside, below, above, after = 1.2 + longest, 2.2, 2.0 if ax.get_title() else 0.7, max(widest / 2, 0.4)
+    left_em, right_em, below_em, above_em = 1.2 + longest, max(widest / 2, 0.4), 2.2, 2.0 if ax.get_title() else 0.7
     start, floor, width, height = box
-    wide, high = width - _EM * (beside + 1.5 + after), height - _EM * (below + 1.3 + above)
+    wide, high = width - _EM * (left_em + 1.5 + right_em), height - _EM * (below_em + 1.3 + above_em)
     if ax.get_aspect() == 1:
         wide = high = min(wide, high)
     across, up = figure.get_size_inches()
-    left, bottom = start + _EM * (beside + 1.5), floor + height - _EM * above - high
+    left, bottom = start + _EM * (left_em + 1.5), floor + height - _EM * above_em - high
     ax.set_position((left / across, bottom / up, wide / across, high / up))
-    ax.yaxis.set_label_coords(-_EM * beside / wide, 0.5)
-    ax.xaxis.set_label_coords(0.5, -_EM * below / high)
+    ax.yaxis.set_label_coords(-_EM * left_em / wide, 0.5)
+    ax.xaxis.set_label_coords(0.5, -_EM * below_em / high)

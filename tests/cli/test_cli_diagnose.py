@@ -72,7 +72,7 @@ def test_what_is_shown_of_a_diagnosis(capsys):
     text = " ".join(lines)
     assert not [one for one in ("fine change", "error b 4.0 %") if one in text]
     assert text.index("bad advice on a") < text.index("doubtful advice on b; likewise c (5.0 %)")
-    show_diagnosis(found, every=True)
+    show_diagnosis(found, show_all=True)
     text = capsys.readouterr().out
     assert text.count("change of own error") == 3
     assert re.search(r"bad +better is surer .* 50.0 % +≤ 3.0 %", text)  # a long name is folded, no figure is cut

@@ -42,7 +42,7 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     out = tmp_path / "log.csv"
     calls = FILES / "litellm" / "calls.jsonl"
     shown = " ".join(succeed("import", calls, "--prompts", "--out", out).split())
-    assert "of 18 answers the files do not tell whether they are right" in shown
+    assert "the files have no labels of 18 answers" in shown
     assert "Next: add more: 9 queries" in shown
     assert pl.read_csv(out)["prompt"][0] == "What is 0 + 1? Number only."
     document = json.loads(succeed("import", calls, "--out", out, "--json"))

@@ -11,7 +11,7 @@ import rcjax
 from rcjax._base.codec import written
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
-from rcjax.cli.checks import compare_fresh, tune_and_again
+from rcjax.cli.checks import compare_fresh, tune_and_retune
 from rcjax.cli.options import LogOptions
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival
@@ -98,18 +98,18 @@ class Asked(Event):
 
 
 def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
-    monkeypatch.setattr(console, "EVERY", 0.01)
+    monkeypatch.setattr(console, "PROGRESS_INTERVAL", 0.01)
     for words, line in (("", "solving: 0 s so far"), ("30 of 120", "solving: 30 of 120")):
         asked = Asked(words)
-        with console.busy("solving", how_far=asked):
+        with console.busy("solving", progress=asked):
             assert asked.wait(60)
         assert capfd.readouterr().err.splitlines()[0] == line
     console.COMPILES.set()
     asked = Asked("half")
-    with console.busy("fitting", how_far=asked):
+    with console.busy("fitting", progress=asked):
         assert asked.wait(60)
     assert capfd.readouterr().err.splitlines()[:2] == [f"fitting: {console.COMPILING}", "fitting: half"]
-    monkeypatch.setattr(console, "EVERY", 60)
+    monkeypatch.setattr(console, "PROGRESS_INTERVAL", 60)
     with console.staged(3)("quick"):
         pass
     assert capfd.readouterr().err == ""
@@ -119,7 +119,7 @@ def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     asked = Asked("half")
-    with console.busy("fitting", after=0.0, how_far=asked):
+    with console.busy("fitting", after=0.0, progress=asked):
         assert asked.wait(60)
     assert "fitting … half 0 s" in capfd.readouterr().err
 
@@ -130,7 +130,7 @@ def test_no_command_tunes_beside_another_than_todays_policy():
     )
     specs = [Spec(match=0.01, today=today) for today in (policy, "large")]
     again = [
-        tune_and_again(Path("log.csv"), Path("new.csv"), LogOptions(), one, Target("match", 0.01)) for one in specs
+        tune_and_retune(Path("log.csv"), Path("new.csv"), LogOptions(), one, Target("match", 0.01)) for one in specs
     ]
     assert again[0] == ""
     assert "--today large" in again[1]

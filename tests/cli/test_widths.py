@@ -179,7 +179,7 @@ def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):
 def test_a_long_name_folds_where_others_cut_it(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     long = "meta-llama/llama-3.1-405b-instruct-fp8-dynamic-with-a-name-that-no-terminal-holds"
-    table = make_table("model", "error", words=1, unbroken=True)
+    table = make_table("model", "error", unbroken=True)
     fold_names(table)
     table.add_row(long, "12.3 %")
     Screen().print(table)

@@ -12,7 +12,7 @@ from helpers.collecting_runs import collect, lines
 from helpers.sample_models import Models, lot, money, questions
 
 from rcjax.cli import collect as command, console
-from rcjax.cli.collect import _show_estimate, how_far
+from rcjax.cli.collect import _show_estimate, describe_progress
 from rcjax.collecting.run import Tally
 
 pytestmark = pytest.mark.usefixtures("own_settings")
@@ -66,13 +66,13 @@ def test_a_run_tells_from_twenty_answers_on_what_it_costs_within_a_third(judge, 
             return super().answer(name, prompt, counts)
 
     def note(run, started):
-        words = how_far(run, started)
+        words = describe_progress(run, started)
         if "in all" in words:
             is_told.set()
         return words
 
-    monkeypatch.setattr(console, "EVERY", 0.002)
-    monkeypatch.setattr(command, "how_far", note)
+    monkeypatch.setattr(console, "PROGRESS_INTERVAL", 0.002)
+    monkeypatch.setattr(command, "describe_progress", note)
     how = ("--signal", "length", *judge, "--json")
     result, _ = collect(place, Patient(), *how, rows=of_text(80), names=("small", "large"))
     told = re.findall(r"([\d,]+) of 160, .*about \$([\d.]+) in all", result.stderr)
@@ -102,7 +102,7 @@ def test_judges_are_counted_before_and_after_there_are_some(place):
 
 def test_the_slowest_model_tells_how_long_a_run_still_takes():
     def at(run, seconds):
-        return how_far(run, time.monotonic() - seconds)
+        return describe_progress(run, time.monotonic() - seconds)
 
     class Run:
         def __init__(self, **tallies):

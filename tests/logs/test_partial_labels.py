@@ -67,10 +67,10 @@ def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
 @pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning", "ignore::rcjax.logs.UnlabelledWarning")
 def test_few_labels():
     one = [1] + [None] * 15
-    with pytest.warns(LeftOutWarning, match="no answer of theirs has a label: large: label some"):
+    with pytest.warns(LeftOutWarning, match="no answer has a label: large: label some"):
         assert "model small: 1 label, 2 are needed" in refusal(table(correct=one))
     three = pl.concat([table(), table(model="other", query=range(100, 116), correct=[None] * 16)])
-    with pytest.warns(LeftOutWarning, match=r"left out, as no answer of theirs has a label: other"):
+    with pytest.warns(LeftOutWarning, match=r"left out, as no answer has a label: other"):
         log = read_log(three)
     assert log.models == ("small", "large")
     assert log.n_queries == QUERIES  # those of the third alone are left out with it

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from rcjax import LogError, read_log
 from rcjax.logs import LeftOutWarning
-from rcjax.logs.answers import voted
+from rcjax.logs.answers import reduce_to_votes
 
 ANSWERS = st.lists(
     st.tuples(st.integers(0, 3), st.booleans(), st.floats(0, 10), st.floats(-5, 0)), min_size=1, max_size=6
@@ -36,7 +36,7 @@ def test_a_vote_is_a_count(queries):
         for query, own in enumerate(queries)
         for answer, right, cost, logprob in own
     ]
-    votes, numbers = voted(pl.DataFrame(rows), 1)
+    votes, numbers = reduce_to_votes(pl.DataFrame(rows), 1)
     by_query = {row["query"]: row for row in votes.iter_rows(named=True)}
     enough = sorted((len(own) for own in queries), reverse=True)[max(2, -(-len(queries) // 2)) - 1 :]
     assert numbers == [enough[0] if enough else 1]

@@ -14,7 +14,7 @@ from helpers.scripted_cascade import ask, cascade_policy, script
 import rcjax
 from rcjax._base.tokens import Price, Tokens
 from rcjax.logs import PricesWarning
-from rcjax.logs.importing.api_logs import used
+from rcjax.logs.importing.api_logs import count_tokens
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
@@ -53,7 +53,7 @@ def test_one_reader_of_usage(told, tokens):
     usage = CallUsage()
     usage.add(told)
     assert usage.tokens == Tokens(*tokens)
-    line = used(told, None, [])
+    line = count_tokens(told, None, [])
     assert [line.get(f"{name}_tokens", 0) for name in ("input", "output", "cached", "cache_write")] == [*tokens]
     price = Price(1.0, 10.0, 0.1, 2.0)
     read, written, cached, stored = tokens

@@ -24,11 +24,11 @@ from rcjax.logs.importing.lines import (
     Format,
     ImportOptions,
     Line,
-    amount_of,
-    holding,
-    lines_of,
+    holds_keys,
+    read_lines,
     require_sound,
-    tokens_of,
+    to_amount,
+    tokens_or_estimate,
     without_confidence,
 )
 from rcjax.policy.decisions import comparable
@@ -41,7 +41,7 @@ from rcjax.serving.failures import body_failure, choice_failure, finish_reason_o
 from rcjax.serving.usage import reported_tokens
 
 
-def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
+def confidence_of_tokens(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
     """Compute the confidence of a reply from its tokens: the probability of a choice, or the mean of a text.
 
     Args:
@@ -49,9 +49,9 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
         text: text of the reply.
         choices: names of the choices; empty for free text.
 
-    >>> of_content([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
+    >>> confidence_of_tokens([{"token": "Par", "logprob": -0.25}, {"token": "is", "logprob": -0.75}], "Paris")
     {'logprob': -0.5, 'signal': 'mean'}
-    >>> of_content([{"token": "Paris", "logprob": 0.5}], "Paris")
+    >>> confidence_of_tokens([{"token": "Paris", "logprob": 0.5}], "Paris")
     {'error': 'a log-probability is missing, NaN or above 0', 'has_no_confidence': True}
     """
     try:
@@ -60,10 +60,10 @@ def of_content(content: Any, text: str, choices: Sequence[str] = ()) -> Line:
         return without_confidence(problem.why)
     except SignalError:
         return {}
-    return of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
+    return confidence_of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
 
 
-def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> Line:
+def confidence_of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | None) -> Line:
     """Return the log-probability of the choice `chosen`, and the likeliest choice if that is another; {} if unknown."""
     try:
         _, logprob, likeliest = read_choice(tokens, choices, chosen)
@@ -72,11 +72,11 @@ def of_choice(tokens: Sequence[Token], choices: Sequence[str], chosen: str | Non
     return {"logprob": logprob, "signal": "choice", "likeliest": likeliest}
 
 
-def of_numbers(logprobs: Sequence[Any]) -> Line:
+def confidence_of_logprobs(logprobs: Sequence[Any]) -> Line:
     """Return the mean of log-probabilities without tokens; {} if there is none.
 
-    >>> of_numbers([-0.25, -0.75]), of_numbers([]), of_numbers([-0.1, None])["has_no_confidence"]
-    ({'logprob': -0.5, 'signal': 'mean'}, {}, True)
+    >>> confidence_of_logprobs([-0.25, -0.75]), confidence_of_logprobs([])
+    ({'logprob': -0.5, 'signal': 'mean'}, {})
     """
     numbers = [logprob_of(logprob) for logprob in logprobs]
     tokens = [Token("", number) for number in numbers if number is not None]
@@ -112,10 +112,10 @@ def calls_in(message: Any) -> str | None:
     '[{"arguments":{"x":1},"name":"f"}]'
     """
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    return _as_answer([call for call in calls if isinstance(call, Mapping)]) if isinstance(calls, list) else None
+    return _write_calls([call for call in calls if isinstance(call, Mapping)]) if isinstance(calls, list) else None
 
 
-def _as_answer(calls: Sequence[Mapping[str, Any]]) -> str | None:
+def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     """Return tool calls in canonical form, or marked as equal to no other answer if malformed; None without any."""
     return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
@@ -175,42 +175,42 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
     if "output" not in body and not (choices and isinstance(choices, list)):
         raise DamageError("a reply has neither choices nor output: it is none of OpenAI's API")
     if "output" in body:
-        parts = [_responded(body)]
-        called = [_as_answer([item for item in body["output"] if item.get("type") == "function_call"])]
+        parts = [_read_response(body)]
+        called = [_write_calls([item for item in body["output"] if item.get("type") == "function_call"])]
     else:
-        parts = [_without_echo(_completed(choice), body) for choice in choices]
+        parts = [_without_echo(_read_completion(choice), body) for choice in choices]
         called = [calls_in(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
-        | (of_content(content, text) if content and text and not (calls or tools) else {})
+        | (confidence_of_tokens(content, text) if content and text and not (calls or tools) else {})
         for (text, content, finish), calls in zip(parts, called, strict=True)
     ]
-    tokens = used(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
-    return _shared([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
+    tokens = count_tokens(body.get("usage") or {}, line.get("prompt"), [text for text, *_ in parts])
+    return _divide([line | tokens | (reply if reply["answer"] else reply | _UNANSWERED) for reply in replies])
 
 
-def used(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
-    """Return the tokens in the usage of a request; without them, the estimate of `tokens_of`.
+def count_tokens(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
+    """Return the tokens in the usage of a request; without them, the estimate of `tokens_or_estimate`.
 
     Args:
         usage: usage under the names of an API.
         prompt: the prompt, if known.
         texts: texts of the replies.
 
-    >>> used({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
+    >>> count_tokens({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
     {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
     """
     tokens = reported_tokens(usage)
     if tokens is None:
-        return tokens_of(None, None, prompt, ["".join(filter(None, texts))])
+        return tokens_or_estimate(None, None, prompt, ["".join(filter(None, texts))])
     caches = {name: number for name, number in zip(CACHED, tokens[2:], strict=True) if number}
     return dict(zip(TOKENS, tokens, strict=False)) | caches
 
 
-def taken(answer: str | None, reply: str | None) -> Line:
+def answer_fields(answer: str | None, reply: str | None) -> Line:
     """Return a scorer's extracted answer as `answer` if the reply says the same, else as `answer_key`.
 
-    >>> taken("B", "ANSWER: B"), taken("42", "It is 42, I think.")
+    >>> answer_fields("B", "ANSWER: B"), answer_fields("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
     """
     same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
@@ -221,23 +221,23 @@ def taken(answer: str | None, reply: str | None) -> Line:
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
-def _shared(lines: list[Line]) -> list[Line]:
+def _divide(lines: list[Line]) -> list[Line]:
     """Divide the tokens (in whole numbers) and the cost of a request among its answers.
 
-    >>> [line["input_tokens"] for line in _shared([{"input_tokens": 7}, {"input_tokens": 7}])]
+    >>> [line["input_tokens"] for line in _divide([{"input_tokens": 7}, {"input_tokens": 7}])]
     [4, 3]
     """
-    several = len(lines)
-    for number, line in enumerate(lines if several > 1 else ()):
+    n = len(lines)
+    for number, line in enumerate(lines if n > 1 else ()):
         for name in (*TOKENS, *CACHED):
             if line.get(name) is not None:
-                line[name] = (int(line[name]) + several - 1 - number) // several
+                line[name] = (int(line[name]) + n - 1 - number) // n
         if line.get("cost") is not None:
-            line["cost"] /= several
+            line["cost"] /= n
     return lines
 
 
-def _completed(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+def _read_completion(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """Return (text, tokens, finish reason) of a choice of a chat completion or a completion."""
     content = token_content(choice.get("logprobs"))
     finish = finish_reason_of(choice) if choice_failure(choice) is None else finish_reason_of(choice) or "error"
@@ -256,7 +256,7 @@ def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) ->
     return "".join(token["token"] for token in content), content, finish
 
 
-def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
+def _read_response(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """Return (text, tokens, finish reason) of the messages of a response, without reasoning and tool calls."""
     messages = [item for item in body["output"] if item.get("type") == "message"]
     parts = [part for item in messages for part in item.get("content") or () if part.get("type") == "output_text"]
@@ -267,14 +267,14 @@ def _responded(body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     return "".join(part.get("text") or "" for part in parts), content, finish
 
 
-def _read(
+def _make_reader(
     program: str, lines: Callable[[Mapping[str, Any], str | None, str], Iterable[Line]]
 ) -> Callable[[Path, ImportOptions], Iterator[Line | DamageError]]:
     """Return the reader of a program's files; `lines(object, path of the query's name, place)` reads one object."""
 
     def read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
         query = options.columns.get("query")
-        return lines_of(path, program, lambda record, where: lines(record, query, where))
+        return read_lines(path, program, lambda record, place: lines(record, query, place))
 
     return read
 
@@ -285,21 +285,21 @@ _TEXTS = ("completion", "text_completion", "responses", "anthropic_messages")
 _REDACTED = "redacted-by-litellm"
 
 
-def _of_payload(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
-    sent = decoded(payload.get("proxy_server_request")) or {}
-    messages = messages_of(decoded(payload.get("messages")) or sent.get("messages"))
-    named = query_of(messages) if query is None else _looked_up(payload, query)
-    require_sound(named is not None, where, f"nothing at {query}, which is to name the query")
-    line = {"query": str(named), "model": payload.get("model_group") or payload["model"]}
+    request = decoded(payload.get("proxy_server_request")) or {}
+    messages = messages_of(decoded(payload.get("messages")) or request.get("messages"))
+    query_name = query_of(messages) if query is None else _looked_up(payload, query)
+    require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
+    line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
     line["prompt"] = prompt_of(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    offered = (decoded(payload.get("model_parameters")) or {}).get("tools") or sent.get("tools")
-    return replies_of(decoded(payload["response"]), line, tools=bool(offered))
+    tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
+    return replies_of(decoded(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
@@ -326,10 +326,10 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
     """Return the seconds from the start of a call to its end. (`response_time` of a stream ends at its first token.)"""
     begin, end = payload.get("startTime"), payload.get("endTime")
     if isinstance(begin, str) and isinstance(end, str):
-        return amount_of((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
+        return to_amount((datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds())
     if isinstance(begin, int | float) and isinstance(end, int | float):
-        return amount_of(end - begin)
-    return amount_of(payload.get("response_time"))
+        return to_amount(end - begin)
+    return to_amount(payload.get("response_time"))
 
 
 def _looked_up(record: Mapping[str, Any], path: str) -> Any:
@@ -352,7 +352,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
 # -- OpenAI's batches
 
 
-def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> list[Line]:
+def _read_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
@@ -365,16 +365,16 @@ def _of_request(record: Mapping[str, Any], query: str | None, where: str) -> lis
 
 def _is_litellm(path: Path, head: bytes) -> bool:
     money = b'"response_cost"' in head or b'"spend"' in head
-    return money and holding(b"call_type", b"model_group")(path, head)
+    return money and holds_keys(b"call_type", b"model_group")(path, head)
 
 
 LITELLM = Format(
-    "litellm", "LiteLLM (standard logging payloads, spend logs)", _is_litellm, _read("LiteLLM", _of_payload)
+    "litellm", "LiteLLM (standard logging payloads, spend logs)", _is_litellm, _make_reader("LiteLLM", _read_payload)
 )
 
 BATCHES = Format(
     "openai-batch",
     "OpenAI's batches (their output)",
-    holding(b"custom_id", b"response", b"error"),
-    _read("OpenAI", _of_request),
+    holds_keys(b"custom_id", b"response", b"error"),
+    _make_reader("OpenAI", _read_request),
 )

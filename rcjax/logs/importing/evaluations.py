@@ -38,6 +38,7 @@ from rcjax.logs.importing.lines import (
     without_confidence,
 )
 from rcjax.logs.oddities import describe_missing_confidences
+from rcjax.logs.sources import TABLES
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals.answers import canonical_json
 from rcjax.serving.call_log import has_failed
@@ -46,7 +47,8 @@ from rcjax.serving.call_log import has_failed
 FORMATS: tuple[Format, ...] = (INSPECT, LM_EVAL, HELM, PROMPTFOO, LITELLM, BATCHES, WIDE, TABLE)
 
 _HEAD = 1 << 16
-_SUFFIXES = (".eval", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+
+_SUFFIXES = (".eval", ".json", *TABLES)
 
 
 def collect_answers(
@@ -60,34 +62,34 @@ def collect_answers(
     """
     require(bool(paths), "no files", "give at least one")
     lines, unreadable, answers = list[Line](), list[str](), dict[str, dict[str, list[Line]]]()
-    for path in _usable([Path(path) for path in paths]):
+    for path in _find_files([Path(path) for path in paths]):
         require(path.is_file(), f"{path} is missing", "give a file")
-        lost, before = list[str](), len(lines)
+        damaged, before = list[str](), len(lines)
         for line in _read(path, options):
             if isinstance(line, DamageError):
-                lost.append(str(line))
+                damaged.append(str(line))
             else:
                 lines.append(line | {"place": path.name})
         # One message is enough for a file without a readable line.
-        unreadable += lost if len(lines) > before else lost[:1]
-    known = options.table_columns
-    for name, column in options.columns.items() if known else ():
-        fact = f"no table has this column{near(column, known)}; there are {listed(sorted(known))}"
-        require(column in known, f"--column {name}={brief(column)}", fact)
+        unreadable += damaged if len(lines) > before else damaged[:1]
+    table_columns = options.table_columns
+    for name, column in options.columns.items() if table_columns else ():
+        problem = f"no table has this column{near(column, table_columns)}; there are {listed(sorted(table_columns))}"
+        require(column in table_columns, f"--column {name}={brief(column)}", problem)
     if not lines and unreadable:
         raise DamageError(unreadable[0])
-    names = _names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
+    names = _final_names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
     for line in lines:
         line["model"] = names[line["model"]]
-        _put(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+        _insert(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
     return answers, tuple(unreadable)
 
 
 def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
-    by_name = {kind.name: kind for kind in FORMATS}
-    known = options.format is None or options.format in by_name
-    require(known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
+    by_name = {form.name: form for form in FORMATS}
+    is_known = options.format is None or options.format in by_name
+    require(is_known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
     try:
         yield from (format_of(path) if options.format is None else by_name[options.format]).read(path, options)
     except DamageError as damage:
@@ -102,14 +104,14 @@ def format_of(path: Path) -> Format:
     except OSError as problem:
         raise DamageError(f"{path}: cannot be read: {problem.strerror}: give a file") from None
     require_sound(bool(head), path.name, "the file is empty: was it written completely?")
-    for kind in FORMATS:
-        if kind.recognises(path, head):
-            return kind
-    names = ", ".join(kind.files for kind in FORMATS)
+    for form in FORMATS:
+        if form.recognises(path, head):
+            return form
+    names = ", ".join(form.files for form in FORMATS)
     raise DamageError(f"{path.name}: of no format that is known: {names}; or give --format")
 
 
-def _usable(paths: Sequence[Path]) -> list[Path]:
+def _find_files(paths: Sequence[Path]) -> list[Path]:
     """Return the paths, with each folder replaced by the evaluations in it, sorted."""
     files: list[Path] = []
     for path in paths:
@@ -124,40 +126,40 @@ def _usable(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Return whether a file in a folder is an evaluation. Tables are not: they must be named. A damaged `.eval` is."""
+    """Return whether a file in a folder is an evaluation, damaged or not; the user must name tables."""
     try:
         return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
         return False
 
 
-def _put(several: list[Line], line: Line) -> None:
-    """Insert a line into the lines of its model and query, in the order of samples; LogError for a second answer."""
-    line["sample"] = line.get("sample") or len(several) + 1
-    first = next((other for other in several if other["sample"] == line["sample"]), None)
+def _insert(samples: list[Line], line: Line) -> None:
+    """Insert a line into the samples of its model and query, by number; LogError for a number that occurs twice."""
+    line["sample"] = line.get("sample") or len(samples) + 1
+    first = next((other for other in samples if other["sample"] == line["sample"]), None)
     if first is not None:
         position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
         raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
-    several.append(line)
-    several.sort(key=lambda entry: entry["sample"])
+    samples.append(line)
+    samples.sort(key=lambda sample: sample["sample"])
 
 
-def _names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
+def _final_names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
     """Return the final names of models: as renamed, else without the provider if that stays unique.
 
     Two models renamed alike become one.
 
-    >>> _names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
+    >>> _final_names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
     """
     short = {model: model.rpartition("/")[2] or model for model in models}
-    meant = {old: [model for model in models if old in (model, short[model])] for old in rename}
-    for old, columns in meant.items():
-        which = f"several models, {listed(columns)}" if columns else f"no model{near(old, models)}; there are "
-        require(len(columns) == 1, f"rename {brief(old)}", f"names {which}{'' if columns else listed(models)}")
-    renamed = {columns[0]: rename[old] for old, columns in meant.items()}
-    others = Counter(short[model] for model in models if model not in renamed)
-    return {m: renamed.get(m, short[m] if others[short[m]] == 1 else m) for m in models}
+    matches = {name: [model for model in models if name in (model, short[model])] for name in rename}
+    for name, columns in matches.items():
+        problem = f"several models, {listed(columns)}" if columns else f"no model{near(name, models)}; there are "
+        require(len(columns) == 1, f"rename {brief(name)}", f"names {problem}{'' if columns else listed(models)}")
+    renamed = {columns[0]: rename[name] for name, columns in matches.items()}
+    counts = Counter(short[model] for model in models if model not in renamed)
+    return {m: renamed.get(m, short[m] if counts[short[m]] == 1 else m) for m in models}
 
 
 #: Sources of an answer's confidence, in words.
@@ -201,11 +203,11 @@ class Evaluations:
     @property
     def damage(self) -> str | None:
         """Number of unreadable files and parts of files, and the first of them; None if all were read."""
-        lost = self.unreadable
-        if not lost:
+        parts = self.unreadable
+        if not parts:
             return None
-        more = f"; and {len(lost) - _QUOTED:,} more" if len(lost) > _QUOTED else ""
-        return f"left out, as {len(lost):,} cannot be read: {'; '.join(lost[:_QUOTED])}{more}"
+        omitted = f"; and {len(parts) - _QUOTED:,} more" if len(parts) > _QUOTED else ""
+        return f"left out, as {len(parts):,} cannot be read: {'; '.join(parts[:_QUOTED])}{omitted}"
 
 
 def read_evaluations(
@@ -256,21 +258,21 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     by_signal: dict[str | None, list[str]] = {}
     sampled: list[str] = []
     for model, queries in answers.items():
-        used = _used(queries, left_out)
-        if len({line["query"] for line in used}) < len(used):
+        sound = _sound_lines(queries, left_out)
+        if len({line["query"] for line in sound}) < len(sound):
             sampled.append(model)
-        signal = _signal(model, used)
-        by_signal.setdefault(signal, []).extend([model] if used else [])
-        rows += _rows(used, signal, options, left_out)
+        signal = _signal(model, sound)
+        by_signal.setdefault(signal, []).extend([model] if sound else [])
+        rows += _rows(sound, signal, options, left_out)
     if not rows:
-        why = _reasons(left_out) or f"none has a score of {options.scorer!r:.60}: choose another scorer"
-        raise LogError(f"no answer can be used: {why}" if answers else "no answers in the files")
+        reason = _reasons(left_out) or f"none has a score of {options.scorer!r:.60}: choose another scorer"
+        raise LogError(f"no answer can be used: {reason}" if answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
-    frame, more = as_frame(rows, options, sampled=bool(sampled))
+    frame, notes = as_frame(rows, options, sampled=bool(sampled))
     if sampled:
-        fact = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        more.append(f"{fact}, whose confidence is how many agree")
+        samples = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
+        notes.append(f"{samples}, whose confidence is how many agree")
     signals = [
         f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
@@ -278,31 +280,31 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     ]
     return Evaluations(
         frame,
-        (*signals, *_alike(answers), *more, *_remarks(rows, by_signal.get("choice", ()), options)),
+        (*signals, *_compare_names(answers), *notes, *_remarks(rows, by_signal.get("choice", ()), options)),
         f"{count(sum(left_out.values()), 'answer')} left out: {_reasons(left_out)}" if left_out else None,
         unreadable,
     )
 
 
-def _alike(models: Iterable[str]) -> list[str]:
-    """Return a sentence for each two names that may belong to one model."""
+def _compare_names(models: Iterable[str]) -> list[str]:
+    """Return a sentence for each pair of names that may belong to the same model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
     advice = "they are two models; where they are one, --rename"
     return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
 
 
-def _used(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
+def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
     """Return the lines without failures: all samples if most queries have several, else each query's first."""
-    left_out.update(str(line["error"]) for several in queries.values() for line in several if has_failed(line))
-    sound = [[line for line in several if not has_failed(line)] for several in queries.values()]
-    sound = [several for several in sound if several]
-    repeated = [len(several) - 1 for several in sound if several[1:]]
+    left_out.update(str(line["error"]) for samples in queries.values() for line in samples if has_failed(line))
+    sound = [[line for line in samples if not has_failed(line)] for samples in queries.values()]
+    sound = [samples for samples in sound if samples]
+    repeated = [len(samples) - 1 for samples in sound if samples[1:]]
     if 2 * len(repeated) > len(sound):
-        return [line for several in sound for line in several]
+        return [sample for samples in sound for sample in samples]
     if repeated:
         left_out["repeated answers to a query"] += sum(repeated)
-    return [several[0] for several in sound]
+    return [samples[0] for samples in sound]
 
 
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
@@ -314,19 +316,19 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
     if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
         return max(signals, key=signals.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
-    why = f" ({_reasons(unusable)})" if unusable else ""
-    which = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{why}"
+    reason = f" ({_reasons(unusable)})" if unusable else ""
+    problem = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{reason}"
     advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
-    raise LogError(f"{which}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
+    raise LogError(f"{problem}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _rows(used: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]) -> list[Line]:
+def _rows(lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]) -> list[Line]:
     """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
     rows = []
-    for line in used:
-        where = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
-        right = label_of(line.get("correct"), options.score_max, where)
-        if right is None and "correct" in line:
+    for line in lines:
+        place = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
+        label = label_of(line.get("correct"), options.score_max, place)
+        if label is None and "correct" in line:
             left_out["without a score"] += 1
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
@@ -334,28 +336,28 @@ def _rows(used: Sequence[Line], signal: str | None, options: ImportOptions, left
             line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
         texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
         texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
-        given = {name: text if comparable(text, "text") else None for name, text in texts.items()}
-        lacks = next((text for name, text in texts.items() if text and not given[name]), None)
-        rows.append(line | {"correct": right, "logprob": logprob, "lacks": lacks, **given})
+        answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
+        no_answer = next((text for name, text in texts.items() if text and not answers[name]), None)
+        rows.append(line | {"correct": label, "logprob": logprob, "lacks": no_answer, **answers})
     return rows
 
 
 def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOptions) -> list[str]:
     """Return sentences about missing confidences and labels, unlikely choices, truncated answers and scores."""
-    answers, others, cut = (
-        Counter(row["model"] for row in rows if kept(row))
-        for kept in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
+    answers, unlikely, truncated = (
+        Counter(row["model"] for row in rows if is_counted(row))
+        for is_counted in (lambda row: True, lambda row: row.get("likeliest"), lambda row: row.get("finish") in _CUT)
     )
-    unsure = [row for row in rows if row["logprob"] is None]
-    why = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unsure)
-    remarks = [f"{describe_missing_confidences(unsure)} ({_reasons(why)})"] if unsure else []
-    remarks += [not_likeliest(model, others[model], answers[model]) for model in by_choice if others[model]]
-    remarks += [f"{count(number, 'answer')} of {model} ended at a limit of tokens" for model, number in cut.items()]
+    unscored = [row for row in rows if row["logprob"] is None]
+    reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
+    remarks = [f"{describe_missing_confidences(unscored)} ({_reasons(reasons)})"] if unscored else []
+    remarks += [not_likeliest(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]]
+    remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
-        word = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
-        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(word)}): they agree with no other")
-    if bare := sum(row["correct"] is None for row in rows):
-        fact = f"of {count(bare, 'answer')} the files do not tell whether they are right: the column correct is empty"
+        example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
+        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(example)}): they agree with no other")
+    if unlabelled := sum(row["correct"] is None for row in rows):
+        fact = f"the files have no labels of {count(unlabelled, 'answer')}: the column correct is empty"
         remarks.append(f"{fact}, to be filled by --labels, or by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
@@ -366,19 +368,19 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
 
 
 def _reasons(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{number:,} {why}" for why, number in left_out.items())
+    return "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())
 
 
 _ROUNDING = 1e-9  # rounding error of a mean of full scores
 
 
-def label_of(score: Any, most: float, where: str) -> float | None:
+def label_of(score: Any, most: float, place: str) -> float | None:
     """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
 
     Args:
         score: a word, a bool or a number; None or NaN without a score.
         most: full score.
-        where: place of the score, for messages.
+        place: place of the score, for messages.
 
     Raises LogError for a score below 0 or above the full score, and for a value that is no score.
 
@@ -390,14 +392,14 @@ def label_of(score: Any, most: float, where: str) -> float | None:
     try:
         value = math.nan if word is None else most * word if isinstance(word, bool) else float(word)
     except (TypeError, ValueError):
-        advice = "is no number, and no word such as yes or no: put one there"
-        raise LogError(f"{where}: the score {score!r:.60} {advice}") from None
+        problem = "is no number, and no word such as yes or no: put one there"
+        raise LogError(f"{place}: the score {score!r:.60} {problem}") from None
     if math.isnan(value):
         return None
     share = value / most
     if not -_ROUNDING <= share <= 1 + _ROUNDING:
-        advice = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
-        raise LogError(f"{where}: the score {score!r:.60} {advice}")
+        problem = f"is on another scale than 0 to {most:g}: give the full score, with --score-max 10 (score_max=10)"
+        raise LogError(f"{place}: the score {score!r:.60} {problem}")
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
@@ -444,26 +446,22 @@ def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tupl
 
 
 def _answers(rows: list[Line]) -> list[str]:
-    """Return the columns of answers. A log compares one column: if some rows have keys, answers complete the others."""
+    """Return the columns of answers; if some rows have keys, the answers of the other rows become keys."""
     if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []
-    both = any(row.get("answer_key") and row.get("answer") for row in rows)
+    has_both = any(row.get("answer_key") and row.get("answer") for row in rows)
     for row in rows:
         row["answer_key"] = row.get("answer_key") or row.get("answer")
-    return [*["answer"] * both, "answer_key"]
-
-
-#: Suffixes of files that a log can be written to.
-KINDS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")
+    return [*["answer"] * has_both, "answer_key"]
 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a frame to a file atomically, in the format of its suffix; without a known one, as CSV."""
-    kind, content = path.suffix.lower(), io.BytesIO()
-    if kind == ".parquet":
+    """Write a frame to a file atomically, in the format of its suffix; CSV if the suffix is unknown."""
+    suffix, content = path.suffix.lower(), io.BytesIO()
+    if suffix == ".parquet":
         frame.write_parquet(content)
-    elif kind in (".jsonl", ".ndjson"):
+    elif suffix in (".jsonl", ".ndjson"):
         frame.write_ndjson(content)
     else:
-        frame.write_csv(content, separator="\t" if kind == ".tsv" else ",")
+        frame.write_csv(content, separator="\t" if suffix == ".tsv" else ",")
     write_atomically(path, content.getvalue())

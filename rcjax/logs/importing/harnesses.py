@@ -20,35 +20,37 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
+    answer_fields,
     calls_in,
+    confidence_of_choice,
+    confidence_of_logprobs,
+    confidence_of_tokens,
+    count_tokens,
     messages_of,
-    of_choice,
-    of_content,
-    of_numbers,
     prompt_of,
     query_of,
-    taken,
-    used,
 )
 from rcjax.logs.importing.lines import (
     DamageError,
     Format,
     ImportOptions,
     Line,
-    amount_of,
-    document_of,
-    holding,
-    lines_of,
-    pieces,
+    holds_keys,
+    read_document,
+    read_lines,
+    read_piece,
+    read_pieces,
     require,
     require_sound,
-    tokens_of,
+    to_amount,
+    tokens_or_estimate,
     without_confidence,
 )
 from rcjax.policy.decisions import comparable
@@ -83,27 +85,26 @@ def _is_inspect(path: Path, head: bytes) -> bool:
 
 
 def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    head, samples = _zipped(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _plain(path)
+    """Yield the lines of a log, one per sample and epoch."""
+    head, samples = _open_zip(path) if path.suffix == ".eval" or zipfile.is_zipfile(path) else _open_json(path)
     evaluation = None
     for sample in samples:
         if isinstance(sample, DamageError):
             yield sample
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
-        where = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from pieces(
-            where, "Inspect", lambda sample=sample, run=evaluation, where=where: [_line(sample, run, options, where)]
-        )
+        place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
+        yield from read_piece(place, "Inspect", partial(_lines, sample, evaluation, options, place))
 
 
-def _evaluation(head: Any, where: str) -> Mapping[str, Any]:
+def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
     fields = evaluation if isinstance(evaluation, dict) else {}
-    require_sound(isinstance(fields.get("model"), str), where, "no evaluation of a model: is it a log of Inspect?")
+    require_sound(isinstance(fields.get("model"), str), place, "no evaluation of a model: is it a log of Inspect?")
     return fields
 
 
-def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
+def _open_zip(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as problem:
@@ -137,48 +138,47 @@ def _zipped(path: Path) -> tuple[Any, Iterator[dict[str, Any] | DamageError]]:
     return head, map(sound, samples)
 
 
-def _plain(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
-    content = document_of(path, "Inspect")
+def _open_json(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
+    content = read_document(path, "Inspect")
     samples: Any = content.get("samples") if isinstance(content, dict) else None
     require_sound(isinstance(samples, list) and bool(samples), path.name, _EMPTY)
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
-def _line(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
+def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str) -> list[Line]:
+    """Return the line of a sample, in a list."""
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
     scores = _scores(sample.get("scores") or {})
-    scorer = _chosen(scores, options.scorer, where) if scores else None
+    scorer = _choose_score(scores, options.scorer, place) if scores else None
     if sample.get("error"):
-        return line | {"error": "with an error"}
+        return [line | {"error": "with an error"}]
     output = sample.get("output") or {}
-    first = (output.get("choices") or [{}])[0]
-    content = (first.get("logprobs") or {}).get("content") or []
+    choice = (output.get("choices") or [{}])[0]
+    content = (choice.get("logprobs") or {}).get("content") or []
     value, answer = (None, None) if scorer is None else scores[scorer]
-    offered = tuple(_LETTERS[: len(sample.get("choices") or ())])
-    line |= {"correct": _value_of(value, options.score_max), "scorer": scorer}
-    calls = calls_in(_with_functions(first.get("message")))
+    letters = tuple(_LETTERS[: len(sample.get("choices") or ())])
+    value = options.score_max * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
+    line |= {"correct": value, "scorer": scorer}
+    calls = calls_in(_convert_calls(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
-    line |= {"finish": first.get("stop_reason"), **taken(answer or reply, reply)}
-    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": amount_of(output.get("time"))}
+    line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
+    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": to_amount(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
-        usage |= tokens_of(None, None, line["prompt"] or None, [reply])
-    return line | usage | ({} if calls else _of_letter(content, reply or choice_text(first), offered, answer))
+        usage |= tokens_or_estimate(None, None, line["prompt"] or None, [reply])
+    return [
+        line | usage | ({} if calls else _confidence_of_letter(content, reply or choice_text(choice), letters, answer))
+    ]
 
 
-def _with_functions(message: Any) -> dict[str, Any]:
+def _convert_calls(message: Any) -> dict[str, Any]:
     """Return the tool calls of an Inspect message in the format of endpoints."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     named = [call for call in calls or () if isinstance(call, Mapping) and isinstance(call.get("function"), str)]
-    made = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
-    return {"tool_calls": made}
-
-
-def _value_of(value: Any, most: float) -> Any:
-    """Convert one of Inspect's letters to a number; other scores are returned unchanged."""
-    return most * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
+    tool_calls = [{"function": {"name": call["function"], "arguments": call.get("arguments")}} for call in named]
+    return {"tool_calls": tool_calls}
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
@@ -187,35 +187,29 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, tuple[Any, str | None]]:
     for scorer, score in scores.items():
         value, answer = score.get("value"), score.get("answer")
         if isinstance(value, dict):
-            values |= {f"{scorer}.{part}": (figure, answer) for part, figure in value.items()}
+            values |= {f"{scorer}.{name}": (part, answer) for name, part in value.items()}
         else:
             values[scorer] = value, answer
     return values
 
 
-def _chosen(scores: Mapping[str, tuple[Any, str | None]], scorer: str | None, where: str) -> str:
-    """Return the name of the score to use. Raises LogError if the choice is missing or wrong."""
-    if scorer is None:
-        names = ", ".join(scores)
-        require(len(scores) == 1, where, f"has several scores, {names}: choose one, with --scorer (scorer=)")
-        return next(iter(scores))
-    return _known(scorer, scores, where)
-
-
-def _known(scorer: str, scores: Mapping[str, Any], where: str) -> str:
-    """Return the name of a score that an answer has. Raises LogError if it has none of this name."""
+def _choose_score(scores: Mapping[str, Any], scorer: str | None, place: str) -> str:
+    """Return the name of the score to use. Raises LogError if the user's choice is missing or wrong."""
     names = ", ".join(scores) or "none"
-    require(scorer in scores, where, f"has no score {scorer!r}; there are {names}: choose one of them")
+    if scorer is None:
+        require(len(scores) == 1, place, f"has several scores, {names}: choose one, with --scorer (scorer=)")
+        return next(iter(scores))
+    require(scorer in scores, place, f"has no score {scorer!r}; there are {names}: choose one of them")
     return scorer
 
 
-def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str | None) -> Line:
+def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
     """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
 
     Text such as "ANSWER: " may precede the choice.
     """
-    if not offered:
-        return of_content(content, reply)
+    if not letters:
+        return confidence_of_tokens(content, reply)
     try:
         tokens = read_tokens(content, reply)
     except TokensError as problem:
@@ -224,7 +218,7 @@ def _of_letter(content: Any, reply: str, offered: tuple[str, ...], answer: str |
         return {}
     for token in reversed(tokens):
         if answer and token.text.strip(" .:,()*▁Ġ\n").casefold() == answer.casefold():
-            return of_choice([token], offered, chosen_choice(answer, offered))
+            return confidence_of_choice([token], letters, chosen_choice(answer, letters))
     return {}
 
 
@@ -235,24 +229,26 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
     if not total:
         return {}
     roles = evaluation.get("model_roles") or {}
-    others = [
+    other_roles = [
         usage
         for role, usage in (sample.get("role_usage") or {}).items()
-        if any(other.get("model") == model for other in _listed(roles.get(role)))
+        if any(settings.get("model") == model for settings in _as_list(roles.get(role)))
     ]
 
-    def used(field: str) -> float:
-        return (total.get(field) or 0) - sum(other.get(field) or 0 for other in others)
+    def own_usage(field: str) -> float:
+        return (total.get(field) or 0) - sum(usage.get(field) or 0 for usage in other_roles)
 
-    cached, stored = used("input_tokens_cache_read"), used("input_tokens_cache_write")
-    sent = used("input_tokens") + cached + stored
-    written = max(used("output_tokens"), used("total_tokens") - sent)  # hidden reasoning may be in the total only
-    money = {} if total.get("total_cost") is None else {"cost": used("total_cost")}
+    cached, stored = own_usage("input_tokens_cache_read"), own_usage("input_tokens_cache_write")
+    sent = own_usage("input_tokens") + cached + stored
+    written = max(
+        own_usage("output_tokens"), own_usage("total_tokens") - sent
+    )  # hidden reasoning may be in the total only
+    money = {} if total.get("total_cost") is None else {"cost": own_usage("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
     return (counts if sent else {}) | money  # no prompt has 0 tokens
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
+def _as_list(value: Any) -> list[Mapping[str, Any]]:
     return value if isinstance(value, list) else [value] if isinstance(value, dict) else []
 
 
@@ -269,10 +265,10 @@ _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quas
 
 def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
-    state = document_of(path, "HELM")
+    state = read_document(path, "HELM")
     stats_file = path.with_name(_STATS)
     require_sound(stats_file.is_file(), str(stats_file), f"is missing: {_STATE} and {_STATS} must be in one folder")
-    stats = document_of(stats_file, "HELM")
+    stats = read_document(stats_file, "HELM")
     try:
         figures = {
             _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
@@ -284,16 +280,14 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
         raise DamageError(f"{path.name}: is not as HELM writes it ({problem!r:.80}): is it whole?") from None
     require_sound(bool(requests), path.name, "holds no requests")
 
-    def lines(request: Mapping[str, Any], where: str) -> list[Line]:
-        is_joint = request.get("reference_index") is None
-        require(is_joint, where, "asks for one choice alone: run it again by the method multiple_choice_joint")
+    def lines(request: Mapping[str, Any], place: str) -> list[Line]:
+        has_all_choices = request.get("reference_index") is None
+        require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_of_request(request, key, figures.get(key, {}), (model, scenario), options, where)]
+        return [_read_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
-    for number, request in enumerate(requests, 1):
-        where = f"{path.name}, request {number}"
-        yield from pieces(where, "HELM", lambda request=request, where=where: lines(request, where))
+    yield from read_pieces(requests, f"{path.name}, request", "HELM", lines)
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -302,15 +296,15 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
-def _of_request(
+def _read_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
-    named: tuple[str, str],
+    source: tuple[str, str],
     options: ImportOptions,
-    where: str,
+    place: str,
 ) -> Line:
-    model, scenario = named
+    model, scenario = source
     instance, perturbation, trial = key
     result = request.get("result") or {}
     query = "/".join(part for part in (scenario, instance, perturbation) if part)
@@ -321,17 +315,17 @@ def _of_request(
     completion = (result.get("completions") or [{}])[0]
     text, prompt = completion.get("text") or "", (request.get("request") or {}).get("prompt") or ""
     counts = figures.get("num_prompt_tokens"), figures.get("num_output_tokens", figures.get("num_completion_tokens"))
-    line |= {"answer": text, "prompt": prompt, **tokens_of(*counts, prompt, [text])}
-    line |= _scored(figures, options.scorer, where) if figures else {"correct": None}
+    line |= {"answer": text, "prompt": prompt, **tokens_or_estimate(*counts, prompt, [text])}
+    line |= _read_metric(figures, options.scorer, place) if figures else {"correct": None}
     if not result.get("cached"):
-        line["seconds"] = amount_of(result.get("request_time"))
+        line["seconds"] = to_amount(result.get("request_time"))
     return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
 
 
-def _confidence(content: list[Mapping[str, Any]], text: str, offered: tuple[str, ...]) -> Line:
+def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str, ...]) -> Line:
     if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
         return {}
-    return of_content([{**token, "token": token["text"]} for token in content], text, offered)
+    return confidence_of_tokens([{**token, "token": token["text"]} for token in content], text, choices)
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
@@ -341,13 +335,13 @@ def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
     return None if result.get("success", True) else "with an error"
 
 
-def _scored(figures: Mapping[str, float], scorer: str | None, where: str) -> dict[str, Any]:
+def _read_metric(figures: Mapping[str, float], scorer: str | None, place: str) -> dict[str, Any]:
     """Return the score of an answer and the name of its metric, as parts of its line."""
     if scorer is not None:
-        return {"correct": figures[_known(scorer, figures, where)], "scorer": scorer}
-    usual = [metric for metric in _HELM_METRICS if metric in figures]
-    require(bool(usual), where, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
-    return {"correct": figures[usual[0]], "scorer": usual[0]}
+        return {"correct": figures[_choose_score(figures, scorer, place)], "scorer": scorer}
+    present = [metric for metric in _HELM_METRICS if metric in figures]
+    require(bool(present), place, f"has none of {', '.join(_HELM_METRICS)}: choose a figure, with --scorer (scorer=)")
+    return {"correct": figures[present[0]], "scorer": present[0]}
 
 
 # -- promptfoo
@@ -360,23 +354,21 @@ _ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
-    content = document_of(path, "promptfoo")
+    content = read_document(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
     rows: Any = results.get("results") if isinstance(results, dict) else None
     require_sound(isinstance(rows, list) and bool(rows), path.name, "holds no results")
     attempts: Counter[tuple[str, str]] = Counter()
 
-    def numbered(row: Mapping[str, Any], where: str) -> list[Line]:
-        line = _of_result(row, options, where)
+    def numbered(row: Mapping[str, Any], place: str) -> list[Line]:
+        line = _read_result(row, options, place)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
-    for number, row in enumerate(rows, 1):
-        where = f"{path.name}, result {number}"
-        yield from pieces(where, "promptfoo", lambda row=row, where=where: numbered(row, where))
+    yield from read_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
 
 
-def _of_result(row: Mapping[str, Any], options: ImportOptions, where: str) -> Line:
+def _read_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
@@ -384,29 +376,29 @@ def _of_result(row: Mapping[str, Any], options: ImportOptions, where: str) -> Li
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
     usage = response.get("tokenUsage") or {}
-    line |= {"correct": _score(row, options.scorer, where), "scorer": options.scorer, "answer": text, "prompt": prompt}
-    line |= {"finish": response.get("finishReason"), **of_numbers(response.get("logProbs") or ())}
+    line |= {"correct": _score(row, options.scorer, place), "scorer": options.scorer, "answer": text, "prompt": prompt}
+    line |= {"finish": response.get("finishReason"), **confidence_of_logprobs(response.get("logProbs") or ())}
     if not response.get("cached"):  # a cached reply has not the model's latency and cost
-        line |= {"cost": row.get("cost"), "seconds": amount_of(row.get("latencyMs"), 1000)}
-    return line | used({ours: usage.get(name) for ours, name in _USAGE.items()}, prompt, [text])
+        line |= {"cost": row.get("cost"), "seconds": to_amount(row.get("latencyMs"), 1000)}
+    return line | count_tokens({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
 
 
-def _score(row: Mapping[str, Any], scorer: str | None, where: str) -> Any:
+def _score(row: Mapping[str, Any], scorer: str | None, place: str) -> Any:
     if scorer is None:
         return row["success"]
     overall = {} if row.get("score") is None else {"score": row["score"]}
     scores = overall | (row.get("namedScores") or {})
-    return scores[_known(scorer, scores, where)]
+    return scores[_choose_score(scores, scorer, place)]
 
 
 HELM = Format(
     "helm",
     "HELM (scenario_state.json beside per_instance_stats.json)",
-    lambda path, head: path.name == _STATE or holding(b"adapter_spec", b"request_states")(path, head),
+    lambda path, head: path.name == _STATE or holds_keys(b"adapter_spec", b"request_states")(path, head),
     _read_run,
 )
 
-PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holding(b"evalId", b"results"), _read_results)
+PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_results)
 
 
 # -- lm-evaluation-harness
@@ -424,25 +416,25 @@ _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+
 
 def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document."""
-    task, model = _named(path)
+    task, model = _task_and_model(path)
     filters: dict[str, None] = {}
 
-    def lines(row: Mapping[str, Any], where: str) -> list[Line]:
+    def lines(row: Mapping[str, Any], place: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
         if options.scorer not in (None, *_metrics(row), filtered):
             return []
-        several = f"each document stands there for several filters, {', '.join(filters)}"
+        problem = f"each document stands there for several filters, {', '.join(filters)}"
         require(
-            len(filters) == 1 or options.scorer in filters, where, f"{several}: choose one, with --scorer (scorer=)"
+            len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _answer(row, options.scorer, where)]
+        return [line | _read_row(row, options.scorer, place)]
 
-    return lines_of(path, "lm-eval", lines)
+    return read_lines(path, "lm-eval", lines)
 
 
-def _named(path: Path) -> tuple[str, str]:
+def _task_and_model(path: Path) -> tuple[str, str]:
     """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
@@ -461,32 +453,32 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _answer(row: Mapping[str, Any], scorer: str | None, where: str) -> Line:
+def _read_row(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     metrics = _metrics(row)
-    usual = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
-    require_sound(bool(usual), where, "has no metric: lm-eval writes one, such as acc or exact_match")
-    metric = str(scorer if scorer in metrics else usual[0])
-    lost = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
-    require(metric not in _LOSSES, where, lost)
-    prompt, replies = _prompt(row.get("arguments")), row["filtered_resps"]
+    preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
+    require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
+    metric = str(scorer if scorer in metrics else preferred[0])
+    problem = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    require(metric not in _LOSSES, place, problem)
+    prompt, replies = next(iter(_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
-        choice = choice_made(replies, _continuations(row.get("arguments")), metric, "acc_mutual_info" in metrics)
-        return line | choice | tokens_of(None, None, prompt, [" "])
+        choice = choose_by_likelihood(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
+        return line | choice | tokens_or_estimate(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
-    line |= taken(answer, texts[0]) if answer not in texts else {"answer": answer}
+    line |= answer_fields(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
-    return line | tokens_of(None, None, prompt, texts) | _share(texts, answer)
+    return line | tokens_or_estimate(None, None, prompt, texts) | _confidence_of_votes(texts, answer)
 
 
-def _share(texts: Sequence[str | None], answer: str | None) -> Line:
+def _confidence_of_votes(texts: Sequence[str | None], answer: str | None) -> Line:
     """Return the share of several replies that give the answer, as its confidence; {} for one reply or no answer.
 
-    >>> _share(["a", "b", " A", None], "a"), _share(["a"], "a"), _share(["[invalid]"] * 2, "[invalid]")
-    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {}, {})
+    >>> _confidence_of_votes(["a", "b", " A", None], "a"), _confidence_of_votes(["[invalid]"] * 2, "[invalid]")
+    ({'logprob': -0.69..., 'signal': 'lm-eval'}, {})
     """
     compared = comparable(answer, "text")
     if len(texts) < 2 or compared is None:
@@ -495,22 +487,12 @@ def _share(texts: Sequence[str | None], answer: str | None) -> Line:
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
-def _parts(arguments: Any) -> list[list[Any]]:
-    requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments or ())
-    return [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
-
-
-def _prompt(arguments: Any) -> str | None:
-    """Return the prompt of the first request; None if it is unknown."""
-    first = next(iter(_parts(arguments)), None)
-    return first[0] if isinstance(first, Sequence) and first and isinstance(first[0], str) else None
-
-
-def _continuations(arguments: Any) -> list[str] | None:
-    """Return the continuation in each request; None if one is unknown."""
-    parts = _parts(arguments)
-    complete = all(isinstance(part, Sequence) and len(part) > 1 and isinstance(part[1], str) for part in parts)
-    return [part[1] for part in parts] if complete else None
+def _texts(arguments: Any, argument: int) -> list[str | None]:
+    """Return the argument of each request of a document at a position, 0 for the prompt; None where it is unknown."""
+    requests = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
+    parts = [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
+    texts = [part[argument] if isinstance(part, Sequence) and len(part) > argument else None for part in parts]
+    return [text if isinstance(text, str) else None for text in texts]
 
 
 #: Length of a choice, by the metric that divides log-likelihoods by it.
@@ -520,15 +502,15 @@ _LENGTHS: Mapping[str, Callable[[str], int]] = {
 }
 
 
-def choice_made(
-    replies: Sequence[Sequence[Any]], continuations: Sequence[str] | None, metric: str, mutual: bool
+def choose_by_likelihood(
+    replies: Sequence[Sequence[Any]], continuations: Sequence[str | None], metric: str, mutual: bool
 ) -> Line:
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then the pairs of
-            the choices without the question.
-        continuations: texts of the choices, each after its separator from the question; None if unknown.
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
+            choices without the question.
+        continuations: texts of the choices, each after its separator from the question; None if it is unknown.
         metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
             (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
         mutual: whether the second half of the replies is without the question.
@@ -537,7 +519,7 @@ def choice_made(
         The values `answer`, `logprob` and `signal` of a line, or `error` and `has_no_confidence`.
 
     >>> replies = [["-4.0", "False"], ["-6.0", "False"]]
-    >>> choice_made(replies, [" no", " certainly"], "acc_norm", False)["answer"]
+    >>> choose_by_likelihood(replies, [" no", " certainly"], "acc_norm", False)["answer"]
     'B'
     """
     numbers = [_logprob(logprob) for logprob, _ in replies]
@@ -553,7 +535,7 @@ def choice_made(
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out
-    return {"answer": answer, "logprob": _among_all(likelihoods, index), "signal": _NAME}
+    return {"answer": answer, "logprob": _normalise(likelihoods, index), "signal": _NAME}
 
 
 def _logprob(value: Any) -> float | None:
@@ -565,7 +547,7 @@ def _logprob(value: Any) -> float | None:
 
 
 def _values(
-    likelihoods: Sequence[float], number: int, continuations: Sequence[str] | None, metric: str
+    likelihoods: Sequence[float], number: int, continuations: Sequence[str | None], metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
     priors = likelihoods[number:]
@@ -574,21 +556,16 @@ def _values(
         return [logprob if logprob == -math.inf else logprob - prior for logprob, prior in pairs]
     if metric not in _LENGTHS:
         return list(likelihoods[:number])
-    texts = [] if continuations is None else _without_delimiter(continuations[:number])
-    if len(texts) < number or len({*texts}) == 1:  # the choices are in the questions
+    texts = [text for text in continuations[:number] if text is not None]
+    if len(texts) < number or None in continuations or len({*texts}) == 1:  # equal: the choices are in the questions
         return None
-    lengths = [_LENGTHS[metric](text) for text in texts]
+    separator = min((text[: len(text) - len(text.lstrip())] for text in texts), key=len)
+    lengths = [_LENGTHS[metric](text.removeprefix(separator)) for text in texts]
     pairs = zip(likelihoods, lengths, strict=False)
     return [logprob / length if length else -math.inf for logprob, length in pairs]
 
 
-def _without_delimiter(continuations: Sequence[str]) -> list[str]:
-    """Remove lm-eval's separator, common white space, from the beginning of the choices."""
-    blanks = min((text[: len(text) - len(text.lstrip())] for text in continuations), key=len)
-    return [text.removeprefix(blanks) for text in continuations]
-
-
-def _among_all(likelihoods: Sequence[float], index: int) -> float:
+def _normalise(likelihoods: Sequence[float], index: int) -> float:
     """Return the log-probability of a choice, normalised over all choices."""
     most = max(range(len(likelihoods)), key=likelihoods.__getitem__)
     others = [logprob for other, logprob in enumerate(likelihoods) if other != most]
@@ -596,4 +573,4 @@ def _among_all(likelihoods: Sequence[float], index: int) -> float:
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holding(b"doc_id", b"resps"), _read_samples)
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_samples)

@@ -34,10 +34,10 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed, with_points
+from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed_rows, with_points
 from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.logs.sources import SEPARATED, TextFile, load, open_text
+from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.serving.failures import ends_badly
 
@@ -52,11 +52,11 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """The error for a file, or a part of a file, that is not as its program writes it; other files are still read."""
+    """A damaged file, or a damaged part of a file, which is left out if other files or parts can be read."""
 
 
 class WrongValueError(ValueError):
-    """The error for a value of a wrong type in a line; the message names the value."""
+    """A value of a wrong type in a line; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ImportOptions:
     scorer: str | None = None
     """Name of the scorer, filter or metric whose scores count, if there are several."""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """New names of models, by the old ones."""
+    """New names of models, by their old names."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Names of a table's columns, by the canonical names."""
     prompts: bool = False
@@ -91,7 +91,7 @@ class ImportFields(TypedDict, total=False):
 
 
 class Format(NamedTuple):
-    """A format of files; a new one needs a place in `evaluations.FORMATS`."""
+    """A format of files, which `evaluations.FORMATS` lists."""
 
     name: str
     """Value of `--format`."""
@@ -104,7 +104,7 @@ class Format(NamedTuple):
     LogError if an option is missing or wrong."""
 
 
-def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
+def holds_keys(*keys: bytes) -> Callable[[Path, bytes], bool]:
     """Return a predicate of files: a JSON object or array with all these keys in its beginning."""
 
     def recognises(path: Path, head: bytes) -> bool:
@@ -114,18 +114,18 @@ def holding(*keys: bytes) -> Callable[[Path, bytes], bool]:
     return recognises
 
 
-def without_confidence(why: str) -> Line:
+def without_confidence(reason: str) -> Line:
     """Return the values of a line whose confidence cannot be read."""
-    return {"error": why, "has_no_confidence": True}
+    return {"error": reason, "has_no_confidence": True}
 
 
-def checked(line: Line) -> Line:
+def check_line(line: Line) -> Line:
     """Check and normalise the values of a line. Raises WrongValueError for a value of a wrong type.
 
     Names are stripped and in Unicode's normal form NFC, so that they agree between files; a lone surrogate becomes `?`.
     A reply whose finish reason is a failure gets an error.
 
-    >>> checked({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
+    >>> check_line({"query": " e\\u0301 ", "model": "m"})["query"] == "\\xe9"
     True
     """
     for name in _TEXTS:
@@ -139,12 +139,12 @@ def checked(line: Line) -> Line:
     for name in ("query", "model"):
         line[name] = unicodedata.normalize("NFC", line[name]).strip()
     for name in _AMOUNTS:
-        if line.get(name) is not None and amount_of(line[name]) is None:
+        if line.get(name) is not None and to_amount(line[name]) is None:
             raise WrongValueError(f"{name} is {line[name]!r:.40}, no amount of 0 or more")
     return line
 
 
-def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
+def tokens_or_estimate(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
     """Return the token counts of an answer, or estimate them from the texts if they are missing and a prompt is known.
 
     Args:
@@ -152,7 +152,7 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
         prompt: prompt of each call, or None.
         replies: reply of each call.
 
-    >>> tokens_of(7, 1, None, []), tokens_of(None, None, "What is it?", ["B"])["estimated"]
+    >>> tokens_or_estimate(7, 1, None, []), tokens_or_estimate(None, None, "What is it?", ["B"])["estimated"]
     ({'input_tokens': 7, 'output_tokens': 1}, True)
     """
     texts = list(replies)
@@ -163,10 +163,10 @@ def tokens_of(sent: Any, received: Any, prompt: str | None, replies: Iterable[st
     return {"input_tokens": sent, "output_tokens": received, "estimated": True}
 
 
-def amount_of(value: Any, per: float = 1.0) -> float | None:
+def to_amount(value: Any, per: float = 1.0) -> float | None:
     """Return a finite number of 0 or more, divided by `per`; None for any other value.
 
-    >>> amount_of(250, 1000), amount_of(None), amount_of("soon")
+    >>> to_amount(250, 1000), to_amount(None), to_amount("soon")
     (0.25, None, None)
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -174,41 +174,56 @@ def amount_of(value: Any, per: float = 1.0) -> float | None:
     return value / per
 
 
-def require(condition: bool, where: str, problem: str) -> None:
+def require(condition: bool, place: str, problem: str) -> None:
     """Raise LogError with the place and the problem unless a condition holds."""
     if not condition:
-        raise LogError(f"{where}: {problem}")
+        raise LogError(f"{place}: {problem}")
 
 
-def require_sound(condition: bool, where: str, problem: str) -> None:
+def require_sound(condition: bool, place: str, problem: str) -> None:
     """Raise DamageError with the place and the problem unless a condition holds."""
     if not condition:
-        raise DamageError(f"{where}: {problem}")
+        raise DamageError(f"{place}: {problem}")
 
 
-def pieces(where: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
-    """Yield the checked lines of one piece of a file, or the damage if the piece is not as its program writes it.
+def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
+    """Yield the checked lines of a piece of a file, or the damage if the piece is not as its program writes it.
 
     Args:
-        where: place of the piece, for messages.
+        place: place of the piece, for messages.
         program: name of the program that wrote the file.
         read: returns the lines; a KeyError or the like from it means damage.
     """
     try:
-        lines: list[Line | DamageError] = [checked(line) for line in read()]
+        lines: list[Line | DamageError] = [check_line(line) for line in read()]
     except DamageError as damage:
         lines = [damage]
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as problem:
         if isinstance(problem, LogError):
             raise
-        lines = [DamageError(f"{where}: is not as {program} writes it ({_in_words(problem)}): is it whole?")]
+        lines = [DamageError(f"{place}: is not as {program} writes it ({_describe_damage(problem)}): is it whole?")]
     yield from lines
 
 
-def _in_words(problem: Exception) -> str:
+def read_pieces(
+    records: Iterable[Any], name: str, program: str, read: Callable[[Any, str], Iterable[Line]]
+) -> Iterator[Line | DamageError]:
+    """Yield the lines of all records, or their damage.
+
+    Args:
+        records: records of a file.
+        name: name of a record in messages, before its number.
+        program: name of the program that wrote the file.
+        read: returns the lines of a record, given the record and its place.
+    """
+    for number, record in enumerate(records, 1):
+        yield from read_piece(f"{name} {number}", program, partial(read, record, f"{name} {number}"))
+
+
+def _describe_damage(problem: Exception) -> str:
     """Describe the damage to a piece of a file without quoting Python's messages.
 
-    >>> _in_words(KeyError("response")), _in_words(AttributeError("'list' object has no attribute 'get'"))
+    >>> _describe_damage(KeyError("response")), _describe_damage(AttributeError("'list' object has no attribute 'get'"))
     ("'response' is missing", 'a value is of another kind')
     """
     if isinstance(problem, WrongValueError):
@@ -218,7 +233,7 @@ def _in_words(problem: Exception) -> str:
     return "it is nested too deep" if isinstance(problem, RecursionError) else "a value is of another kind"
 
 
-def lines_of(
+def read_lines(
     path: Path, program: str, read: Callable[[Mapping[str, Any], str], Iterable[Line]]
 ) -> Iterator[Line | DamageError]:
     """Yield the lines of all JSON objects in a file, and the damage to unreadable ones.
@@ -234,22 +249,22 @@ def lines_of(
     try:
         with open(path, encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
-        document = None if _parsed(first) is not None else _parsed(path.read_text("utf-8-sig"))
-        any_record = False
+        document = None if _parse(first) is not None else _parse(path.read_text("utf-8-sig"))
+        has_records = False
         for position, content in _values(path) if document is None else [("", document)]:
-            for where, record in _objects(content, f"{path.name}{position}"):
-                any_record = True
+            for place, record in _objects(content, f"{path.name}{position}"):
+                has_records = True
                 if isinstance(record, dict):
-                    yield from pieces(where, program, partial(read, record, where))
+                    yield from read_piece(place, program, partial(read, record, place))
                 else:
-                    yield DamageError(f"{where}: is not as {program} writes it (no JSON object): is it whole?")
+                    yield DamageError(f"{place}: is not as {program} writes it (no JSON object): is it whole?")
     except (OSError, UnicodeError) as problem:
         raise DamageError(f"{path.name}: cannot be read as {program} writes it: {problem}: is it whole?") from None
-    if not any_record:
+    if not has_records:
         raise DamageError(f"{path.name}: holds no answers: was it written completely?")
 
 
-def document_of(path: Path, program: str) -> Any:
+def read_document(path: Path, program: str) -> Any:
     """Return the content of a JSON file; NaN and long numbers are allowed. Raises DamageError if it is unreadable."""
     try:
         return json.loads(path.read_bytes())
@@ -262,22 +277,22 @@ def _values(path: Path) -> Iterator[tuple[str, Any]]:
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield f", line {number}", _parsed(line)
+                yield f", line {number}", _parse(line)
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (RecursionError, ValueError):
         return None
 
 
-def _objects(content: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _objects(content: Any, place: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(content, list):
-        yield where, content
+        yield place, content
         return
     for number, record in enumerate(content, 1):
-        yield f"{where}, entry {number}", record
+        yield f"{place}, entry {number}", record
 
 
 #: Optional columns of a table.
@@ -285,19 +300,18 @@ OPTIONAL = ("logprob", "confidence", "answer", "answer_key", "prompt", SAMPLE, *
 
 _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 _JSON = (".json", ".jsonl", ".ndjson")
-_KINDS = (".csv", ".tsv", ".parquet", *_JSON[1:])
 
 
 def _is_table(path: Path, head: bytes) -> bool:
     """Return whether a file may be a table; other formats are tried first."""
-    return path.suffix.lower() in _KINDS or (path.suffix.lower() in _JSON and _is_array(head))
+    return path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head))
 
 
 def _is_array(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
-def source_of(path: Path) -> Path | TextFile:
+def open_table(path: Path) -> Path | TextFile:
     """Return a table for `load`; a JSON array becomes JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
@@ -312,73 +326,63 @@ def source_of(path: Path) -> Path | TextFile:
 
 
 def _read_table(path: Path, options: ImportOptions) -> Iterator[Line]:
-    require_ours(options.columns, ("query", "model", "correct", *OPTIONAL))
-    return _table_lines(source_of(path), path.name, options, options.columns)
+    """Yield the lines of a table, one per row."""
+    require_canonical(options.columns, ("query", "model", "correct", *OPTIONAL))
+    return _read_source(open_table(path), path.name, options, options.columns)
 
 
-def require_ours(named: Mapping[str, str], ours: tuple[str, ...]) -> None:
-    """Refuse names of columns that are given for an unknown canonical name."""
-    unknown = [name for name in named if name not in ours]
-    require(not unknown, f"column {', '.join(unknown)}", f"is none of ours: they are {listed(ours)}")
+def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -> None:
+    """Refuse columns that are given for an unknown canonical name."""
+    unknown = [name for name in assigned if name not in canonical]
+    require(not unknown, f"column {', '.join(unknown)}", f"is unknown: give some of {listed(canonical)}")
 
 
-def _table_lines(
-    source: Any, where: str, options: ImportOptions, named: Mapping[str, str], model: str | None = None
+def _read_source(
+    source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a table, read as `read_log` reads it.
-
-    Args:
-        source: the table, as `load` takes it.
-        where: name of the table, for messages.
-        options: options of the import.
-        named: names of its columns, by the canonical names.
-        model: name of the model of all rows, if no column holds it.
+    """Yield the lines of a table, read as `read_log` reads it; all are of `model`, if it is given.
 
     Raises LogError for a missing column or an invalid cell.
     """
     scoring = Scoring(options.score_max)
 
-    def choose(_: str, there: list[str]) -> list[str]:
+    def choose(_: str, columns: list[str]) -> list[str]:
         nonlocal scoring
-        scoring = scoring.of_table(there)
+        scoring = scoring.of_table(columns)
         labels = scoring.column
-        is_calls = "call_log" in there and labels not in there
-        require(
-            not is_calls,
-            where,
-            "a call log is a log as it is, which also tells how models were asked: "
-            "give it to rcjax tune, with --labels",
-        )
+        is_calls = "call_log" in columns and labels not in columns
+        advice = "give it to rcjax tune, with --labels, as it also records how models were asked"
+        require(not is_calls, place, f"a call log needs no import: {advice}")
         needed = ("query",) if model else ("query", "model", labels)
         for name in needed:
-            if name not in there:
-                _refuse_missing(name, named.get(name, name), where, there)
-        if model is None and not {*in_place_of("confidence")} & {*there} and meant_for(["logprob"], there):
-            _refuse_missing("confidence", "logprob or confidence", where, there)
-        require_once(where, there)
+            if name not in columns:
+                _refuse_missing(name, assigned.get(name, name), place, columns)
+        if model is None and not {*in_place_of("confidence")} & {*columns} and meant_for(["logprob"], columns):
+            _refuse_missing("confidence", "logprob or confidence", place, columns)
+        require_once(place, columns)
         return [
             name
             for name in ("query", "model", labels, *OPTIONAL)
-            if name in there and (name != "prompt" or options.prompts)
+            if name in columns and (name != "prompt" or options.prompts)
         ]
 
-    table = load(source, choose, named, where)
+    table = load(source, choose, assigned, place)
     options.table_columns.update(table.columns)
-    for rows in typed(table, scoring, ["prompt"]):
+    for rows in typed_rows(table, scoring, ["prompt"]):
         if model is not None:
             rows = dataclasses.replace(rows, frame=rows.frame.with_columns(model=pl.lit(model)))
-        yield from _lines(rows, options.columns.get("correct"))
+        yield from _read_rows(rows, options.columns.get("correct"))
 
 
-def _refuse_missing(name: str, column: str, where: str, there: list[str]) -> NoReturn:
-    meant = meant_for(["logprob" if name == "confidence" else name], there) or near(column, there)
+def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
+    suggestion = meant_for(["logprob" if name == "confidence" else name], columns) or near(column, columns)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
-    advice += ["give --format wide for columns of each model"] if any("|" in name_there for name_there in there) else []
-    raise LogError(f"{where}: no column {column}{meant}: {', or '.join(advice)}; there are {listed(there)}")
+    advice += ["give --format wide for columns of each model"] if any("|" in name for name in columns) else []
+    raise LogError(f"{place}: no column {column}{suggestion}: {', or '.join(advice)}; there are {listed(columns)}")
 
 
-def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
+def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
         rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
     columns = rows.frame.columns
@@ -386,7 +390,10 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
     if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
-    measured |= measured_cells(rows) | _logprobs(rows)
+    measured |= measured_cells(rows)
+    if {*in_place_of("logprob")} & {*columns}:
+        values = logprobs(rows)
+        measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
     if SAMPLE in columns:
         cells[SAMPLE] = rows.frame[SAMPLE].cast(pl.Int64, strict=False)
@@ -394,13 +401,6 @@ def _lines(rows: Rows, scorer: str | None) -> Iterator[Line]:
         line = {name: value for name, value in zip(cells, row, strict=True) if value is not None and value == value}
         line |= {"scorer": scorer} | ({"signal": "own"} if "logprob" in line else {})
         yield line if SAMPLE in columns else line | {SAMPLE: 1}
-
-
-def _logprobs(rows: Rows) -> dict[str, np.ndarray]:
-    if not {*in_place_of("logprob")} & {*rows.frame.columns}:
-        return {}
-    values = logprobs(rows)
-    return {"logprob": np.where(values == NO_CONFIDENCE, np.nan, values)}
 
 
 # -- wide tables
@@ -415,45 +415,46 @@ _ENDINGS = {
 } | {name: (name,) for name in OPTIONAL if name not in ("answer", "cost", "prompt", SAMPLE)}
 
 #: Names of the columns of a whole row, by canonical name.
-_OF_ROW = {
+_ROW_COLUMNS = {
     "query": ("query", "sample_id", "query_id", "question_id", "id"),
     "prompt": ("prompt", "question"),
 }
 
 
 def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
-    require_ours(options.columns, (*_OF_ROW, *_ENDINGS))
-    source = _separated(path)
+    """Yield the lines of a wide table, model by model."""
+    require_canonical(options.columns, (*_ROW_COLUMNS, *_ENDINGS))
+    source = _open_separated(path)
     columns: list[str] = []
 
-    def choose(_: str, there: list[str]) -> list[str]:
-        columns[:] = there
-        return there
+    def choose(_: str, found: list[str]) -> list[str]:
+        columns[:] = found
+        return found
 
     load(source, choose, name=path.name)
     options.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
-        name: (options.columns[name],) if name in options.columns else usual
-        for name, usual in (_OF_ROW | _ENDINGS).items()
+        name: (options.columns[name],) if name in options.columns else alternatives
+        for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
-    of_row = {name: next((column for column in names[name] if column in columns), None) for name in _OF_ROW}
+    row_columns = {name: next(filter(columns.__contains__, names[name]), None) for name in _ROW_COLUMNS}
     problem = f"no column names the query: --column query=…; there are {listed(columns)}"
-    require(of_row["query"] is not None, path.name, problem)
+    require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
     require(bool(models), path.name, f"no columns of models: {advice}; there are {listed(columns)}")
-    for model, of_model in models.items():
-        named = {name: column for name, column in of_row.items() if column is not None} | of_model
-        for line in _table_lines(source, path.name, options, named, model):
-            line |= {text: _unwrapped(line[text]) for text in ("answer", "prompt") if text in line}
+    for model, model_columns in models.items():
+        assigned = {name: column for name, column in row_columns.items() if column is not None} | model_columns
+        for line in _read_source(source, path.name, options, assigned, model):
+            line |= {text: _unwrap(line[text]) for text in ("answer", "prompt") if text in line}
             usable = any(line.get(name) is not None for name in ("correct", "answer", "answer_key"))
             yield line if usable else line | {"error": "without a score or an answer"}
 
 
-def _separated(path: Path) -> Path | TextFile:
+def _open_separated(path: Path) -> Path | TextFile:
     """Return the table for `load`, with a separator other than the bar, which occurs in names of columns."""
     if path.suffix.lower() not in SEPARATED:
-        return source_of(path)
+        return open_table(path)
     text = open_text(path, ())
     with text.open() as file:
         head = file.readline().decode("utf-8-sig", "replace")
@@ -466,15 +467,15 @@ def _models(columns: list[str], names: Mapping[str, tuple[str, ...]]) -> dict[st
     for name, endings in names.items():
         for ending in endings:
             for column in columns:
-                model, bar, tells = column.rpartition(BAR)
-                if bar and model and tells == ending:
+                model, bar, ending_found = column.rpartition(BAR)
+                if bar and model and ending_found == ending:
                     models.setdefault(model, {}).setdefault(name, column)
     for model in {*models} & {*columns}:
         models[model]["correct"] = model
-    return dict(sorted(models.items(), key=lambda entry: min(columns.index(column) for column in entry[1].values())))
+    return dict(sorted(models.items(), key=lambda item: min(columns.index(column) for column in item[1].values())))
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     """Return the text in a Python list of one text, such as `['B']` (RouterBench); other texts are unchanged."""
     if text[:2] in ("['", '["') and text.endswith("]"):
         try:

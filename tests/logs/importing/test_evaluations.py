@@ -64,7 +64,7 @@ def test_names_of_models(write):
 def test_a_call_log_is_a_log_as_it_is(tmp_path):
     path = tmp_path / "calls.jsonl"
     path.write_text('{"call_log": 1, "query": "q", "model": "m", "logprob": -1, "answer": "B", "cost": 1}\n')
-    with pytest.raises(LogError, match=r"calls.jsonl: a call log is a log as it is.*: give it to rcjax tune"):
+    with pytest.raises(LogError, match=r"calls.jsonl: a call log needs no import: give it to rcjax tune"):
         read(path, columns={})
 
 
@@ -172,7 +172,7 @@ def test_tokens_that_were_not_counted(write):
     ("how", "message"),
     [
         ({"format": "xml"}, "format 'xml': is unknown: choose inspect, lm-eval, helm, promptfoo, litellm, openai"),
-        ({"columns": {"right": "ok"}}, "column right: is none of ours"),
+        ({"columns": {"right": "ok"}}, "column right: is unknown"),
         ({"columns": COLUMNS | {"correct": "okay"}}, "no column okay"),
         ({"format": "helm"}, "mine.csv: cannot be read"),
     ],
