@@ -3,6 +3,7 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,13 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 
 #: Requests that are not judged.
 NOT_JUDGED = ({"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": [TOOL]})
+
+
+@pytest.fixture(autouse=True)
+def _within_the_month(monkeypatch):
+    """Near its end few queries are expected, so that little money is enough for dear rungs."""
+    now = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
+    monkeypatch.setattr("rcjax.serving.billing.time.time", lambda: now)
 
 
 def month(money=MONEY):
