@@ -285,7 +285,10 @@ class Cascade:
         outcomes = list[object]()
         try:
             while self._background:
-                outcomes += await asyncio.gather(*self._background, return_exceptions=True)
+                ended = tuple(self._background)
+                outcomes += await asyncio.gather(*ended, return_exceptions=True)
+                # Tasks remove themselves at the loop's next turn; from Python 3.12 on, a gather of ended tasks needs none.
+                self._background.difference_update(ended)
         finally:
             try:
                 self.billing.settle()
