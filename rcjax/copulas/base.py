@@ -221,8 +221,11 @@ class Copula:
         return unit(self.inverse_conditional(u.value, p.value))
 
     def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
-        """Solve h(v given u) = p for v and its complement; `of_pairs` if h is exact where only 1 − v tells v from 1."""
-        solve = partial(_invert, of_pairs=of_pairs)
+        """Solve h(v given u) = p for v and its complement.
+
+        `of_pairs`: h reads the complement, so v may round to 1.
+        """
+        solve = partial(_solve_conditional, of_pairs=of_pairs)
         z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
         return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
 
@@ -338,7 +341,7 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(
+def _solve_conditional(
     copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, of_pairs: bool
 ) -> jax.Array:
     """Solve h(v given u) = p for z = log(v / (1 − v)).
@@ -418,7 +421,9 @@ class ClosedForm(Copula):
     """A copula whose closed forms take each probability with its complement.
 
     A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define a faster
-    `two_sided_inverse`, and must define `two_sided_conditional_on_v` if it is not exchangeable.
+    `two_sided_inverse`. A family that is not exchangeable must set `exchangeable = False` and define
+    `two_sided_conditional_on_v`; otherwise its likelihoods are wrong, which `rcjax.testing.check_copula` finds.
+
     Calling all five at a point is cheap: compilation removes unused results.
     """
 
@@ -520,8 +525,8 @@ class Rotation(ClosedForm):
             return above, below
         if self._degrees == 270:
             u, v = v, u
-        lower = _difference(v.value, below, u.value, above)
-        return lower, _difference(u.complement, below, v.complement, above)
+        lower = _smaller_difference(v.value, below, u.value, above)
+        return lower, _smaller_difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h(v given u) and its complement."""
@@ -568,7 +573,7 @@ class Rotation(ClosedForm):
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
 
 
-def _difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
+def _smaller_difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
     """Return total − part = other_total − other_part, at least 0; the smaller total rounds least."""
     difference = jnp.where(total <= other_total, total - part, other_total - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -314,7 +314,7 @@ def quantile_and_components(marginal: Marginal, z: jax.Array, probes: Probes) ->
     Bracketed Newton steps start between the marginal's probes, and the result does not depend on these. By the implicit
     function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert(marginal, jnp.asarray(z), probes)
+    return _newton_quantile(marginal, jnp.asarray(z), probes)
 
 
 @quantile_and_components.defjvp
@@ -356,7 +356,7 @@ def lay_out_probes(marginal: Marginal) -> Probes:
     )
 
 
-def _invert(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
+def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """Return (x, components at x), by safeguarded Newton steps from the inverse cubic through the probes around z."""
     z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)

@@ -35,9 +35,8 @@ class FitStatus(Status):
     FAILED = 3, "no finite likelihood: the family cannot describe the observations"
 
 
-#: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
-_COPULA_STEPS, _LONGEST = 16, 3.0
-
+_COPULA_STEPS = 16  # most Newton steps of a copula's fit
+_LONGEST = 3.0  # longest step from z = 0, in unconstrained numbers
 _FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
 _AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
 _WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
@@ -264,12 +263,12 @@ def fit_pair(
 
 
 _MIN_SHAPE = 1e-2  # least a and b of a fitted component
-#: Steps of expectation–maximisation: the most from any start, the least from each, and the most from a similar mixture.
-_EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
-
+_EM_STEPS = 1_000  # most steps of expectation–maximisation
+_SHORT_RUN = 30  # least steps from each of several starts, before the most likely start decides
+_REFIT_STEPS = 50  # most steps from a similar mixture
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
-#: Largest sample on which starts are compared; number of values processed at a time.
-SAMPLE_SIZE, BLOCK_SIZE = 2**14, 2**15
+SAMPLE_SIZE = 2**14  # largest sample on which starts are compared
+BLOCK_SIZE = 2**15  # number of values processed at a time
 
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
@@ -479,7 +478,7 @@ def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixtu
     variance = divide((shares * (x[:, None] - mean) ** 2).sum(0), mass, 1 / 12)
     limit = mean * (1 - mean) / (1 + MAX_CONCENTRATION)
     concentration = mean * (1 - mean) / jnp.maximum(variance, limit) - 1
-    a, b = _bounded(mean * concentration, (1 - mean) * concentration)
+    a, b = _bounded_shapes(mean * concentration, (1 - mean) * concentration)
     return divide(mass, mass.sum(), 0.5), a, b
 
 
@@ -497,10 +496,10 @@ def _shape_step(
     step_a = (bb * gradient_a - ab * gradient_b) / determinant
     step_b = (aa * gradient_b - ba * gradient_a) / determinant
     step_a, step_b = (jnp.clip(jnp.nan_to_num(step), -1.0, 1.0) for step in (step_a, step_b))
-    return _bounded(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
+    return _bounded_shapes(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
 
 
-def _bounded(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _bounded_shapes(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, b = jnp.maximum(a, _MIN_SHAPE), jnp.maximum(b, _MIN_SHAPE)
     shrink = jnp.minimum(1.0, MAX_CONCENTRATION / (a + b))
     return a * shrink, b * shrink

@@ -5,8 +5,7 @@ quantile of the seconds or fairness between models does not add up. Here an obje
 outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. Ranks within a mass therefore move to the mass's nearer end, a step, and trials find
-the best steps.
+threshold passes all ties or none. Ranks inside a mass snap to its nearer end (a "step"); every step is then tried.
 """
 
 import dataclasses
@@ -354,7 +353,7 @@ def minimise(
     counts to μ at which only the cheapest model pays. The range of μ is cut into `starts` stretches; the candidate with
     the least objective of each stretch is a start. Each λ tries the results of all others, and its best descends again.
 
-    *Kinks and jumps.* Write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver reduces this width from
+    *Kinks and jumps.* Write a quantile as `smoothed_quantile(…, outcome.smoothing)`. The solver reduces this width from
     1e-2 to 1e-5 in seven steps, and compares all results at width 0, which is exact. At other kinks the slope does not
     vanish: the status is `NOT_CONVERGED`, although the policy may be optimal.
 
