@@ -464,6 +464,18 @@ class ClosedForm(Copula):
         return self._inverse(u, p, of_pairs=True)
 
 
+def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
+    above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
+    return jnp.exp(gain + u.log + v.log), above
+
+
+def lower_tail(theta: ArrayLike) -> jax.Array:
+    """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
+    theta = jnp.asarray(theta)
+    return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
+
+
 class RadialForm(ClosedForm):
     """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
@@ -501,12 +513,11 @@ class Rotation(ClosedForm):
             raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
         cls._of, cls._degrees = of, degrees
         cls.exchangeable = degrees == 180 and of.exchangeable
-        annotations = dict(inspect.get_annotations(cls))
-        for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
-            if field.name not in annotations:
-                annotations[field.name] = field.type
+        fields = dataclasses.fields(of)  # pyright: ignore[reportArgumentType]
+        cls.__annotations__ = {field.name: field.type for field in fields} | inspect.get_annotations(cls)
+        for field in fields:
+            if field.name not in vars(cls):
                 setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
-        cls.__annotations__ = annotations
         super().__init_subclass__(**kwargs)
 
     @property

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
@@ -223,12 +224,7 @@ def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") ->
     'llama3.2-1b'
     """
     check_overlap(log)
-    values = stated_in(log)
-    return _fit_calibrated(
-        log,
-        log.task if transform == "auto" else transform,
-        None if values is None else jnp.asarray(values, jnp.result_type(float)),
-    )
+    return _fit_calibrated(log, log.task if transform == "auto" else transform, stated_in(log))
 
 
 def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
@@ -236,7 +232,9 @@ def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
     return _fit_calibrated(log, model.calibrators.transform, model.calibrators.values)
 
 
-def _fit_calibrated(log: Log, transform: Transform, values: jax.Array | None) -> Calibrated:
+def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> Calibrated:
+    if values is not None:
+        values = jnp.asarray(values, jnp.result_type(float))
     rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return Calibrated(calibrators, log.cost, log.models, Details.of_log(log))

@@ -406,7 +406,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
     u = crossing(grid, advantage, edge)
-    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    beside = _nodes_beside(grid, edge)
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
     answers = np.arange(advantage.shape[0]) >= edge
@@ -446,9 +446,14 @@ def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
     return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
+def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
+    """Return the indices of the nodes on both sides of a cell's edge: (2,)."""
+    return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+
+
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
-    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
     inner = grid.mass_indices[1:-1]

@@ -180,8 +180,7 @@ def steps_of(marginals: Marginal) -> MassSteps:
 
 def on_steps(steps: MassSteps, u: Array) -> Array:
     """Move ranks (k,) within a mass to its nearer end: (k,)."""
-    piece, start, end = _piece(steps, u, "right")
-    smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
+    smooth, start, end = _piece(steps, u, "right")
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
@@ -189,21 +188,21 @@ def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
     """Return the bounds of the smooth piece that holds each rank (k,), ends included; else the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
-        piece, start, end = _piece(steps, u, side)
-        smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0] & (start <= u) & (u <= end)
+        smooth, start, end = _piece(steps, u, side)
+        smooth &= (start <= u) & (u <= end)
         low, high = jnp.where(smooth, start, low), jnp.where(smooth, end, high)
     return Bounds(low, high)
 
 
 def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
-    """Return (number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
+    """Return (is smooth, start, end) of the piece between two edges in which each rank lies: (k,) each."""
 
     def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
 
     piece = jax.vmap(single)(steps.edges, u)
     rows = np.arange(len(steps.edges))
-    return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
+    return steps.smooth[rows, piece], steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
 def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassSteps) -> Array:

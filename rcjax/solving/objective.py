@@ -143,7 +143,7 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
     x, components = quantile_and_components(marginal, probabilities, probes)
-    confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
+    confidence = marginal.unscale(x)
     count = z.size
     means = mean_below(marginal, x[count:], components[count:])
     inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
@@ -201,7 +201,7 @@ def _exact_means(
     """
     below = marginal.lowest * z_panels + (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
-    middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
+    middle = marginal.unscale((ends[1:] + ends[:-1]) / 2)
     mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)
     return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 

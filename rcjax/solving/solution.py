@@ -126,10 +126,8 @@ def _between_atoms(
     nearer = jnp.where(u - start < end - u, start, end)
     u = jnp.where(inside.any(), (inside * nearer).sum(), u)
     rounding = 8 * jnp.finfo(u.dtype).eps
-    passed, ahead = (
-        has_mass & (end <= u + rounding),
-        has_mass & (start >= u - rounding) & ~(has_mass & (end <= u + rounding)),
-    )
+    passed = has_mass & (end <= u + rounding)
+    ahead = has_mass & (start >= u - rounding) & ~passed
     below = jnp.where(passed, value, marginal.lowest).max()
     above = jnp.where(ahead, value, marginal.highest).min()
     reached, next_start = jnp.where(passed, end, 0.0).max(), jnp.where(ahead, start, 1.0).min()
