@@ -399,7 +399,8 @@ def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> t
     Args:
         columns: values stacked by `columns_of`.
         mixture: initial mixture, (2,) each, or several, (S, 2) each.
-        most, least: bounds of the number of steps.
+        most: greatest number of steps.
+        least: least number of steps.
     """
     shape = mixture[0].shape[:-1]
     take_step = partial(_em_step, columns)
