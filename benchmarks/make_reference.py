@@ -45,7 +45,7 @@ SECTIONS = {
     ],
     "Frontiers": ["solve_frontier", "error_and_cost", "Frontier", "load_frontier", "InfeasibleError"],
     "The frontier as a pure function": ["solve", "Solution"],
-    "Objectives of your own": ["minimise", "Outcome", "outcomes", "smooth_quantile"],
+    "Objectives of your own": ["minimise", "Outcome", "outcomes", "smoothed_quantile"],
     "Selection, intervals, guarantees": [
         "select_frontier",
         "Selection",

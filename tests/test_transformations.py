@@ -87,8 +87,8 @@ ROWS = {
     '`fit_copula(method="likelihood")`': Row(fit_by("likelihood"), np.ones(N), close=1e-3),
     "`error_and_cost`": Row(figures, LEVELS),
     "`solve`": Row(solved, np.array(1.0), close=1e-2),
-    "`smooth_quantile`": Row(
-        lambda cast: lambda x: rcjax.solving.smooth_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
+    "`smoothed_quantile`": Row(
+        lambda cast: lambda x: rcjax.solving.smoothed_quantile(x, jnp.full(3, 1 / 3, x.dtype), 0.5, 0.1),
         np.array([0.2, 0.5, 0.9]),
         close=1e-3,
     ),

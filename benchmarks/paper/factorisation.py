@@ -160,7 +160,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: Casca
         return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
 
     expected = jax.vmap(single)(ranks, above, path)
-    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
+    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
 

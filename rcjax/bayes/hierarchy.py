@@ -51,7 +51,7 @@ from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
-from rcjax.model.marginals import MAX_CONCENTRATION, Marginal
+from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
 
@@ -86,8 +86,6 @@ class Priors:
 
 #: The default priors.
 PRIORS = Priors()
-
-_LEAST_SHAPE = 1e-2  # least a and b of a beta
 
 #: Values of t at which the likelihood of a pair is tabulated, up to 0.0025 of the range of τ from either end.
 KNOTS = np.linspace(-6.0, 6.0, 49)
@@ -284,7 +282,7 @@ def _shapes(lower: jax.Array, gap: jax.Array, concentration: jax.Array) -> tuple
     logit = jnp.stack([lower, lower + gap], axis=-1)
     concentration = jnp.minimum(concentration, MAX_CONCENTRATION)
     a, b = concentration * special.expit(logit), concentration * special.expit(-logit)
-    return jnp.maximum(a, _LEAST_SHAPE), jnp.maximum(b, _LEAST_SHAPE)
+    return jnp.maximum(a, MIN_SHAPE), jnp.maximum(b, MIN_SHAPE)
 
 
 def _tau_range(family: type[Copula]) -> jax.Array:
@@ -359,7 +357,7 @@ def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.A
         atoms=atoms,
         proportion=jnp.stack([1 - draw["share"], draw["share"]], axis=-1),
         a=draw["mean"] * draw["concentration"],
-        b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], _LEAST_SHAPE),
+        b=jnp.maximum((1 - draw["mean"]) * draw["concentration"], MIN_SHAPE),
     )
     copulas = jax.vmap(type(fitted.copulas).from_tau)(draw["tau"])
     return dataclasses.replace(fitted, calibrators=calibrators, marginals=marginals, copulas=copulas)

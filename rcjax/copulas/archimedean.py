@@ -22,7 +22,17 @@ from rcjax._core.numerics import (
     softplus,
     turned,
 )
-from rcjax.copulas.base import ClosedForm, RadialForm, Rotation, TailDependence, floats, no_tails, param
+from rcjax.copulas.base import (
+    ClosedForm,
+    RadialForm,
+    Rotation,
+    TailDependence,
+    cdf_of_gain,
+    floats,
+    lower_tail,
+    no_tails,
+    param,
+)
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
@@ -42,10 +52,7 @@ class Clayton(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
-        x, y = -u.log, -v.log
-        gain = _gain(floats(self.theta), x, y)
-        above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
-        return jnp.exp(gain - x - y), above
+        return cdf_of_gain(u, v, _gain(floats(self.theta), -u.log, -v.log))
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
@@ -64,8 +71,7 @@ class Clayton(ClosedForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
-        theta = jnp.asarray(self.theta)
-        lower = jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
+        lower = lower_tail(self.theta)
         return TailDependence(lower, jnp.zeros_like(lower))
 
     def tau(self) -> jax.Array:
@@ -83,7 +89,7 @@ class Clayton(ClosedForm):
 class SurvivalClayton(Rotation, of=Clayton, degrees=180):
     """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence."""
 
-    theta: jax.Array | float = param(2.0, support=(0.0, float("inf")))
+    theta: jax.Array | float
 
 
 def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -206,7 +212,7 @@ class Gumbel(ClosedForm):
 class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
     """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence."""
 
-    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float
 
 
 def _gumbel_growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -228,12 +234,7 @@ class Joe(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}."""
-        a, b = self.theta * u.log_complement, self.theta * v.log_complement
-        # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
-        swap = u.complement < v.complement
-        greater, less = jnp.where(swap, v.complement, u.complement), jnp.where(swap, u.complement, v.complement)
-        growth = _joe_growth(jnp.where(swap, b, a), jnp.where(swap, a, b)) / self.theta
-        return -jnp.expm1(_joe_log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
+        return cdf_of_s(self.theta, u, v, _joe_log_s, _joe_growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = log(1 − v̄^θ) − (1 − 1/θ) log(s / ū^θ)."""
@@ -267,7 +268,25 @@ class Joe(ClosedForm):
 class SurvivalJoe(Rotation, of=Joe, degrees=180):
     """The law of (1 − U, 1 − V) for a Joe (U, V): lower tail dependence."""
 
-    theta: jax.Array | float = param(2.0, support=(1.0, float("inf")))
+    theta: jax.Array | float
+
+
+def cdf_of_s(
+    theta: jax.Array | float, u: Unit, v: Unit, log_s: Callable[..., jax.Array], growth: Callable[..., jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}.
+
+    Args:
+        theta: θ.
+        u, v: arguments of the copula.
+        log_s, growth: log s and log(s/ū^θ), as functions of a = θ log ū and b = θ log v̄.
+    """
+    a, b = theta * u.log_complement, theta * v.log_complement
+    # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
+    swap = u.complement < v.complement
+    greater, less = jnp.where(swap, v.complement, u.complement), jnp.where(swap, u.complement, v.complement)
+    rise = growth(jnp.where(swap, b, a), jnp.where(swap, a, b)) / theta
+    return -jnp.expm1(log_s(a, b) / theta), less - greater * jnp.expm1(rise)
 
 
 def _joe_growth(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -311,6 +330,8 @@ class NegativeClayton(Rotation, of=Clayton, degrees=90):
     >>> float(NegativeClayton(2.0).tau())
     -0.5
     """
+
+    theta: jax.Array | float
 
 
 class Frank(RadialForm):

@@ -221,8 +221,11 @@ class Copula:
         return unit(self.inverse_conditional(u.value, p.value))
 
     def _inverse(self, u: Unit, p: Unit, *, of_pairs: bool = False) -> Unit:
-        """Solve h(v given u) = p for v and its complement; `of_pairs` if h is exact where only 1 − v tells v from 1."""
-        solve = partial(_invert, of_pairs=of_pairs)
+        """Solve h(v given u) = p for v and its complement.
+
+        `of_pairs`: h reads the complement, so v may round to 1.
+        """
+        solve = partial(_solve_conditional, of_pairs=of_pairs)
         z = self._pointwise(solve, u.value, u.complement, p.value, p.complement)
         return Unit(jax.nn.sigmoid(z), jax.nn.sigmoid(-z))
 
@@ -338,7 +341,7 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls)}
 
 
-def _invert(
+def _solve_conditional(
     copula: Any, u: jax.Array, above_u: jax.Array, p: jax.Array, above_p: jax.Array, *, of_pairs: bool
 ) -> jax.Array:
     """Solve h(v given u) = p for z = log(v / (1 − v)).
@@ -418,7 +421,9 @@ class ClosedForm(Copula):
     """A copula whose closed forms take each probability with its complement.
 
     A family defines `two_sided_cdf`, `two_sided_conditional` and `two_sided_log_density`. It may define a faster
-    `two_sided_inverse`, and must define `two_sided_conditional_on_v` if it is not exchangeable.
+    `two_sided_inverse`. A family that is not exchangeable must set `exchangeable = False` and define
+    `two_sided_conditional_on_v`; otherwise its likelihoods are wrong, which `rcjax.testing.check_copula` finds.
+
     Calling all five at a point is cheap: compilation removes unused results.
     """
 
@@ -459,6 +464,18 @@ class ClosedForm(Copula):
         return self._inverse(u, p, of_pairs=True)
 
 
+def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
+    above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
+    return jnp.exp(gain + u.log + v.log), above
+
+
+def lower_tail(theta: ArrayLike) -> jax.Array:
+    """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
+    theta = jnp.asarray(theta)
+    return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
+
+
 class RadialForm(ClosedForm):
     """Base class of families that are their own survival copulas: `lower_cdf` gives the cdf at both corners."""
 
@@ -496,12 +513,11 @@ class Rotation(ClosedForm):
             raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
         cls._of, cls._degrees = of, degrees
         cls.exchangeable = degrees == 180 and of.exchangeable
-        annotations = dict(inspect.get_annotations(cls))
-        for field in dataclasses.fields(of):  # pyright: ignore[reportArgumentType]
-            if field.name not in annotations:
-                annotations[field.name] = field.type
+        fields = dataclasses.fields(of)  # pyright: ignore[reportArgumentType]
+        cls.__annotations__ = {field.name: field.type for field in fields} | inspect.get_annotations(cls)
+        for field in fields:
+            if field.name not in vars(cls):
                 setattr(cls, field.name, dataclasses.field(default=field.default, metadata=field.metadata))
-        cls.__annotations__ = annotations
         super().__init_subclass__(**kwargs)
 
     @property
@@ -520,8 +536,8 @@ class Rotation(ClosedForm):
             return above, below
         if self._degrees == 270:
             u, v = v, u
-        lower = _difference(v.value, below, u.value, above)
-        return lower, _difference(u.complement, below, v.complement, above)
+        lower = _smaller_difference(v.value, below, u.value, above)
+        return lower, _smaller_difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h(v given u) and its complement."""
@@ -568,7 +584,7 @@ class Rotation(ClosedForm):
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
 
 
-def _difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
+def _smaller_difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
     """Return total − part = other_total − other_part, at least 0; the smaller total rounds least."""
     difference = jnp.where(total <= other_total, total - part, other_total - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

@@ -8,8 +8,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
-from rcjax.copulas.archimedean import Clayton
-from rcjax.copulas.base import ClosedForm, TailDependence, floats, nodes, param
+from rcjax.copulas.archimedean import Clayton, cdf_of_s
+from rcjax.copulas.base import ClosedForm, TailDependence, cdf_of_gain, floats, lower_tail, nodes, param
 
 _FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
@@ -31,9 +31,7 @@ class BB1(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = x + y + log C."""
-        gain, _, _ = self._by_size(u, v)
-        above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
-        return jnp.exp(gain + u.log + v.log), above
+        return cdf_of_gain(u, v, self._by_size(u, v)[0])
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
@@ -50,8 +48,8 @@ class BB1(ClosedForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
-        product, delta = jnp.asarray(self.theta) * jnp.asarray(self.delta), jnp.asarray(self.delta)
-        lower = jnp.where(product > 0, 2 ** (-1 / jnp.where(product > 0, product, 1.0)), 0.0)
+        delta = jnp.asarray(self.delta)
+        lower = lower_tail(jnp.asarray(self.theta) * delta)
         return TailDependence(lower, jnp.broadcast_to(2 - 2 ** (1 / delta), lower.shape))
 
     def tau(self) -> jax.Array:
@@ -104,12 +102,7 @@ class BB7(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = 1 − s^{1/θ} and S = ū + v̄ − s^{1/θ}, with s = 1 − C′."""
-        a, b = self._logs(u, v)
-        # One comparison orders all: ranks may differ by a rounding that their logarithms do not show.
-        swap = u.complement < v.complement
-        greater, less = jnp.where(swap, v.complement, u.complement), jnp.where(swap, u.complement, v.complement)
-        growth = self._growth(jnp.where(swap, b, a), jnp.where(swap, a, b)) / self.theta
-        return -jnp.expm1(self._log_s(a, b) / self.theta), less - greater * jnp.expm1(growth)
+        return cdf_of_s(self.theta, u, v, self._log_s, self._growth)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
@@ -130,10 +123,8 @@ class BB7(ClosedForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
-        theta, delta = jnp.asarray(self.theta), jnp.asarray(self.delta)
-        lower = jnp.where(delta > 0, 2 ** (-1 / jnp.where(delta > 0, delta, 1.0)), 0.0)
-        upper = 2 - 2 ** (1 / theta)
-        return TailDependence(*jnp.broadcast_arrays(lower, upper))
+        upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
+        return TailDependence(*jnp.broadcast_arrays(lower_tail(self.delta), upper))
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
@@ -233,9 +224,7 @@ class Tawn(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1), with g = s + t − w."""
-        gain = self._by_size(u, v)[0]
-        above = u.complement * v.complement + u.value * v.value * jnp.expm1(gain)
-        return jnp.exp(gain + u.log + v.log), above
+        return cdf_of_gain(u, v, self._by_size(u, v)[0])
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = s − w + (1 − β) log v + log(1 − α + α (s/w)^{θ−1})."""

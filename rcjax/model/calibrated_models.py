@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
@@ -209,7 +210,7 @@ class Calibrated(Fitted):
     details: Details = dataclasses.field(default_factory=Details)  # provenance
 
 
-def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Calibrated:
+def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Calibrated:
     """Fit the calibrators of a log's models to its labels.
 
     Args:
@@ -219,26 +220,23 @@ def calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Cal
     Raises LogError if two models have fewer than two queries in common.
 
     >>> import rcjax
-    >>> calibrated(rcjax.sample_log(300, seed=0)).models[0]
+    >>> fit_calibrated(rcjax.sample_log(300, seed=0)).models[0]
     'llama3.2-1b'
     """
     check_overlap(log)
-    values = stated_in(log)
-    return _calibrated(
-        log,
-        log.task if transform == "auto" else transform,
-        None if values is None else jnp.asarray(values, jnp.result_type(float)),
-    )
+    return _fit_calibrated(log, log.task if transform == "auto" else transform, stated_in(log))
 
 
-def calibrated_like(model: Fitted, log: Log) -> Calibrated:
+def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
     """Fit the calibrators of another log's models, with the transform and the stated values of a fitted model."""
-    return _calibrated(log, model.calibrators.transform, model.calibrators.values)
+    return _fit_calibrated(log, model.calibrators.transform, model.calibrators.values)
 
 
-def _calibrated(log: Log, transform: Transform, values: jax.Array | None) -> Calibrated:
+def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> Calibrated:
+    if values is not None:
+        values = jnp.asarray(values, jnp.result_type(float))
     rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
-    calibrators, _ = calibrate_log(*rows, transform=transform, values=values)
+    calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return Calibrated(calibrators, log.cost, log.models, Details.of_log(log))
 
 
@@ -263,7 +261,7 @@ def fit_calibrators(
 
 
 # Compiled once for all logs of one size.
-calibrate_log = compiled(fit_calibrators, "transform", runs="long")
+fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
 def stated_in(log: Log) -> np.ndarray | None:

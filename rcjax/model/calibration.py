@@ -109,7 +109,7 @@ class Calibrator:
 
     def curve(self, logprob: jax.Array) -> jax.Array:
         """Return the calibrated confidence by the logistic regression alone, elementwise."""
-        features = self._bounded(transform_confidence(logprob, self.transform))
+        features = self._without_infinities(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
@@ -117,7 +117,7 @@ class Calibrator:
 
         It is ξ except at and near stated values. Requires `feature_slope` ≠ 0.
         """
-        features = self._bounded(transform_confidence(logprob, self.transform))
+        features = self._without_infinities(transform_confidence(logprob, self.transform))
         if self.stated is None:
             return features
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
@@ -161,11 +161,14 @@ class Calibrator:
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
-        """Find a log-probability with the given calibrated confidence, elementwise; the slope must not be 0."""
+        """Find a log-probability with the given calibrated confidence by the curve alone, elementwise.
+
+        The slope must not be 0.
+        """
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
-    def _bounded(self, features: jax.Array) -> jax.Array:
+    def _without_infinities(self, features: jax.Array) -> jax.Array:
         """Replace infinite ξ by the training extremes; finite ξ stay, even beyond the extremes."""
         features = jnp.where(features == jnp.inf, self.largest, features)
         return jnp.where(features == -jnp.inf, self.smallest, features)
@@ -206,7 +209,7 @@ def fit_calibrator(
     right, count = jnp.stack([target.sum(), weight.sum()])
 
     constant = (smallest == largest) | (right == 0) | (right == count)
-    coefficients, error, converged = _newton(features, target, weight, separable)
+    coefficients, error, converged = _newton_logistic(features, target, weight, separable)
     rate = (right + 0.5) / (count + 1)
     flat = jnp.stack([special.logit(rate), jnp.zeros_like(rate)])
     coefficients = jnp.where(constant, flat, coefficients)
@@ -248,14 +251,14 @@ def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Arr
     return jax.vmap(lambda calibrator, column: calibrator(column), in_axes=(0, -1), out_axes=-1)(calibrators, finite)
 
 
-_on_rows = compiled(calibrate_all)
+_calibrate_all_compiled = compiled(calibrate_all)
 
 
 def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayLike | None = None) -> jax.Array:
     """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
     rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
-    confidence = _on_rows(calibrators, *fill_up(*rows))
+    confidence = _calibrate_all_compiled(calibrators, *fill_up(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
@@ -292,7 +295,9 @@ def _penalised_likelihood(
     return value, inverse, powers[:2] @ residual
 
 
-def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array) -> tuple[jax.Array, ...]:
+def _newton_logistic(
+    features: jax.Array, target: jax.Array, weight: jax.Array, firth: jax.Array
+) -> tuple[jax.Array, ...]:
     """Fit a logistic regression, and return (coefficients (2,), standard error of the slope (), converged ()).
 
     Newton's method starts from zero on the standardised feature, and halves steps that lower the penalised likelihood.

@@ -47,7 +47,7 @@ from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
 
-def _bounded(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def _check_length(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
     return value
 
@@ -61,7 +61,7 @@ class CalibratorFile(Calibration):
 
     def __post_init__(self) -> None:
         Calibration.__post_init__(self)
-        _bounded(self.stated or (), "stated")
+        _check_length(self.stated or (), "stated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MarginalFile(Record):
     proportion: tuple[Share, Share]
     a: tuple[Positive, Positive]
     b: tuple[Positive, Positive]
-    atoms: Annotated[tuple[tuple[Share, Share], ...], _bounded] | None = None
+    atoms: Annotated[tuple[tuple[Share, Share], ...], _check_length] | None = None
     """(value, mass) of each atom."""
 
 
@@ -117,8 +117,8 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
     data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
     if marginal.atoms is None:
         return data
-    pairs = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
-    return data | {"atoms": [[value, mass] for value, mass in pairs if mass > 0]}
+    atoms = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
+    return data | {"atoms": [[value, mass] for value, mass in atoms if mass > 0]}
 
 
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:

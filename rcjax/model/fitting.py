@@ -18,7 +18,7 @@ from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Details, calibrate_log, check_overlap, stated_in
+from rcjax.model.calibrated_models import Details, check_overlap, fit_calibrators_compiled, stated_in
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
@@ -143,7 +143,7 @@ def fit_arrays(
     logprob, correct, answered = fill_up(*rows)
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
-    calibrators, confidence = calibrate_log(logprob, correct, answered, transform=transform, values=values)
+    calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
     marginals = fit_marginals_compiled(confidence, answered, near, stated_confidences(calibrators))
     taus = pair_taus_compiled(confidence, answered)
     fitted = marginals, confidence, answered, taus

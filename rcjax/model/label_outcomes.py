@@ -230,8 +230,13 @@ def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
     if is_fully_labelled(log):
         return np.broadcast_to(log.correct, (folds, *np.shape(log.correct)))
     labelled = log.labelled & ~(fold == np.arange(folds)[:, None])[..., None]
-    prediction = LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
+    prediction = _predict_folds(log, fold, folds)
     return np.where(labelled, np.asarray(log.correct), prediction)
+
+
+def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
+    """Predict the outcomes of all answers by regressions that each leave out the labels of one fold: (folds, n, k)."""
+    return LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
 
 
 def expected_log(log: Log) -> Log:
@@ -248,7 +253,7 @@ def corrected_log(log: Log) -> Log:
         return dataclasses.replace(log, hand=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
-    cross_fitted = LabelRegression.of(log, fold != np.arange(FOLDS)[:, None]).predict(log)
+    cross_fitted = _predict_folds(log, fold, FOLDS)
     answers = np.asarray(log.answered).sum(0)
     weight = np.where(labelled, answers / np.maximum(labelled.sum(0), 1), 0.0)
     prediction = _shrink(np.choose(fold[:, None], cross_fitted), right, np.asarray(log.answered), weight)

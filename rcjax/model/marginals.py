@@ -105,9 +105,9 @@ class Marginal:
 
     def smooth_log_density(self, x: ArrayLike) -> jax.Array:
         """Return the log density of G inside (0, 1)."""
-        x = jnp.asarray(x)[..., None]
-        log_power = (self.a - 1) * jnp.log(x) + (self.b - 1) * jnp.log1p(-x) - betaln(self.a, self.b)
-        return special.logsumexp(log_power, axis=-1, b=self.proportion)
+        x = jnp.asarray(x)
+        log_densities = beta_log_densities(self.a, self.b, jnp.log(x), jnp.log1p(-x))
+        return special.logsumexp(log_densities, axis=-1, b=self.proportion)
 
     def smooth_quantile(self, z: ArrayLike) -> jax.Array:
         """Solve G(x) = z for x, by bracketed Newton steps; gradients are implicit."""
@@ -150,8 +150,7 @@ class Marginal:
         """Return Q(u) = F⁻¹(u), flat at the point masses: φ_min for u ≤ w_min, φ_max for u ≥ 1 − w_max."""
         u = jnp.asarray(u, dtype=jnp.result_type(self.lowest))
         if self.atoms is None:
-            z = jnp.clip(divide(u - self.mass_lowest, self.smooth_mass, 0.5), 0.0, 1.0)
-            inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
+            inner = self._inner_quantile(u - self.mass_lowest)
         else:
             inner = self._quantile_among_atoms(u, self.atoms)
         top = 1 - self.mass_highest
@@ -224,14 +223,22 @@ class Marginal:
         """Return Q(u) between the masses at the ends, elementwise; constant on the ranks of an atom."""
         start, end = self._atom_ranks(atoms)
         passed = jnp.clip(u[..., None] - start, 0.0, atoms.mass).sum(-1)
-        z = jnp.clip(divide(u - self.mass_lowest - passed, self.smooth_mass, 0.5), 0.0, 1.0)
-        inner = self.lowest + (self.highest - self.lowest) * self.smooth_quantile(z)
+        inner = self._inner_quantile(u - self.mass_lowest - passed)
         # Without a smooth part, ranks that rounding leaves between two atoms belong to the upper atom.
         above = (u[..., None] <= end) & (atoms.mass > 0) & ((u[..., None] > start) | (self.smooth_mass == 0))
         at_atom = above & first_true(above)
         return jnp.where(
             at_atom.any(-1), (at_atom * atoms.value).sum(-1), jnp.where(self.smooth_mass > 0, inner, self.highest)
         )
+
+    def _inner_quantile(self, smooth_rank: jax.Array) -> jax.Array:
+        """Return the confidence up to which the smooth part holds a probability, elementwise."""
+        z = jnp.clip(divide(smooth_rank, self.smooth_mass, 0.5), 0.0, 1.0)
+        return self.unscale(self.smooth_quantile(z))
+
+    def unscale(self, x: Any) -> Any:
+        """Return the confidence at a place x ∈ [0, 1] between φ_min and φ_max, elementwise."""
+        return self.lowest + (self.highest - self.lowest) * x
 
     def _scale(self, confidence: jax.Array) -> jax.Array:
         return jnp.clip(divide(confidence - self.lowest, self.highest - self.lowest, 0.5), 0.0, 1.0)
@@ -274,6 +281,8 @@ def cramer_von_mises(marginal: Marginal, confidence: jax.Array, present: jax.Arr
 #: Largest a + b of a fitted component: a spike on tied confidences keeps a width of about 0.005 of the range.
 MAX_CONCENTRATION = 1e4
 
+MIN_SHAPE = 1e-2  # least a and b of a fitted component
+
 _QUANTILE_STEPS = 60  # most steps of the inversion; every fourth one halves the bracket
 
 #: Probes evenly spaced in log-odds from end to end; probes around each component, and the standard deviations of its
@@ -283,10 +292,11 @@ _EVEN_PROBES, _LOCAL_PROBES, _SPAN = 65, 43, 7.0
 
 def mean_below(marginal: Marginal, x: jax.Array, components: jax.Array) -> jax.Array:
     """Compute ∫₀ˣ t f(t) dt for the mixture's density f, given the components' cdfs at x (…, 2): (…)."""
-    inside = ((x > 0) & (x < 1))[..., None]
-    safe = jnp.where(inside, x[..., None], 0.5)
-    log_power = marginal.a * jnp.log(safe) + marginal.b * jnp.log1p(-safe) - betaln(marginal.a, marginal.b)
-    step = jnp.where(inside, jnp.exp(log_power) / marginal.a, 0.0)
+    inside = (x > 0) & (x < 1)
+    safe = jnp.where(inside, x, 0.5)
+    log_x, log_1x = jnp.log(safe), jnp.log1p(-safe)
+    log_power = beta_log_densities(marginal.a, marginal.b, log_x, log_1x) + (log_x + log_1x)[..., None]
+    step = jnp.where(inside[..., None], jnp.exp(log_power) / marginal.a, 0.0)
     return (marginal.proportion * marginal.a / (marginal.a + marginal.b) * (components - step)).sum(-1)
 
 
@@ -296,15 +306,14 @@ def _components_and_density(marginal: Marginal, x: jax.Array) -> tuple[jax.Array
     return components, (marginal.proportion * power).sum(-1) / (x * (1 - x))
 
 
-def log_components(proportion: jax.Array, a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
-    """Return log π + log density of each component: (…, 2).
+def beta_log_densities(a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax.Array) -> jax.Array:
+    """Return the log densities of two betas: (…, 2).
 
     Args:
-        proportion, a, b: (2,) parameters of the mixture.
+        a, b: (2,) parameters of the betas.
         log_x, log_1x: (…) log x and log(1 − x) of the points.
     """
-    log_proportion = jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
-    return log_proportion + (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
+    return (a - 1) * log_x[..., None] + (b - 1) * log_1x[..., None] - betaln(a, b)
 
 
 @jax.custom_jvp
@@ -314,7 +323,7 @@ def quantile_and_components(marginal: Marginal, z: jax.Array, probes: Probes) ->
     Bracketed Newton steps start between the marginal's probes, and the result does not depend on these. By the implicit
     function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
-    return _invert(marginal, jnp.asarray(z), probes)
+    return _newton_quantile(marginal, jnp.asarray(z), probes)
 
 
 @quantile_and_components.defjvp
@@ -324,10 +333,10 @@ def _quantile_and_components_jvp(
     marginal = primals[0]
     root, components = quantile_and_components(*primals)
     edge = (root <= 0) | (root >= 1)
-    inside = jnp.where(edge, 0.5, root)[..., None]
+    inside = jnp.where(edge, 0.5, root)
     a, b, proportion = marginal.a, marginal.b, marginal.proportion
-    _, by_shapes = jax.jvp(lambda a, b: betainc(a, b, inside), (a, b), (tangents[0].a, tangents[0].b))
-    densities = jnp.exp((a - 1) * jnp.log(inside) + (b - 1) * jnp.log1p(-inside) - betaln(a, b))
+    _, by_shapes = jax.jvp(lambda a, b: betainc(a, b, inside[..., None]), (a, b), (tangents[0].a, tangents[0].b))
+    densities = jnp.exp(beta_log_densities(a, b, jnp.log(inside), jnp.log1p(-inside)))
     by_parameters = (tangents[0].proportion * components + proportion * by_shapes).sum(-1)
     tangent = jnp.where(edge, 0.0, divide(tangents[1] - by_parameters, (proportion * densities).sum(-1)))
     of_components = jnp.where(edge[..., None], 0.0, by_shapes + densities * tangent[..., None])
@@ -356,7 +365,7 @@ def lay_out_probes(marginal: Marginal) -> Probes:
     )
 
 
-def _invert(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
+def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """Return (x, components at x), by safeguarded Newton steps from the inverse cubic through the probes around z."""
     z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)

@@ -23,7 +23,7 @@ from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST
 from rcjax.model.likelihood import Ranks, sum_of
-from rcjax.model.marginals import MAX_CONCENTRATION, Atoms, Marginal, at_value, log_components
+from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, at_value, beta_log_densities
 
 
 class FitStatus(Status):
@@ -35,9 +35,8 @@ class FitStatus(Status):
     FAILED = 3, "no finite likelihood: the family cannot describe the observations"
 
 
-#: Greatest number of Newton steps, and the longest step from z = 0, in unconstrained numbers.
-_COPULA_STEPS, _LONGEST = 16, 3.0
-
+_COPULA_STEPS = 16  # most Newton steps of a copula's fit
+_LONGEST = 3.0  # longest step from z = 0, in unconstrained numbers
 _FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
 _AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
 _WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
@@ -263,13 +262,12 @@ def fit_pair(
     return CopulaFit(fitted.copula, errors, fitted.mean * total, fitted.status)
 
 
-_MIN_SHAPE = 1e-2  # least a and b of a fitted component
-#: Steps of expectation–maximisation: the most from any start, the least from each, and the most from a similar mixture.
-_EM_STEPS, _SHORT_RUN, _REFIT_STEPS = 1_000, 30, 50
-
+_EM_STEPS = 1_000  # most steps of expectation–maximisation
+_SHORT_RUN = 30  # least steps from each of several starts, before the most likely start decides
+_REFIT_STEPS = 50  # most steps from a similar mixture
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
-#: Largest sample on which starts are compared; number of values processed at a time.
-SAMPLE_SIZE, BLOCK_SIZE = 2**14, 2**15
+SAMPLE_SIZE = 2**14  # largest sample on which starts are compared
+BLOCK_SIZE = 2**15  # number of values processed at a time
 
 #: Starts: (share of the values below the cut, share of each component's values across it).
 _STARTS = ((0.5, 0.05), (0.05, 0.01), (0.95, 0.01))
@@ -306,7 +304,7 @@ def fit_marginal(
     if near is None:
         return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
     mixture = near.proportion, near.a, near.b
-    return Marginal(*ends, *run_em(columns_of(scaled, inside), mixture, _REFIT_STEPS), atoms=atoms)
+    return Marginal(*ends, *run_em(columns_of(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
 
 
 def masses(
@@ -369,7 +367,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)
-    return run_em(columns_of(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)
+    return run_em(columns_of(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)[0]
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -385,47 +383,41 @@ def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _fit_from_starts(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit the mixture from three starts, and keep the most likely."""
-    columns = columns_of(x, present)
     weight = present.astype(x.dtype)
-    mixtures = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
-    step_all = jax.vmap(partial(_em_step, columns))
-
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        step, _, likelihood, gain = carry
-        return (step < _SHORT_RUN) | (step < _EM_STEPS) & (gain[jnp.argmax(likelihood)] > _EM_TOLERANCE)
-
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        step, mixtures, likelihood, _ = carry
-        mixtures, new = step_all(mixtures)
-        return step + 1, mixtures, new, jnp.abs(new - likelihood)
-
-    unknown = jnp.full(len(_STARTS), -jnp.inf, x.dtype)
-    _, mixtures, likelihood, _ = lax.while_loop(unfinished, advance, (0, mixtures, unknown, -unknown))
+    starts = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
+    mixtures, likelihood = run_em(columns_of(x, present), starts, _EM_STEPS, _SHORT_RUN)
     uniform = (jnp.full(2, 0.5, x.dtype), jnp.ones(2, x.dtype), jnp.ones(2, x.dtype))
     best = jnp.argmax(likelihood)
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
-def run_em(columns: jax.Array, mixture: Mixture, steps: int) -> Mixture:
-    """Continue expectation–maximisation until the gain is less than 1e-9.
+def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> tuple[Mixture, jax.Array]:
+    """Run expectation–maximisation until the most likely mixture gains less than 1e-9.
+
+    Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture` batches both.
 
     Args:
         columns: values stacked by `columns_of`.
-        mixture: initial mixture.
-        steps: greatest number of steps.
+        mixture: initial mixture, (2,) each, or several, (S, 2) each.
+        most: greatest number of steps.
+        least: least number of steps.
     """
+    shape = mixture[0].shape[:-1]
+    take_step = partial(_em_step, columns)
+    if shape:
+        take_step = jax.vmap(take_step)
 
     def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        step, _, _, gain = carry
-        return (step < steps) & (gain > _EM_TOLERANCE)
+        step, _, likelihood, gain = carry
+        return (step < least) | (step < most) & (gain.ravel()[jnp.argmax(likelihood)] > _EM_TOLERANCE)
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         step, mixture, likelihood, _ = carry
-        mixture, new = _em_step(columns, mixture)
+        mixture, new = take_step(mixture)
         return step + 1, mixture, new, jnp.abs(new - likelihood)
 
-    unknown = jnp.full_like(columns, -jnp.inf, shape=())  # varies over the devices of the columns (`jax.shard_map`)
-    return lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1]
+    unknown = jnp.full_like(columns, -jnp.inf, shape=shape)  # varies over the devices of the columns (`jax.shard_map`)
+    return lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1:3]
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:
@@ -459,7 +451,8 @@ def _expected(columns: jax.Array, mixture: Mixture) -> tuple[jax.Array, ...]:
     """
     present, log_x, log_1x = columns
     proportion, a, b = mixture
-    first, second = log_components(proportion, a, b, log_x, log_1x).T
+    log_proportion = jnp.log(jnp.maximum(proportion, jnp.finfo(proportion.dtype).tiny))
+    first, second = (log_proportion + beta_log_densities(a, b, log_x, log_1x)).T
     # Two components need one exponential, of the difference of their log densities.
     behind = jnp.exp(-jnp.abs(first - second))
     ahead = present / (1 + behind)
@@ -479,7 +472,7 @@ def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixtu
     variance = divide((shares * (x[:, None] - mean) ** 2).sum(0), mass, 1 / 12)
     limit = mean * (1 - mean) / (1 + MAX_CONCENTRATION)
     concentration = mean * (1 - mean) / jnp.maximum(variance, limit) - 1
-    a, b = _bounded(mean * concentration, (1 - mean) * concentration)
+    a, b = _bounded_shapes(mean * concentration, (1 - mean) * concentration)
     return divide(mass, mass.sum(), 0.5), a, b
 
 
@@ -497,10 +490,10 @@ def _shape_step(
     step_a = (bb * gradient_a - ab * gradient_b) / determinant
     step_b = (aa * gradient_b - ba * gradient_a) / determinant
     step_a, step_b = (jnp.clip(jnp.nan_to_num(step), -1.0, 1.0) for step in (step_a, step_b))
-    return _bounded(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
+    return _bounded_shapes(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
 
 
-def _bounded(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
-    a, b = jnp.maximum(a, _MIN_SHAPE), jnp.maximum(b, _MIN_SHAPE)
+def _bounded_shapes(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    a, b = jnp.maximum(a, MIN_SHAPE), jnp.maximum(b, MIN_SHAPE)
     shrink = jnp.minimum(1.0, MAX_CONCENTRATION / (a + b))
     return a * shrink, b * shrink

@@ -71,9 +71,9 @@ class CascadePlan:
     suffix_first: jax.Array  # (E,) first model of a suffix
     steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
-    cuts: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
+    cut_steps: jax.Array  # (E, k) step that cuts each model of a suffix; −1: the model does not defer
     pairs: jax.Array  # (P,) number of each pair, among all pairs of the k models
-    prefixes: jax.Array  # () bool, whether every prefix of a path is a path
+    has_all_prefixes: jax.Array  # () bool, whether every prefix of a path is a path
 
     @property
     def defers(self) -> jax.Array:
@@ -100,10 +100,10 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
     )
     suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _SMALLEST)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
-    cuts = np.full((len(suffix_first), k), -1)
+    cut_steps = np.full((len(suffix_first), k), -1)
     writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
     for suffix in suffixes:
-        cuts[row[suffix], list(suffix[:-1])] = [writes[row[suffix[i:]]] for i in range(len(suffix) - 1)]
+        cut_steps[row[suffix], list(suffix[:-1])] = [writes[row[suffix[i:]]] for i in range(len(suffix) - 1)]
     indices = [pairs(k).index(pair) for pair in _fill(used, k * (k - 1) // 2, used[0] if used else None)]
     links = np.zeros((len(filled), len(indices)), bool)
     for number, path in enumerate(filled):
@@ -117,9 +117,9 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         "suffix_first": np.array(suffix_first),
         "steps": np.array(steps, int).reshape(-1, 3),
         "count": np.array(sum(len(suffix) > 1 for suffix in suffixes)),
-        "cuts": cuts,
+        "cut_steps": cut_steps,
         "pairs": np.array(indices, int),
-        "prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
+        "has_all_prefixes": np.array({path[:-1] for path in paths if len(path) > 1} <= set(paths)),
     }
     return CascadePlan(**jax.device_put(arrays))
 
@@ -213,10 +213,11 @@ def best_cascades(search: SearchTables, lam: jax.Array) -> tuple[jax.Array, Cut,
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
-    Answering nearly always gains on deferring as confidence grows; the best cut is then the same under any density. A λ
-    is done if the cuts are optimal under every density, or if no other path can catch up (`is_proven`): usually after
-    one round. Otherwise rounds continue until a round gains nothing. The first two rounds start from fixed densities:
-    all queries reach every model, or only queries of little confidence in the models before.
+    The advantage of answering over deferring nearly always grows with confidence. The best cut is then the same under
+    any density. A λ is done if the cuts are optimal under every density, or if no other path can catch up
+    (`is_proven`): usually after one round. Otherwise rounds continue until a round gains nothing. The first two rounds
+    start from fixed densities: all queries reach every model, or only queries of little confidence in the models
+    before.
 
     Args:
         search: tables of the search.
@@ -287,12 +288,12 @@ def gain_tolerance(dtype: DTypeLike) -> float:
 def cuts_of_paths(search: SearchTables, lam: jax.Array) -> Cut:
     """Choose the cuts of all N paths at every λ (L,), by one backward pass: (N, L, k).
 
-    Cuts are chosen as if all queries reached every model. They are optimal if answering gains on deferring as
-    confidence grows.
+    Cuts are chosen as if all queries reached every model. They are optimal if the advantage of answering
+    over deferring grows with confidence.
     """
     uniform = jnp.ones((lam.shape[0], *search.tables.grid.u.shape), lam.dtype)
     _, stop, cuts, _ = _backward(search, lam, uniform)
-    step = search.plan.cuts[search.plan.suffixes]
+    step = search.plan.cut_steps[search.plan.suffixes]
     stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
     if cuts is None:
         return stopping
@@ -315,7 +316,7 @@ def _best_paths(
     proven = jnp.ones(lam.shape, bool)
     if cuts is not None:
         proven = is_proven(values, to_gain, plan)
-        step = plan.cuts[plan.suffixes[best]]
+        step = plan.cut_steps[plan.suffixes[best]]
         chosen = take_entries(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
         cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
     return values.max(0), best, cut, proven
@@ -390,7 +391,7 @@ def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.A
         to_gain: (S, L) possible gain of each step.
         plan: candidate paths.
     """
-    steps = plan.cuts[plan.suffixes]
+    steps = plan.cut_steps[plan.suffixes]
     gains = jnp.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
     rounding = 64 * jnp.finfo(values.dtype).eps
     return ((gains <= rounding) | (values + gains < values.max(0))).all(0)
@@ -405,7 +406,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
     u = crossing(grid, advantage, edge)
-    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    beside = _nodes_beside(grid, edge)
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
     answers = np.arange(advantage.shape[0]) >= edge
@@ -445,9 +446,14 @@ def _stopping_cut(refusal_worth: jax.Array, grid: Grid) -> Cut:
     return Cut(cut.u, refusal_worth.astype(cut.u.dtype), jnp.zeros_like(cut.u))
 
 
+def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
+    """Return the indices of the nodes on both sides of a cell's edge: (2,)."""
+    return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+
+
 def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
-    beside = jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
+    beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]
     smooth = (edge >= 2) & (edge <= grid.u.shape[0] - 2) & (before * after < 0)
     inner = grid.mass_indices[1:-1]

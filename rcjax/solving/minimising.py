@@ -5,8 +5,7 @@ quantile of the seconds or fairness between models does not add up. Here an obje
 outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. Ranks within a mass therefore move to the mass's nearer end, a step, and trials find
-the best steps.
+threshold passes all ties or none. Ranks inside a mass snap to its nearer end (a "step"); every step is then tried.
 """
 
 import dataclasses
@@ -181,8 +180,7 @@ def steps_of(marginals: Marginal) -> MassSteps:
 
 def on_steps(steps: MassSteps, u: Array) -> Array:
     """Move ranks (k,) within a mass to its nearer end: (k,)."""
-    piece, start, end = _piece(steps, u, "right")
-    smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0]
+    smooth, start, end = _piece(steps, u, "right")
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
 
 
@@ -190,21 +188,21 @@ def smooth_pieces(steps: MassSteps, u: Array) -> Bounds:
     """Return the bounds of the smooth piece that holds each rank (k,), ends included; else the rank alone."""
     low, high = u, u
     for side in ("left", "right"):
-        piece, start, end = _piece(steps, u, side)
-        smooth = jnp.take_along_axis(steps.smooth, piece[:, None], axis=1)[:, 0] & (start <= u) & (u <= end)
+        smooth, start, end = _piece(steps, u, side)
+        smooth &= (start <= u) & (u <= end)
         low, high = jnp.where(smooth, start, low), jnp.where(smooth, end, high)
     return Bounds(low, high)
 
 
 def _piece(steps: MassSteps, u: Array, side: str) -> tuple[Array, Array, Array]:
-    """Return (number, start, end) of the piece between two edges in which each rank lies: (k,) each."""
+    """Return (is smooth, start, end) of the piece between two edges in which each rank lies: (k,) each."""
 
     def single(edges: Array, u: Array) -> Array:
         return jnp.clip(jnp.searchsorted(edges, u, side=side, method="compare_all") - 1, 0, edges.shape[0] - 2)
 
     piece = jax.vmap(single)(steps.edges, u)
     rows = np.arange(len(steps.edges))
-    return piece, steps.edges[rows, piece], steps.edges[rows, piece + 1]
+    return steps.smooth[rows, piece], steps.edges[rows, piece], steps.edges[rows, piece + 1]
 
 
 def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassSteps) -> Array:
@@ -354,7 +352,7 @@ def minimise(
     counts to μ at which only the cheapest model pays. The range of μ is cut into `starts` stretches; the candidate with
     the least objective of each stretch is a start. Each λ tries the results of all others, and its best descends again.
 
-    *Kinks and jumps.* Write a quantile as `smooth_quantile(…, outcome.smoothing)`. The solver reduces this width from
+    *Kinks and jumps.* Write a quantile as `smoothed_quantile(…, outcome.smoothing)`. The solver reduces this width from
     1e-2 to 1e-5 in seven steps, and compares all results at width 0, which is exact. At other kinks the slope does not
     vanish: the status is `NOT_CONVERGED`, although the policy may be optimal.
 

@@ -143,7 +143,7 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
     z_edges = z_panels[:-1, None] + width * _CELLS[:-1].astype(width.dtype)
     probabilities = jnp.concatenate([z.reshape(-1), z_panels])
     x, components = quantile_and_components(marginal, probabilities, probes)
-    confidence = marginal.lowest + (marginal.highest - marginal.lowest) * x
+    confidence = marginal.unscale(x)
     count = z.size
     means = mean_below(marginal, x[count:], components[count:])
     inner = _exact_means(marginal, confidence[:count], x[count:], means, z_panels)
@@ -201,7 +201,7 @@ def _exact_means(
     """
     below = marginal.lowest * z_panels + (marginal.highest - marginal.lowest) * means
     panels = confidence.reshape(-1, ORDER)
-    middle = marginal.lowest + (marginal.highest - marginal.lowest) * (ends[1:] + ends[:-1]) / 2
+    middle = marginal.unscale((ends[1:] + ends[:-1]) / 2)
     mean = divide(jnp.diff(below), jnp.diff(z_panels), middle)
     return (panels + (mean - panels @ _WEIGHTS.astype(ends.dtype))[:, None]).reshape(-1)
 
@@ -378,7 +378,7 @@ class Outcome:
     answer_cost: jax.Array
     """(k,) expected money of one answer of each model."""
     smoothing: jax.Array
-    """() width for `smooth_quantile`, which `minimise` reduces to 0."""
+    """() width for `smoothed_quantile`, which `minimise` reduces to 0."""
 
     @property
     def error(self) -> jax.Array:
@@ -463,7 +463,7 @@ def outcome_of_cuts(
     )
 
 
-def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
+def smoothed_quantile(values: jax.Array, weights: jax.Array, level: float, width: jax.Array | float) -> jax.Array:
     """Return the quantile of a smoothed discrete distribution, differentiable in its values and weights.
 
     It solves Σ wᵢ σ((q − xᵢ)/h) = level for q, with σ the logistic function and h = width·(largest − least value). At
@@ -479,18 +479,18 @@ def smooth_quantile(values: jax.Array, weights: jax.Array, level: float, width: 
     Raises ValueError for a level outside (0, 1).
 
     >>> seconds, taken = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
-    >>> [round(float(smooth_quantile(seconds, taken, 0.8, width)), 1) for width in (0.0, 0.01, 0.1)]
+    >>> [round(float(smoothed_quantile(seconds, taken, 0.8, width)), 1) for width in (0.0, 0.01, 0.1)]
     [3.0, 3.1, 3.8]
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; it must be between 0 and 1")
     dtype = jnp.result_type(float)
     values, weights = (jnp.asarray(array, dtype) for array in (values, weights))
-    single = partial(_quantile, level=level)
+    single = partial(_quantile_at_level, level=level)
     return jnp.vectorize(single, signature="(n),(n),()->()")(values, weights, jnp.asarray(width, dtype))
 
 
-def _quantile(values: jax.Array, weights: jax.Array, width: jax.Array, level: float) -> jax.Array:
+def _quantile_at_level(values: jax.Array, weights: jax.Array, width: jax.Array, level: float) -> jax.Array:
     shares = divide(weights, weights.sum())
     spread = width * (values.max() - values.min())
     h = jnp.where(spread > 0, spread, 1.0)

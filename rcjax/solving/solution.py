@@ -126,10 +126,8 @@ def _between_atoms(
     nearer = jnp.where(u - start < end - u, start, end)
     u = jnp.where(inside.any(), (inside * nearer).sum(), u)
     rounding = 8 * jnp.finfo(u.dtype).eps
-    passed, ahead = (
-        has_mass & (end <= u + rounding),
-        has_mass & (start >= u - rounding) & ~(has_mass & (end <= u + rounding)),
-    )
+    passed = has_mass & (end <= u + rounding)
+    ahead = has_mass & (start >= u - rounding) & ~passed
     below = jnp.where(passed, value, marginal.lowest).max()
     above = jnp.where(ahead, value, marginal.highest).min()
     reached, next_start = jnp.where(passed, end, 0.0).max(), jnp.where(ahead, start, 1.0).min()
@@ -208,7 +206,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     expected = jax.vmap(single)(ranks, above, path)
     refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
-    members = jnp.where(plan.prefixes, asked_at_all(thresholds, members), members)
+    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
     return SolvedPoints(lam, status, expected, policies, ranks, path)
@@ -405,7 +403,7 @@ def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascade
         raise ValueError("lam must be finite and at least 0: errors per unit of money")
 
     def solved(arrays: tuple[Any, ...], lam: jax.Array) -> Solution:
-        flat = _solve(arrays, lam.reshape(-1), plan)
+        flat = _solution_compiled(arrays, lam.reshape(-1), plan)
         return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), flat)
 
     return automatic(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
@@ -468,7 +466,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
 
 
 #: `compiled` leaves traced calls uncompiled; the `jit` inside compiles under other transformations too.
-_solve = compiled(jax.jit(_solution))
+_solution_compiled = compiled(jax.jit(_solution))
 
 
 @jax.custom_jvp

@@ -55,8 +55,8 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     """Predict (error probability, expected cost per query) of a cascade at given thresholds under a model.
 
     Model j answers a query if Φ_j > φ_j; the last model always answers. The function is pure and jittable.
-    It is differentiable in every array of the model and in thresholds within (φ_min, φ_max); thresholds outside change
-    nothing. Money is that of `model.cost`.
+    It is differentiable in every array of the model and in thresholds; beyond φ_min or φ_max the slope is 0. Money is
+    that of `model.cost`.
 
     Args:
         model: fitted model of k models.
@@ -91,16 +91,16 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     marginals, copulas, cost = arrays if traced else jax.tree.map(np.asarray, arrays)
     fitted = take_entries(marginals, positions), take_entries(copulas, neighbours), cost[positions]
     if traced:
-        expected = automatic(_expected, *fitted, rows, like=rows, trailing=1)
+        expected = automatic(_predict_rows, *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
-        expected = in_pieces(lambda piece: _expected(*fitted, piece), rows, size)
+        expected = in_pieces(lambda piece: _predict_rows(*fitted, piece), rows, size)
     return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
 
 @jax.jit
 @in_full
-def _expected(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
+def _predict_rows(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
     """Evaluate a cascade of m models at n rows of thresholds: (n,).
 
     Args:
@@ -171,8 +171,8 @@ def solve_frontier(
     """Find the policies that minimise error + λ·cost under the model, for all λ at once.
 
     Dynamic programming gives the optimum on quadrature nodes, and Newton steps turn its cuts into thresholds. The
-    search has two starts if answering does not steadily gain on deferring as confidence grows. Each λ keeps the best of
-    all solutions, so that cost never rises with λ.
+    advantage of answering over deferring nearly always grows with confidence; elsewhere the search has two starts. Each
+    λ keeps the best of all solutions, so that cost never rises with λ.
 
     Args:
         model: fitted model of k models.
@@ -241,13 +241,13 @@ def search_tables(
     """
     k = len(model.models)
     indices = np.arange(k * (k - 1) // 2) if plan is None else np.asarray(plan.pairs)
-    build = _build_tables if len(indices) < _MANY_PAIRS else _build_many_tables
+    build = _pair_tables_compiled if len(indices) < _MANY_PAIRS else _many_pair_tables_compiled
     tables = build(model.marginals, model.copulas, model.cost, indices, panels=panels)
     return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
 
 
-_build_tables = compiled(pair_tables, "panels")
-_build_many_tables = compiled(pair_tables, "panels", runs="long")
+_pair_tables_compiled = compiled(pair_tables, "panels")
+_many_pair_tables_compiled = compiled(pair_tables, "panels", runs="long")
 
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:

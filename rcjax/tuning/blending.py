@@ -12,7 +12,7 @@ import numpy as np
 
 from rcjax._core.batching import Array
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import calibrate_log, pairs
+from rcjax.model.calibrated_models import fit_calibrators_compiled, pairs
 from rcjax.model.calibration import Transform
 from rcjax.model.label_outcomes import FOLDS, deal_folds
 from rcjax.tuning.candidates import ENOUGH_QUERIES, Blending, LabelledAnswers, candidate_rows, draw_enough, recentre
@@ -74,7 +74,7 @@ def _normal_equations(
     train = labelled & ~out[:, None]
     learnt_from = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
     filled = learnt_from.filled()
-    calibrators, _ = calibrate_log(*filled[:3], transform=transform)
+    calibrators, _ = fit_calibrators_compiled(*filled[:3], transform=transform)
     known = candidate_rows(calibrators, filled)
     confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)

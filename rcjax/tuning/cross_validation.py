@@ -17,7 +17,7 @@ import numpy as np
 
 from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, calibrate_log
+from rcjax.model.calibrated_models import Fitted, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
     FOLDS,
@@ -30,7 +30,7 @@ from rcjax.model.label_outcomes import (
 from rcjax.policy.ladder import position_at
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.hull import position_weights
-from rcjax.solving.frontier.points import LossTerms, lam_range, log_clipped
+from rcjax.solving.frontier.points import LossTerms, lam_range, safe_log
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Blending, Candidates, LabelledAnswers, concatenate
 from rcjax.tuning.replaying.walk import loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candidates
@@ -64,7 +64,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = calibrate_log(*fill_up(log.logprob, right, answered), **options)
+        calibrators, _ = fit_calibrators_compiled(*fill_up(log.logprob, right, answered), **options)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -263,13 +263,13 @@ class CrossValidation:
         Budgets that pay for the same number of `bills` (k,), of the single models, go first: the saving of a cascade
         drops where the budget reaches the next model's bill.
         """
-        grid, here, bills = (log_clipped(money) for money in (self.targets.budgets, budget, bills))
+        grid, here, bills = (safe_log(money) for money in (self.targets.budgets, budget, bills))
         same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
         return int(np.where(same_models | ~same_models.any(), np.abs(grid - here), np.inf).argmin())
 
     def nearest_lam(self, lam: Any) -> np.ndarray:
         """Return the index of the λ of cross-validation nearest to each λ, on the logarithmic scale: (…)."""
-        return np.abs(log_clipped(self.targets.lam) - log_clipped(lam)[..., None]).argmin(-1)
+        return np.abs(safe_log(self.targets.lam) - safe_log(lam)[..., None]).argmin(-1)
 
 
 class Penalties(NamedTuple):
@@ -415,7 +415,7 @@ def _choose_without(
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = calibrate_log(*labelled.filled()[:3], transform=like.transform, values=like.values)
+    calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=like.transform, values=like.values)
     pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

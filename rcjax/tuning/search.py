@@ -20,7 +20,7 @@ import numpy as np
 from rcjax._base.codec import takes
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, calibrate_log, calibrated
+from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import Spec
@@ -77,7 +77,7 @@ def select_frontier(
 
     Args:
         log: the log to learn from.
-        model: the fitted model, of `fit` or `calibrated`; None: `calibrated(log)`.
+        model: the fitted model, of `fit` or `fit_calibrated`; None: `fit_calibrated(log)`.
         lam: (L,) λ to return the best policies for, in error probability per unit of money; None: every corner.
         seed: seed of the folds.
         abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
@@ -97,7 +97,7 @@ def select_frontier(
         raise LogError(f"{log.source}: too few queries, {log.n_queries}: {needs}: log more")
     lam = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
-    model = calibrated(log) if model is None else model
+    model = fit_calibrated(log) if model is None else model
     log = log.select(model.models)
     require_complete(log, "the search")
     sample = sample_queries(log, seed)
@@ -173,7 +173,7 @@ class LabelSearch:
 
     def fit(self, log: Log) -> Fitted:
         """Calibrate the models of a log."""
-        return calibrated(log, self.spec.transform)
+        return fit_calibrated(log, self.spec.transform)
 
     def find(
         self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
@@ -212,7 +212,7 @@ class LabelSearch:
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
             labelled, query_cost = drawn(log, queries)
-            calibrators, _ = calibrate_log(*labelled.filled()[:3], transform=transform)
+            calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=transform)
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
             if agreement is not None:

@@ -12,7 +12,7 @@ import pytest
 import rcjax
 from rcjax.logs import LogError, NoConfidenceWarning
 from rcjax.logs.kept_sample import describe_reference, read_reference
-from rcjax.model.calibrated_models import calibrated
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -84,9 +84,9 @@ def test_empty_cells_nan_and_null_are_answers_and_the_log_says_how_many_and_how_
 def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype):
     with jax.enable_x64(dtype == "float64"):
         log = read(rows(right))
-        model = calibrated(log)
+        model = fit_calibrated(log)
         confidence, there = np.asarray(model.calibrate(log), float)[:, 0], unread(log)
-        alone = calibrated(dataclasses.replace(log, answered=log.answered & ~there[:, None]))
+        alone = fit_calibrated(dataclasses.replace(log, answered=log.answered & ~there[:, None]))
         by_curve = np.asarray(calibrate_rows(alone.calibrators, log.logprob), float)[:, 0]
     assert confidence[there].max() < confidence[~there].min()
     share = (np.asarray(log.correct)[there, 0].sum() + 0.5) / (there.sum() + 1)

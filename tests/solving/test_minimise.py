@@ -12,7 +12,7 @@ from tiers import thorough
 import rcjax
 from rcjax import solve_frontier
 from rcjax.policy.spec import Spec
-from rcjax.solving import minimise, minimising as module, outcomes, smooth_quantile
+from rcjax.solving import minimise, minimising as module, outcomes, smoothed_quantile
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 
@@ -48,7 +48,7 @@ def fair(outcome, lam):
 
 
 def patient(outcome, lam):
-    seconds = smooth_quantile(outcome.along(jnp.array([1.0, 2.0, 5.0])), outcome.taken, 0.9, outcome.smoothing)
+    seconds = smoothed_quantile(outcome.along(jnp.array([1.0, 2.0, 5.0])), outcome.taken, 0.9, outcome.smoothing)
     return outcome.error + 1e-5 * lam * seconds
 
 

@@ -17,7 +17,7 @@ from tiers import examples
 
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.solving import error_and_cost, outcomes, smooth_quantile, solve_frontier
+from rcjax.solving import error_and_cost, outcomes, smoothed_quantile, solve_frontier
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -175,11 +175,11 @@ def test_every_query_ends_with_a_model_of_the_cascade(demo):
     np.testing.assert_array_equal(outcome.answer_cost, np.tile(demo.cost, (3, 1)))
 
 
-def test_the_smooth_quantile_goes_to_the_true_one():
+def test_the_smoothed_quantile_goes_to_the_true_one():
     widths = 1e-1, 1e-2, 1e-3, 1e-5
     values, weights = np.array([3.0, 1.0, 9.0, 4.0]), np.array([0.3, 0.4, 0.1, 0.2])
     for level, expected in ((0.2, 1.0), (0.5, 3.0), (0.8, 4.0), (0.95, 9.0)):
-        at = jax.jit(lambda width, level=level: smooth_quantile(values, weights, level, width))
+        at = jax.jit(lambda width, level=level: smoothed_quantile(values, weights, level, width))
         distance = [abs(float(at(width)) - expected) for width in widths]
         assert (np.diff(distance) <= 0).all()
         assert distance[0] > 0.01 > 1e-3 > distance[-1]
@@ -188,10 +188,10 @@ def test_the_smooth_quantile_goes_to_the_true_one():
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_a_level_outside_is_refused(level):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        smooth_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)
+        smoothed_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)
 
 
 def test_in_float32_too():
     with jax.enable_x64(False):
         values, weights = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
-        assert smooth_quantile(values, weights, 0.9, 0.0) == 3.0  # 0.6 + 0.3 rounds to less than 0.9
+        assert smoothed_quantile(values, weights, 0.9, 0.0) == 3.0  # 0.6 + 0.3 rounds to less than 0.9

@@ -68,9 +68,9 @@ def test_cascades_of_two_to_five_of_five_models_have_one_shape():
 
 
 def test_prefixes():
-    assert make_plan(everything(3), 3).prefixes
-    assert make_plan([(0,), (0, 1)], 3).prefixes
-    assert not make_plan([(0, 1)], 3).prefixes
+    assert make_plan(everything(3), 3).has_all_prefixes
+    assert make_plan([(0,), (0, 1)], 3).has_all_prefixes
+    assert not make_plan([(0, 1)], 3).has_all_prefixes
 
 
 def named_paths(plan, names):

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import rcjax
-from rcjax.model.calibrated_models import calibrated
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.tuning import scoring
 from rcjax.tuning.candidates import Blending, LabelledAnswers
 from rcjax.tuning.replaying.replay import replay_queries
@@ -66,7 +66,7 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
 
 def test_chains_stand_beside_the_pairs():
     log = rcjax.read_log(tasks(60))
-    calibrators = calibrated(log).calibrators
+    calibrators = fit_calibrated(log).calibrators
     table, none = score_candidates(
         calibrators, LabelledAnswers(log.logprob, log.correct, log.answered), filled_query_cost(log), Blending()
     )

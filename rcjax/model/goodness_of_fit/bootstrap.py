@@ -232,7 +232,7 @@ def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -
     first, second = (rng.beta(a, b, shape) for a, b in zip(marginal.a, marginal.b, strict=True))
     inner = np.where(rng.random(shape) < marginal.proportion[0], first, second).clip(info.tiny, 1 - info.epsneg)
     u = rng.random(shape)
-    inner = marginal.lowest + (marginal.highest - marginal.lowest) * inner
+    inner = marginal.unscale(inner)
     if marginal.atoms is not None:
         # u selects the component: the mass at the lower end first, then the atoms, and the mass at the upper end last.
         ends = marginal.mass_lowest + np.cumsum(marginal.atoms.mass)

@@ -120,11 +120,13 @@ def copula_test(
     rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
     batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
     stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
-    tests = _copula_tests(*rows, _taus(*rows), key, stated, family=family, replicates=replicates, batch=batch)
+    tests = _copula_tests(
+        *rows, _kendall_taus_compiled(*rows), key, stated, family=family, replicates=replicates, batch=batch
+    )
     return jax.tree.map(lambda leaf: leaf.reshape(shape), tests)
 
 
-_taus = compiled(jax.vmap(kendall_tau))
+_kendall_taus_compiled = compiled(jax.vmap(kendall_tau))
 
 
 @partial(compiled, static_argnames=("family", "replicates", "batch"), runs="long")
@@ -160,7 +162,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         start = jnp.where(drawing, copula.tau(), tau)
 
         def refit(key: jax.Array) -> tuple[Copula, jax.Array]:
-            drawn = (margin.impose(u) for margin, u in zip(margins, _draw(copula, key, len(x)), strict=True))
+            drawn = (margin.impose(u) for margin, u in zip(margins, _draw_pair(copula, key, len(x)), strict=True))
             first, second = (jnp.where(drawing, new, value) for new, value in zip(drawn, (x, y), strict=True))
             current = jax.tree.map(lambda new, value: jnp.where(drawing, new, value), drawn_atoms, atoms)
             return fitted_process(family, first, second, present, start, current)
@@ -180,7 +182,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
     return CopulaTest(copula, process, p_value(process, drawn[keys.shape[1] :][:replicates]), jnp.sqrt(process / n), n)
 
 
-def _draw(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
+def _draw_pair(copula: Copula, key: jax.Array, n: int) -> tuple[jax.Array, jax.Array]:
     """Draw (u, v), each (n,), as `Copula.sample` does, with draws of a query that do not depend on n."""
     u, p = open_unit(jax.random.uniform(key, (n, 2)).T)
     return u, copula.inverse_conditional(u, p)

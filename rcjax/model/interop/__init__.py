@@ -76,17 +76,17 @@ class Pair(NamedTuple):
         columns = jnp.moveaxis(jnp.asarray(value, jnp.result_type(float)), -1, 0)
         rows = list(zip(self.margins, columns, strict=True))
         u, v = (open_unit(margin.cdf(column)) for margin, column in rows)
-        return _log_density(self.copula, u, v) + sum(margin.log_prob(column) for margin, column in rows)
+        return _log_density_compiled(self.copula, u, v) + sum(margin.log_prob(column) for margin, column in rows)
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         """Draw pairs by inverting the conditional (Rosenblatt 1952): (*shape, *batch, 2)."""
         u, p = open_unit(jax.random.uniform(key, (2, *shape, *self.batch_shape)))
-        ranks = u, _inverse_conditional(self.copula, u, p)
+        ranks = u, _inverse_conditional_compiled(self.copula, u, p)
         # TensorFlow Probability says `quantile`, NumPyro `icdf`.
         quantiles = (getattr(margin, "quantile", None) or margin.icdf for margin in self.margins)
         return jnp.stack([quantile(rank) for quantile, rank in zip(quantiles, ranks, strict=True)], -1)
 
 
 # Jitted, so that derivatives and root searches are traced once.
-_log_density = jax.jit(lambda copula, u, v: copula.log_density(u, v))
-_inverse_conditional = jax.jit(lambda copula, u, p: copula.inverse_conditional(u, p))
+_log_density_compiled = jax.jit(lambda copula, u, v: copula.log_density(u, v))
+_inverse_conditional_compiled = jax.jit(lambda copula, u, p: copula.inverse_conditional(u, p))

@@ -93,8 +93,8 @@ def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
     """Return the shares of the queries that go by each of R rungs where a ladder's bill is some money: (…, M, R).
 
     A service that follows its bill stands there: at the last position of the ladder whose bill is within the money, or
-    else on the rung with the least bill. Bills on a log may be in another order than the costs expected of the rungs;
-    two rungs are not mixed across the rungs between them.
+    else on the rung with the least bill. Bills on a log may be in another order than the costs expected of the rungs.
+    Only neighbouring rungs are mixed.
 
     Args:
         bills: (…, R) bill of each rung, in dollars per query, in the order of the ladder.

@@ -1,8 +1,8 @@
 """Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
 Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
-for each model, and policies that skip models, are one type. `cascade_at` converts arrays to the models, rules and
-agreements of a deployed policy; `policies_of` converts them back.
+for each model, and policies that skip models, are one type. `rules_at` converts arrays to the models, rules and
+agreements of a deployed policy; `policies_from_rules` converts them back.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
+def rules_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
     """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:
@@ -131,7 +131,7 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
         compare: comparison of answers.
 
     >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
-    >>> cascade_at(("small", "large"), policies, 0, "text")["rules"]["small"]
+    >>> rules_at(("small", "large"), policies, 0, "text")["rules"]["small"]
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """
     members = np.flatnonzero(policies.members[index]).tolist()
@@ -145,7 +145,7 @@ def cascade_at(names: tuple[str, ...], policies: Policies, index: int, compare: 
     return {"models": tuple(rules), "rules": rules, "agreements": agreements}
 
 
-def policies_of(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
+def policies_from_rules(orders: Sequence[tuple[str, ...]], cascades: Sequence[Any]) -> Policies:
     """Convert L policies to arrays over k models, padded to one number of intervals; numpy arrays.
 
     Args:
@@ -239,8 +239,9 @@ _TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weight
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Seconds per query, summed over the calls along its path, of a policy or of the L policies of a frontier.
+    """Seconds that queries wait under a policy, or under each of the L policies of a frontier.
 
+    They are summed along a query's path; of two parallel calls the slower counts.
     Only queries whose seconds are known along the whole path count; NaN without any. Numpy arrays.
     """
 
@@ -324,9 +325,9 @@ def check_lam(lam: Any) -> np.ndarray:
     return values
 
 
-def log_clipped(lam: Any) -> np.ndarray:
-    """Return log λ, the scale on which values of λ are compared; finite for λ = 0."""
-    return np.log(np.maximum(np.asarray(lam, float), np.finfo(float).tiny))
+def safe_log(values: Any) -> np.ndarray:
+    """Return the logarithm of values of at least 0, such as λ or money; finite for 0."""
+    return np.log(np.maximum(np.asarray(values, float), np.finfo(float).tiny))
 
 
 def check_abstain_price(abstain_price: Any) -> float | None:

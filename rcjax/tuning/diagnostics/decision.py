@@ -36,7 +36,7 @@ from rcjax.policy.ladder import Ladder
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, Target, Tuning, recorded_count, recorded_tuning
 from rcjax.solving.frontier.frontier import make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_of
+from rcjax.solving.frontier.points import LossTerms, Points, Policies, policies_from_rules
 from rcjax.tuning.candidates import ENOUGH_QUERIES
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics.checks import CheckResult, PrimaryFigure, judge_sample
@@ -251,7 +251,7 @@ def _tuned_without(
     model = search.fit(log)
     widest = max(policy.rungs, key=lambda rung: (bool(rung.agreements), len(rung.models)))
     nothing = np.zeros(1, model.cost.dtype)
-    policies = policies_of([model.models], [widest])
+    policies = policies_from_rules([model.models], [widest])
     point = Points(nothing + lam, np.zeros(1, int), LossTerms(nothing, nothing, nothing), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)

@@ -22,7 +22,7 @@ from rcjax._core.batching import plain, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Calibrated, Details, Fitted, calibrated_like
+from rcjax.model.calibrated_models import Calibrated, Details, Fitted, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
@@ -104,7 +104,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
     With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
     """
     if not isinstance(model, CascadeModel):
-        return calibrated_like(model, log)
+        return refit_calibrated(model, log)
     from rcjax.model.fitting import fit_near, refit
 
     if (model.details.fit or {}).get("method", "tau") != "tau":

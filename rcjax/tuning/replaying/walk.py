@@ -22,7 +22,7 @@ from rcjax.model.calibration import Calibrator, calibrate_all, calibrate_rows
 from rcjax.model.label_outcomes import corrected_log
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
-from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NO_MODEL, LossTerms, Policies, policies_of
+from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NO_MODEL, LossTerms, Policies, policies_from_rules
 
 _FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
 
@@ -218,7 +218,7 @@ def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: An
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
     orders = [tuple(dict.fromkeys([*cascade.models, *models])) for cascade in cascades]
     places = np.array([[models.index(name) for name in order] for order in orders])
-    return restrict_to_reached(policies_of(orders, cascades), dtype), places
+    return restrict_to_reached(policies_from_rules(orders, cascades), dtype), places
 
 
 def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:

@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.model.calibrated_models import calibrated
+from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import FOLDS
 from rcjax.tuning.cross_validation import held_out_confidence
@@ -205,7 +205,7 @@ def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model,
 
 
 def test_a_model_of_the_default_search_is_judged_by_its_training_log(logs):
-    model = calibrated(logs[0])
+    model = fit_calibrated(logs[0])
     here = rcjax.diagnose(model, logs[0], replicates=20)
     assert not here.held_out
     for found in here.calibration:

@@ -16,7 +16,7 @@ from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.points import LossTerms, Points, policies_of
+from rcjax.solving.frontier.points import LossTerms, Points, policies_from_rules
 from rcjax.tuning.replaying.replay import Replay, area_under_curve, replay
 
 pytestmark = pytest.mark.optimised
@@ -116,7 +116,7 @@ def as_frontier(policies: list[Policy]) -> Frontier:
     calibrators = Calibrator.of([policies[0].calibrations[name] for name in MODELS], float)
     nothing = np.zeros(len(policies))
     points = Points(
-        nothing, nothing, LossTerms(nothing, nothing, nothing), policies_of([MODELS] * len(policies), policies)
+        nothing, nothing, LossTerms(nothing, nothing, nothing), policies_from_rules([MODELS] * len(policies), policies)
     )
     return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, Spec(cascade="adaptive"))
 
