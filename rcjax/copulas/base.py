@@ -520,8 +520,8 @@ class Rotation(ClosedForm):
             return above, below
         if self._degrees == 270:
             u, v = v, u
-        lower = _difference(v.value, below, u.value, above)
-        return lower, _difference(u.complement, below, v.complement, above)
+        lower = _stable_difference(v.value, below, u.value, above)
+        return lower, _stable_difference(u.complement, below, v.complement, above)
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h(v given u) and its complement."""
@@ -568,7 +568,7 @@ class Rotation(ClosedForm):
         return u.flipped if self._degrees < 270 else u, v.flipped if self._degrees > 90 else v
 
 
-def _difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
+def _stable_difference(total: jax.Array, part: jax.Array, other_total: jax.Array, other_part: jax.Array) -> jax.Array:
     """Return total − part = other_total − other_part, at least 0; the smaller total rounds least."""
     difference = jnp.where(total <= other_total, total - part, other_total - other_part)
     return difference + lax.stop_gradient(jnp.maximum(-difference, 0.0))

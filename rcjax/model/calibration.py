@@ -39,7 +39,7 @@ _NEWTON_STEPS = 40  # most steps, shorter ones included
 
 _LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
 
-_LEAST_GAIN = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
+_ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
@@ -109,7 +109,7 @@ class Calibrator:
 
     def curve(self, logprob: jax.Array) -> jax.Array:
         """Return the calibrated confidence by the logistic regression alone, elementwise."""
-        features = self._bounded(transform_confidence(logprob, self.transform))
+        features = self._replace_infinite(transform_confidence(logprob, self.transform))
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
@@ -117,7 +117,7 @@ class Calibrator:
 
         It is ξ except at and near stated values. Requires `feature_slope` ≠ 0.
         """
-        features = self._bounded(transform_confidence(logprob, self.transform))
+        features = self._replace_infinite(transform_confidence(logprob, self.transform))
         if self.stated is None:
             return features
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
@@ -165,7 +165,7 @@ class Calibrator:
         features = divide(special.logit(confidence) - self.coefficients[0], self.coefficients[1], self.smallest)
         return invert_transform(jnp.clip(features, self.smallest, self.largest), self.transform)
 
-    def _bounded(self, features: jax.Array) -> jax.Array:
+    def _replace_infinite(self, features: jax.Array) -> jax.Array:
         """Replace infinite ξ by the training extremes; finite ξ stay, even beyond the extremes."""
         features = jnp.where(features == jnp.inf, self.largest, features)
         return jnp.where(features == -jnp.inf, self.smallest, features)
@@ -313,7 +313,7 @@ def _newton(features: jax.Array, target: jax.Array, weight: jax.Array, firth: ja
     def try_step(state: _Newton) -> _Newton:
         step = state.length * state.direction
         value, inverse, gradient = evaluate(state.beta + step)
-        taken = value - state.value >= _LEAST_GAIN * state.length * state.slope - rounding * jnp.abs(state.value)
+        taken = value - state.value >= _ARMIJO_SHARE * state.length * state.slope - rounding * jnp.abs(state.value)
         direction, full = inverse @ gradient, jnp.ones_like(state.length)
         change = jnp.where(state.number < 0, jnp.inf, jnp.abs(step).max())
         accepted = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, full, change

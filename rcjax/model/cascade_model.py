@@ -25,6 +25,7 @@ from rcjax._base.codec import (
     Record,
     Share,
     check_fields,
+    fail,
     header,
     inside,
     load,
@@ -47,7 +48,7 @@ from rcjax.model.stated import SIZES, padded_rows
 from rcjax.policy.decisions import Calibration
 
 
-def _bounded(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+def _check_size(value: tuple[Any, ...], where: str) -> tuple[Any, ...]:
     require(len(value) <= SIZES[-1], where, f"must have at most {SIZES[-1]}", len(value))
     return value
 
@@ -61,7 +62,7 @@ class CalibratorFile(Calibration):
 
     def __post_init__(self) -> None:
         Calibration.__post_init__(self)
-        _bounded(self.stated or (), "stated")
+        _check_size(self.stated or (), "stated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +76,7 @@ class MarginalFile(Record):
     proportion: tuple[Share, Share]
     a: tuple[Positive, Positive]
     b: tuple[Positive, Positive]
-    atoms: Annotated[tuple[tuple[Share, Share], ...], _bounded] | None = None
+    atoms: Annotated[tuple[tuple[Share, Share], ...], _check_size] | None = None
     """(value, mass) of each atom."""
 
 
@@ -236,8 +237,8 @@ def model_from_json(data: Any) -> CascadeModel:
     """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
-        require(False, "marginals", "must be an object", None)
-    return model  # type: ignore[return-value]
+        fail("marginals", "must be an object", None)
+    return model
 
 
 def fitted_from_json(data: Any) -> Fitted:

@@ -210,7 +210,8 @@ def cell_table(
         # Each cell takes the quadrant of its nearest corner of the square, whose probabilities are small.
         quadrants = [below, jnp.maximum(u - below, 0.0), jnp.maximum(v - below, 0.0), above]
         lower_left, upper_left, lower_right, upper_right = (
-            _difference(_bounded(quadrant, u, v, number), number) for number, quadrant in enumerate(quadrants)
+            _cell_probabilities(_extend_to_edges(quadrant, u, v, number), number)
+            for number, quadrant in enumerate(quadrants)
         )
         mass = jnp.where(right, jnp.where(high, upper_right, lower_right), jnp.where(high, upper_left, lower_left))
         return jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny))
@@ -218,7 +219,7 @@ def cell_table(
     return of_member
 
 
-def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> jax.Array:
+def _extend_to_edges(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> jax.Array:
     """Extend the probabilities of a quadrant from the inner edges (E, F) to all edges, with 0 and 1.
 
     Quadrants are below both edges (0), left of u and above v (1), right of u and below v (2), above both (3).
@@ -231,7 +232,7 @@ def _bounded(quadrant: jax.Array, u: jax.Array, v: jax.Array, number: int) -> ja
     return jnp.where(end_u[:, None], by_v, jnp.where(end_v, by_u, jnp.pad(quadrant, 1)))
 
 
-def _difference(table: jax.Array, number: int) -> jax.Array:
+def _cell_probabilities(table: jax.Array, number: int) -> jax.Array:
     """Compute the probability of each cell from those of a quadrant at the edges (2S, 2T): (S, T).
 
     Starts and ends of masses alternate among the edges.

@@ -479,7 +479,7 @@ def _initial_mixture(x: jax.Array, weight: jax.Array, start: jax.Array) -> Mixtu
     variance = divide((shares * (x[:, None] - mean) ** 2).sum(0), mass, 1 / 12)
     limit = mean * (1 - mean) / (1 + MAX_CONCENTRATION)
     concentration = mean * (1 - mean) / jnp.maximum(variance, limit) - 1
-    a, b = _bounded(mean * concentration, (1 - mean) * concentration)
+    a, b = _limit_concentration(mean * concentration, (1 - mean) * concentration)
     return divide(mass, mass.sum(), 0.5), a, b
 
 
@@ -497,10 +497,10 @@ def _shape_step(
     step_a = (bb * gradient_a - ab * gradient_b) / determinant
     step_b = (aa * gradient_b - ba * gradient_a) / determinant
     step_a, step_b = (jnp.clip(jnp.nan_to_num(step), -1.0, 1.0) for step in (step_a, step_b))
-    return _bounded(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
+    return _limit_concentration(a * jnp.exp(-step_a), b * jnp.exp(-step_b))
 
 
-def _bounded(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _limit_concentration(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, b = jnp.maximum(a, _MIN_SHAPE), jnp.maximum(b, _MIN_SHAPE)
     shrink = jnp.minimum(1.0, MAX_CONCENTRATION / (a + b))
     return a * shrink, b * shrink
