@@ -120,7 +120,12 @@ class AbstractPolicy:
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
         query: int | str | None = None,
     ) -> Decision:
-        """Decide after an answer of `model`, as `Policy.step` does; by its rung for the query, if it is a ladder."""
+        """Decide after an answer of `model`: keep it, ask another, or abstain.
+
+        Args:
+            model, logprob, confidence, answer, answers: as for `Policy.step`.
+            query: id of the query, which a ladder draws the rung by.
+        """
         raise NotImplementedError
 
     def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:

@@ -208,6 +208,8 @@ def test_a_gain_is_that_at_the_nearest_target():
     assert validation.gain(CandidateSet.PAIRS, Target("lam", 9.0), bills).mean == 2.0
     assert validation.gain(CandidateSet.PAIRS, Target("error_cost", 0.01), bills).mean == 3.0
     assert validation.gain(CandidateSet.AGREEMENT, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    for target in (Target("budget", 8.0), Target("lam", 9.0), Target("error_cost", 0.01)):
+        assert validation.gain(CandidateSet.SINGLE, target, bills) == (0.0, 0.0)
     assert validation.excess_optimism(CandidateSet.PAIRS) == pytest.approx(0.01)
     assert validation.excess_optimism(CandidateSet.AGREEMENT) == pytest.approx(0.04)
 
