@@ -48,7 +48,7 @@ from functools import cache, partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -189,8 +189,13 @@ def require(condition: bool, place: str, requirement: str, value: object) -> Non
         value: the value.
     """
     if not condition:
-        problem = "it is missing or null" if value is None else f"it is {shown(value)}"
-        raise ValueError(visible(f"{place}: {requirement}, but {problem}"))  # names in files may hold anything
+        fail(place, requirement, value)
+
+
+def fail(place: str, requirement: str, value: object) -> NoReturn:
+    """Raise ValueError for a value that does not meet a requirement; arguments as for `require`."""
+    problem = "it is missing or null" if value is None else f"it is {shown(value)}"
+    raise ValueError(visible(f"{place}: {requirement}, but {problem}"))  # names in files may hold anything
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-Z95 = 1.645
+Z_ONE_SIDED_95 = 1.645
 """Standard errors of a one-sided 95 % bound, and of either side of a 90 % interval."""
 
 

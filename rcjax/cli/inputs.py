@@ -56,7 +56,7 @@ def _number(number: str, text: str, requirement: str) -> float:
     return value
 
 
-def _bounded(value: float, text: str) -> float:
+def _check_range(value: float, text: str) -> float:
     """Return a sum of money, or λ; a usage error beyond the range of computation."""
     if value != 0 and not _MIN <= value <= _MAX:
         raise typer.BadParameter(f"{text!r} is not from {_MIN:g} to {_MAX:g}, where sums of money must lie, and λ")
@@ -68,7 +68,7 @@ def money(text: str) -> float:
     amount, _, unit = text.strip().removeprefix("$").partition("/")
     number = amount if unit.strip().lower() in _PER else "nan"
     value = _number(number, text, "sum of money: give 0.00015, 0.15/k or 150/M")
-    return _bounded(_PER.get(unit.strip().lower(), 1.0) * value, text)
+    return _check_range(_PER.get(unit.strip().lower(), 1.0) * value, text)
 
 
 def budget(text: str) -> float | Period:
@@ -131,7 +131,7 @@ def positive(text: str) -> float:
     value = _number(text.strip().removeprefix("$"), text, "number above 0")
     if value == 0:
         raise typer.BadParameter(f"{text!r} is not above 0")
-    return _bounded(value, text)
+    return _check_range(value, text)
 
 
 def size(text: str) -> int:

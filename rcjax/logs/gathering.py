@@ -65,11 +65,10 @@ class ReadOptions:
     unlabelled: bool = False
     """Whether a log without labels, or without labels of some models, is read."""
     reference: str | Reference | None = None
-    """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
-    the comparison is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
-    `counts="differences"` counts differences even then; `Log.reference` names the counted quantity. Answers are
-    compared as policies compare them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the
-    log."""
+    """Model whose answers count as right: any other answer is wrong. With labels too, errors are counted: equality with
+    the reference becomes the judge `judged_same`, which the labels correct. A `Reference` with `counts="differences"`
+    counts differences even then; `Log.reference` names the counted quantity. Answers are compared as policies compare
+    them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the log."""
     score_max: float = 1.0
     """Full score, which divides all labels; True stands for a full score."""
 
@@ -196,7 +195,7 @@ class _Reader:
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
-        frame = self._without_repeats(self._without_mixed(frame)) if "call_log" in columns else frame
+        frame = self._without_repeats(self._drop_ambiguous_ids(frame)) if "call_log" in columns else frame
         if lacks_confidence(columns):
             effect = "every answer counts as sure, and only whether models agree counts"
             options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {effect}")
@@ -276,7 +275,7 @@ class _Reader:
             cells[SAMPLE] = frame[SAMPLE]
         return cells
 
-    def _without_mixed(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def _drop_ambiguous_ids(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Drop the rows of a query id that stands for several prompts: a label could belong to any of them."""
         if not self.prompts or not frame.height:
             return frame

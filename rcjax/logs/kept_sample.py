@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.codec import Between, Names, Object, read, require
+from rcjax._base.codec import Between, Names, Object, fail, read, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores, recorded_counted
 from rcjax.policy.policy import AbstractPolicy
@@ -225,7 +225,7 @@ def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarr
         with np.load(io.BytesIO(base64.b64decode(read(str, value, place), validate=True))) as archive:
             columns = {name: archive[name] for name in _COLUMNS if name in archive}
     except (ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        require(False, place, "must be columns as rcjax writes them", value)
+        fail(place, "must be columns as rcjax writes them", value)
     for name in _NEEDED:
         require(name in columns, place, f"must have a column {name}", list(columns))
     for name, column in columns.items():

@@ -172,7 +172,7 @@ class Log(Cells):
     an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
     """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
-    calls, they are inferred: answers are missing with a frequency that depends on another model's confidence."""
+    calls, they are inferred where a model's answers are missing more often at some confidences of another model."""
     labelled_log: Log | None = None
     """The same answers with the hand labels, if the log counts differences and every model has two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
@@ -205,9 +205,12 @@ class Log(Cells):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, in hexadecimal: the same in any order of queries and any float dtype.
+        """SHA-256 of the queries, models, confidences, labels, verdicts and costs, in hexadecimal.
 
-        Latencies do not enter it.
+        It is the same in any order of queries and any float dtype. Answer codes, latencies, segments, times, sample
+        numbers, the scale of scores, names of judges, prices and request settings do not enter it. Logs that differ
+        only in these hold the same queries, so they count as one where queries that were tuned on are sought; a sweep
+        uses none of these columns.
         """
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
@@ -278,7 +281,7 @@ class Log(Cells):
         counts = ", ".join(f"{name} {number:,}" for name, number in zip(self.models, answers, strict=True))
         full = f"{self.complete.sum():,} queries have an answer of every model; answers per model: {counts}"
         text = f"{head}; {'every model answered every query' if self.complete.all() else full}."
-        remark = self.without_confidence() if confidences else None
+        remark = self.describe_missing_confidence() if confidences else None
         text += f" {remark[:1].upper()}{remark[1:]}." if remark else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
@@ -289,7 +292,7 @@ class Log(Cells):
 
     __repr__ = describe
 
-    def without_confidence(self) -> str | None:
+    def describe_missing_confidence(self) -> str | None:
         """Name the models that gave answers without a confidence, and count the right ones; None if there are none."""
         unsure = np.asarray(self.logprob) == NO_CONFIDENCE
         labelled = unsure & self.labelled

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import Z95, budget_between, choose_unit, figure, no_confidence
+from rcjax._base.figures import Z_ONE_SIDED_95, budget_between, choose_unit, figure, no_confidence
 from rcjax.logs.errors import listed
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -46,7 +46,7 @@ def doubts(log: Log) -> Iterator[str]:
     if MIN_QUERIES <= n < _ENOUGH_QUERIES:
         known = [float(right[mask].mean()) for right, mask in zip(labels.T, labelled.T, strict=True) if mask.any()]
         best = min(max(known, default=0.5), 1 - 1 / n)
-        points = 100 * Z95 * math.sqrt(best * (1 - best) / n)
+        points = 100 * Z_ONE_SIDED_95 * math.sqrt(best * (1 - best) / n)
         yield f"{n} queries tell an error to ± {points:.0f} points, whichever policy it is of: log 100 or more"
     if log.answer is not None and (confidences[confidences > NO_CONFIDENCE] == 0.0).all():
         return  # answers are compared, and `read_log` has warned that there is no confidence

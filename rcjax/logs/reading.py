@@ -73,9 +73,9 @@ def read_log(
 
     With a column `sample`, a query has several answers of a model, which vote. The confidence is the share of the most
     common answer (ties: the first), the cost is the sum, the latency the maximum; the answer is right if the first
-    sample that gave it is. The number of votes is the largest that at least half of a model's queries have; a query
-    with fewer samples lacks the model. Samples are in numeric order, or in order of first appearance if they are not
-    whole numbers. A `LeftOutWarning` says how many vote.
+    sample that gave it is. The first m samples vote; m is the largest number that at least half of the model's queries
+    have. A query with fewer samples lacks the model. Samples are in numeric order, or in order of first appearance if
+    they are not whole numbers. A `LeftOutWarning` says how many vote.
 
     Args:
         source: the path of a `.csv`, `.tsv`, `.parquet`, `.jsonl` or `.ndjson` file, or a dataframe (pandas, polars,
@@ -102,8 +102,8 @@ def read_log(
     refused if `models` names it.
 
     The beginning of a text file tells its separator (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32
-    with a byte order mark). Files, and lazy frames of polars, are read in batches: memory grows with the log, not with
-    its text, unless the text is not UTF-8.
+    with a byte order mark). Files, and lazy frames of polars, are read in batches. Memory grows with the number of
+    rows; a file that is not UTF-8 is held whole.
 
     The file of a `CallLog` is read as it is. Failed or truncated calls, repeated answers, queries that did not go to
     all models (`shadow`), and calls with other settings than most of their model's are left out. Deferred queries are
@@ -171,7 +171,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
     # Drop queries that only models left out have answered; `take` also moves matrices to JAX and averages the costs.
     log = log.take(np.asarray(log.answered).any(1))
     options.scoring.require_scale(log.source, np.asarray(log.correct)[np.asarray(log.labelled)])
-    if (remark := log.without_confidence()) is not None:
+    if (remark := log.describe_missing_confidence()) is not None:
         options.warn(NoConfidenceWarning, f"{name}: {remark}")
     if not log.complete.all():
         options.warn(IncompleteLogWarning, log.describe(confidences=False))

@@ -39,7 +39,7 @@ _NEWTON_STEPS = 40  # most steps, shorter ones included
 
 _LEAST_STEP = 1 / 32  # shortest share of a Newton step that is tried
 
-_LEAST_GAIN = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
+_ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
@@ -318,7 +318,7 @@ def _newton_logistic(
     def try_step(state: _Newton) -> _Newton:
         step = state.length * state.direction
         value, inverse, gradient = evaluate(state.beta + step)
-        taken = value - state.value >= _LEAST_GAIN * state.length * state.slope - rounding * jnp.abs(state.value)
+        taken = value - state.value >= _ARMIJO_SHARE * state.length * state.slope - rounding * jnp.abs(state.value)
         direction, full = inverse @ gradient, jnp.ones_like(state.length)
         change = jnp.where(state.number < 0, jnp.inf, jnp.abs(step).max())
         accepted = state.number + 1, state.beta + step, value, inverse, direction, gradient @ direction, full, change

@@ -25,6 +25,7 @@ from rcjax._base.codec import (
     Record,
     Share,
     check_fields,
+    fail,
     header,
     inside,
     load,
@@ -236,8 +237,8 @@ def model_from_json(data: Any) -> CascadeModel:
     """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
-        require(False, "marginals", "must be an object", None)
-    return model  # type: ignore[return-value]
+        fail("marginals", "must be an object", None)
+    return model
 
 
 def fitted_from_json(data: Any) -> Fitted:

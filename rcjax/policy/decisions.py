@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.codec import Record, Share, check_fields, filled, keyed, read, require
+from rcjax._base.codec import Record, Share, check_fields, fail, filled, keyed, read, require
 from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
@@ -252,7 +252,7 @@ class Rule:
         if self.action == "ask":
             read(str, self.model, "model")
         elif self.model is not None:
-            require(False, "model", "is for the action 'ask' only", self.model)
+            fail("model", "is for the action 'ask' only", self.model)
 
 
 def _check_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:

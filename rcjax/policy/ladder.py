@@ -37,6 +37,7 @@ from rcjax._base.codec import (
     written,
 )
 from rcjax._base.figures import Money
+from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import SHARED, AbstractPolicy, Decision, Policy, policy_of
 
@@ -329,7 +330,7 @@ def _slope(low: Mapping[str, float | None], high: Mapping[str, float | None]) ->
 def penalty(expected: Mapping[str, float | None]) -> float | None:
     """Return the error plus refusals at their price, per query."""
     error, price, refused = (expected.get(name) for name in ("error", "abstain_price", "abstention"))
-    return error if error is None or not price or not refused else error + price * refused
+    return error if error is None or refused is None else penalised(error, refused, price)
 
 
 #: The classes by the "format" of their files.

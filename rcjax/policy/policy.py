@@ -2,12 +2,12 @@
 
 `rcjax tune` writes a policy; a service loads it with the standard library alone:
 
-    policy = load_policy("policy.json")
-    model = policy.first
-    while isinstance(decision := policy.step(model, logprob=ask(model, query)), Defer):
+    rung = load_policy("policy.json").choose(query_id)  # a `Policy`, the same for this query wherever it is asked
+    model = rung.first
+    while isinstance(decision := rung.step(model, logprob=ask(model, query)), Defer):
         model = decision.next_model
 
-For a policy that compares answers (`policy.agreements`), `step` takes them as `answer=` and `answers=`.
+For a policy that compares answers (`rung.agreements`), `step` takes them as `answer=` and `answers=`.
 
 Reference: Zellinger & Thomson, "Rational Tuning of LLM Cascades", TMLR 2025, arXiv 2501.09345.
 """
@@ -54,6 +54,9 @@ from rcjax.policy.decisions import (
     threshold_of,
 )
 
+#: The default of arguments for which None means "not known".
+_NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
+
 
 class AbstractPolicy:
     """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
@@ -95,7 +98,9 @@ class AbstractPolicy:
         share = self.position % 1
         return (1 - share, share) if share else (1.0,)
 
-    def choose(self, query: int | str | None = None, position: float | None = None, segment: str | None = None) -> Any:
+    def choose(
+        self, query: int | str | None = None, position: float | None = None, segment: str | None = None
+    ) -> Policy:
         """Return the policy for a query: the rung that `rung_of` draws, and in it the cascade of the query's segment.
 
         Args:
@@ -104,6 +109,24 @@ class AbstractPolicy:
             segment: segment of the query, if the policy has segments.
         """
         return self.rungs[self.rung_of(query, position)].of_segment(segment)
+
+    def step(
+        self,
+        model: str,
+        *,
+        logprob: float | None = _NOT_GIVEN,
+        confidence: float | None = _NOT_GIVEN,
+        answer: str | None = _NOT_GIVEN,
+        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
+        query: int | str | None = None,
+    ) -> Decision:
+        """Decide after an answer of `model`: keep it, ask another, or abstain.
+
+        Args:
+            model, logprob, confidence, answer, answers: as for `Policy.step`.
+            query: id of the query, which a ladder draws the rung by.
+        """
+        raise NotImplementedError
 
     def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
         """Return the index of the rung that decides a query.
@@ -182,9 +205,6 @@ def draw_lot(purpose: str, query: int | str) -> float:
 OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
 #: The fields that a file leaves out if they are empty.
 _OPTIONAL = ("agreements", "segments")
-
-#: The default of arguments for which None means "not known".
-_NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +364,8 @@ class Policy(AbstractPolicy):
         """Return the calibrated confidence Φ in [0, 1] of an answer of `model`.
 
         Give the raw confidence as in the log: either the natural `logprob` or the probability `confidence`. None says
-        that it could not be read, and ranks below all values.
-        Raises ValueError for an unknown model, both or neither of the two, NaN, or a value out of range.
+        that it could not be read, and ranks below all values; if one of the two is None, the other one counts.
+        Raises ValueError for an unknown model, two numbers, neither argument, NaN, or a value out of range.
         """
         if not isinstance(model, str) or model not in self.models:
             raise ValueError(f"unknown model {model!r}; this policy has {', '.join(self.models)}")

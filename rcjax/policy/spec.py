@@ -26,6 +26,7 @@ from rcjax._base.codec import (
     Share,
     among,
     choice,
+    fail,
     filled,
     keyed,
     kinds_of,
@@ -68,7 +69,8 @@ class Target:
             raise ValueError(f"target {self.name!r} is unknown: give one of {', '.join(TARGETS)}")
         value = float(self.value)
         if not math.isfinite(value) or value < 0 or (self.name == "error_cost" and value == 0):
-            raise ValueError(f"{self.name} is {value}; it must be a positive number")
+            least = "above 0" if self.name == "error_cost" else "0 or more"
+            raise ValueError(f"{self.name} is {value}; it must be {least}, and finite")
         object.__setattr__(self, "value", value)
 
     @classmethod
@@ -76,7 +78,7 @@ class Target:
         """Build the target from keywords, of which exactly one is not None; ValueError otherwise."""
         targets = [cls(cast(TargetName, name), value) for name, value in values.items() if value is not None]
         if len(targets) != 1:
-            raise ValueError(f"give exactly one of {', '.join(TARGETS)}; {len(targets)} were given")
+            raise ValueError(f"give exactly one of {', '.join(values or TARGETS)}; {len(targets)} were given")
         return targets[0]
 
     def to_json(self) -> dict[str, float]:
@@ -235,16 +237,14 @@ def _read_cascade(value: Any, where: str) -> Search:
     try:
         return read_search(cascades_of(value), where)
     except TypeError:  # people edit files
-        require(False, where, "must be a word, a list of names of models, or a list of such lists", value)
-        raise
+        fail(where, "must be a word, a list of names of models, or a list of such lists", value)
 
 
 def _limit(value: Any, where: str) -> SecondsLimit:
     try:
         return SecondsLimit.of(value)
     except ValueError:
-        require(False, where, "must be a number of seconds, or such as 'p95=4'", value)
-        raise
+        fail(where, "must be a number of seconds, or such as 'p95=4'", value)
 
 
 def read_today(value: Any, where: str) -> str | AbstractPolicy:
@@ -299,8 +299,8 @@ class Spec:
         today: The model of LOG, or the policy file, in use today; every policy is compared with it. [default: the
             model with the fewest errors, the cheaper of two that are within a standard error]
         confidence: Guarantee `max_error` or `match` with this probability, by a test on held-out queries.
-        judged: Let judges' verdicts count in the test of `confidence`, corrected by the labels by hand; without it only
-            labels by hand do.
+        judged: Let judges' verdicts count in the test of `confidence`, corrected by the labels by hand. By default only
+            labels by hand count.
         intervals: Bootstrap intervals; they take some seconds.
         follows: Let a service move along the policy's ladder to keep to a budget.
         period: Budget for a day, a week or a month, from which `budget` was derived; None: the budget is per query.
@@ -547,7 +547,7 @@ class Tuning:
         return dataclasses.replace(self, models=models, spec=spec)
 
     @property
-    def searches(self) -> bool:
+    def can_search(self) -> bool:
         """Whether a search has a choice: at least two models, and cascades of them."""
         return len(self.models) > 1 and self.spec.cascade != ()
 

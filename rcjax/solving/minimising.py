@@ -54,7 +54,7 @@ _ROUNDS = 2
 _WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 _TRIALS = 120  # greatest number of evaluations of a loss
 _HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
-_LEAST_GAIN = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
+_ARMIJO_SHARE = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 _SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected length
 _SURELY = 1 / 40  # share of the tolerance at which a descent ends
 _NUDGE = 1e-4  # starts stay this share of the range off the bounds, where the slope in x is 0
@@ -129,7 +129,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
         x = search.x - search.length * search.direction
         value, slope = value_and_slope(x)
         promised = search.length * (search.direction @ search.slope)
-        taken = value <= search.value - _LEAST_GAIN * promised
+        taken = value <= search.value - _ARMIJO_SHARE * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
         arrived = ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends too

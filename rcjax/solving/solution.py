@@ -461,7 +461,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
         lambda leaf: jnp.where(is_valid.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
         (thresholds, expected.wrong, expected.cost, least),
     )
-    status = jnp.where(is_valid, optima.status, PointStatus.NO_LAMBDA)
+    status = jnp.where(is_valid, optima.status, PointStatus.INVALID_LAMBDA)
     return Solution(requested, thresholds, members & is_valid[:, None], wrong, spent, status, least)
 
 

@@ -30,6 +30,9 @@ _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
 _POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, so that few shapes are compiled
 _LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
 
+#: Draws of a bootstrap, by default.
+REPLICATES = 200
+
 #: Draws on which policies are tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
 #: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
@@ -53,7 +56,7 @@ def bootstrap(
     frontier: Frontier,
     log: Log,
     *,
-    replicates: int = 200,
+    replicates: int = REPLICATES,
     level: float = 0.9,
     refit: bool | None = None,
     seed: int = 0,
@@ -89,7 +92,7 @@ def bootstrap(
     ((2, 2), True)
     """
     if replicates < 20:
-        raise ValueError(f"replicates is {replicates}; take at least 20, or 200 for intervals that are stable")
+        raise ValueError(f"replicates is {replicates}; take at least 20, or {REPLICATES} for intervals that are stable")
     check_level(level)
     refit = log.n_queries <= ENOUGH_QUERIES if refit is None else refit
     if refit and frontier.spec.has_own_objective:

@@ -17,8 +17,11 @@ the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
 
 The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
 log. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path over
-the queries: deferred queries may be longer than others. A threshold never splits a tie; a ladder of two thresholds
-does, by lot.
+the queries: deferred queries may be longer than others. A threshold moves all tied queries together; a ladder position
+between two thresholds sends a random share of them.
+
+Where answers are missing, the figures of a policy are means over the queries that all of its models answered. One term
+is not: the cost of the first model of a pair is its mean over all of its own answers.
 
 If models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
 A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of 200 thresholds.
@@ -201,21 +204,26 @@ class ThresholdGrid:
     order: Array  # (n,) the queries by rising confidence, then the queries that do not count
     last: Array  # (M,) the index in `order` of the last query up to the threshold
     threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it divides nothing
-    parts: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
-    every: Array  # (M,) bool: all queries lie up to it, and no earlier threshold is the same
-    count: Array  # () number of queries that count
+    splits: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
+    covers_all: Array  # (M,) bool: True for the first threshold that no query exceeds
+    present: Array  # (n,) bool: the queries that count
+
+    @property
+    def count(self) -> Array:
+        """() number of queries that count."""
+        return self.present.sum()
 
     def sums(self, values: Array) -> Array:
-        """Sum values (n,) over the queries up to each threshold: (M,)."""
-        return jnp.cumsum(values[self.order])[self.last]
+        """Sum values (n,) over the queries that count, up to each threshold: (M,)."""
+        return jnp.cumsum(jnp.where(self.present, values, 0.0)[self.order])[self.last]
 
-    def sum_below_per_query(self, values: Array, present: Array) -> Array:
-        """Sum values (n,) over the present queries up to each threshold, divided by the queries that count: (M,)."""
-        return divide(self.sums(jnp.where(present, values, 0.0)), self.count)
+    def mean_up_to(self, values: Array) -> Array:
+        """Divide the sum of values (n,) up to each threshold by the number of queries that count: (M,)."""
+        return divide(self.sums(values), self.count)
 
-    def mean(self, values: Array, present: Array, empty: float = 0.0) -> Array:
-        """Return the mean of values (n,) over the queries that are `present` (n,); `empty` where there is none."""
-        return divide(jnp.where(present, values, 0.0).sum(), self.count, empty)
+    def mean(self, values: Array, empty: float = 0.0) -> Array:
+        """Return the mean of values (n,) over the queries that count; `empty` where there is none."""
+        return divide(jnp.where(self.present, values, 0.0).sum(), self.count, empty)
 
 
 def spread_thresholds(confidence: Array, present: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
@@ -230,7 +238,7 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
         rising: (n,) the queries by rising confidence, where the caller has sorted them: sorting is the slowest step.
 
     >>> grid = spread_thresholds(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
-    >>> grid.threshold.tolist(), grid.last.tolist(), grid.parts.tolist()
+    >>> grid.threshold.tolist(), grid.last.tolist(), grid.splits.tolist()
     ([0.5, 1.0, 1.0], [1, 1, 2], [True, False, False])
     """
     n = confidence.shape[0]
@@ -248,11 +256,11 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     following = jnp.minimum(last + 1, n - 1)
     fresh = jnp.diff(last, prepend=-1) != 0
     low, high = ordered[last], ordered[following]
-    parts = fresh & (last + 1 < count) & (high > low)
+    splits = fresh & (last + 1 < count) & (high > low)
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
-    every = fresh & (last + 1 == count)
-    return ThresholdGrid(order, last, jnp.where(parts, middle, NEVER_ANSWER), parts, every, count)
+    covers_all = fresh & (last + 1 == count)
+    return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, present)
 
 
 def even_parts(count: Array, parts: int) -> Array:
@@ -278,8 +286,7 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
     [0.45, 0.2, 0.333]
     """
     grid = spread_thresholds(confidence, present, MAX_REFUSAL_THRESHOLDS)
-    gain = grid.sums(jnp.where(present, worth - right, 0.0))
-    gain = jnp.where(grid.parts | grid.every, gain, -jnp.inf)
+    gain = jnp.where(grid.splits | grid.covers_all, grid.sums(worth - right), -jnp.inf)
     best = jnp.argmax(gain)
     gains = gain[best] > 0
     threshold = jnp.where(gains, grid.threshold[best], NEVER_REFUSE)
@@ -334,16 +341,16 @@ def calibrate_conditionally(
 
 
 def recentre(expected: Any, right: Any, present: Any, xp: Any = np) -> Any:
-    """Shift expected labels so that their mean is the mean of the labels: (n,).
+    """Shift the expected labels of each column so that their mean is the mean of the labels: (n, …).
 
     Args:
-        expected: (n,) expected labels.
-        right: (n,) the labels.
-        present: (n,) bool: the queries that both means are over.
+        expected: (n, …) expected labels.
+        right: (n, …) the labels.
+        present: (n, …) bool: the queries that both means are over.
         xp: numpy, or jax.numpy within a jitted function.
     """
-    count = xp.maximum(present.sum(), 1)
-    return expected + xp.where(present, right - expected, 0.0).sum() / count
+    count = xp.maximum(present.sum(0), 1)
+    return expected + xp.where(present, right - expected, 0.0).sum(0) / count
 
 
 class LabelledAnswers(NamedTuple):
@@ -470,16 +477,23 @@ def best_refusals(rows: CandidateRows, blending: Blending) -> tuple[Array, Array
     [0.55, 0.344, 0.5]
     """
     worth = jnp.asarray(blending.refusal_worth, rows.confidence.dtype)
-    right = blend_labels(rows, blending)
+    right = blend_labels(rows.confidence, rows.correct, rows.present, blending.label, jnp)
     threshold, gain, share = jax.vmap(best_refusal, (1, 1, 1, None))(rows.confidence, right, rows.present, worth)
     return threshold, gain, share
 
 
-def blend_labels(rows: CandidateRows, blending: Blending) -> Array:
-    """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right."""
-    by_model = jax.vmap(partial(recentre, xp=jnp), 1, 1)
-    expected = by_model(rows.confidence, rows.correct.astype(rows.confidence.dtype), rows.present)
-    return blending.label * rows.correct + (1 - blending.label) * expected
+def blend_labels(confidence: Any, correct: Any, present: Any, weight: Any, xp: Any = np) -> Any:
+    """Blend each label with the calibrated confidence of its model: (n, k) probabilities of being right.
+
+    Args:
+        confidence: (n, k) calibrated confidence.
+        correct: (n, k) labels.
+        present: (n, k) bool: there is an answer, and the query counts.
+        weight: weight of the labels (`Blending.label`).
+        xp: numpy, or jax.numpy within a jitted function.
+    """
+    expected = recentre(confidence, correct.astype(confidence.dtype), present, xp)
+    return weight * correct + (1 - weight) * expected
 
 
 def _pair(
@@ -511,13 +525,12 @@ def _pair(
         second_right, second_label = (jnp.where(refuses, worth, values) for values in (second_right, second_label))
 
     grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
-    below = partial(grid.sum_below_per_query, present=present)
-    wrong = grid.mean(1 - first_label, present, empty=1.0)
+    wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
-        "error": jnp.where(grid.parts, wrong - below(second_right - first_right), jnp.inf),
-        "cost": singles.cost[first] + below(rows.query_costs()[:, second]),
-        "label_error": jnp.where(grid.parts, wrong - below(second_label - first_label), jnp.inf),
-        "abstention": below(refuses.astype(second_right.dtype)),
+        "error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
+        "cost": singles.cost[first] + grid.mean_up_to(rows.query_costs()[:, second]),
+        "label_error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
+        "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
     }
     return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
 

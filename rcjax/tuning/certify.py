@@ -302,7 +302,7 @@ class LadderTest:
         limits.
         """
         penalty = self.at(positions).penalty(self.abstain_price)
-        return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.wrong, 1.0)
+        return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.penalty, 1.0)
 
     def at(self, positions: ArrayLike) -> LossTerms:
         """Return the expected terms of the losses of the queries at positions (m,) of the ladder: (m, n)."""

@@ -1,10 +1,10 @@
 """Cross-validation of the choice of policies: each fold is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
-(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models;
-with pairs; with agreement policies. The losses of each set on each query give the gains of one set over
-another, with their standard errors, and the optimism of each set: held-out error minus in-sample error. The more
-policies are searched, the more optimistic the in-sample error of the best is.
+(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models; these and
+pairs; these and agreement policies. The losses of each set on each query give the gains of one set over another, with
+their standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are
+searched, the more optimistic the in-sample error of the best is.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ from rcjax.tuning.scoring import estimate_wrong, filled_query_cost, score_candid
 #: Numbers of λ and of budgets for which candidate sets are compared.
 N_LAM, BUDGETS = 40, 24
 
-#: Least gain of agreement policies, averaged over all λ, as a share of error + λ·cost.
-_LEAST_GAIN = 0.002
+#: Least gain of agreement policies, averaged over all λ, as a share of the error + λ·cost of pairs.
+_LEAST_AGREEMENT_GAIN = 0.002
 
 #: Standard errors below 0 at which the held-out labels contradict a gain.
 _CONTRADICTION = 3.0
@@ -195,12 +195,14 @@ class Gains(NamedTuple):
     """() the same as `overall`, by the held-out labels alone."""
 
     @property
-    def earned(self) -> bool:
+    def is_admitted(self) -> bool:
         """Whether the candidate set gains enough to be used, and the held-out labels do not contradict the gain.
 
         Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
         """
-        return bool(self.overall.mean > _LEAST_GAIN and self.by_labels.mean > -_CONTRADICTION * self.by_labels.se)
+        return bool(
+            self.overall.mean > _LEAST_AGREEMENT_GAIN and self.by_labels.mean > -_CONTRADICTION * self.by_labels.se
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +224,7 @@ class CrossValidation:
 
         The gain must hold on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
-        if self.agreement is None or not self.agreement.earned:
+        if self.agreement is None or not self.agreement.is_admitted:
             return np.zeros(len(self.targets.lam), bool)
         return self.agreement.by_lam.mean > 0
 
@@ -243,10 +245,12 @@ class CrossValidation:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
+            candidates: set of the cascades; the largest set that the log has, if it lacks this one. `SINGLE` gains 0.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
+        if candidates == CandidateSet.SINGLE:
+            return Gain(0.0, 0.0)
         if target.name == "budget":
             return self.saved.at(self._row(candidates), self.at_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
@@ -258,10 +262,10 @@ class CrossValidation:
         return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
 
     def at_budget(self, budget: float, bills: Any = ()) -> int:
-        """Return the index of the nearest budget, on the logarithmic scale.
+        """Return the index of the nearest grid budget that affords as many single models (`bills`, (k,)) as `budget`.
 
-        Budgets that pay for the same number of `bills` (k,), of the single models, go first: the saving of a cascade
-        drops where the budget reaches the next model's bill.
+        If there is none, it is the nearest; distances are of logarithms. The saving of a cascade drops where the budget
+        reaches the next model's bill.
         """
         grid, here, bills = (safe_log(money) for money in (self.targets.budgets, budget, bills))
         same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
@@ -273,7 +277,10 @@ class CrossValidation:
 
 
 class Penalties(NamedTuple):
-    """Errors of m held-out queries, and refusals at their price, (S, T, m) each; the same array with full labels."""
+    """Errors of m held-out queries, and refusals at their price, (S, T, m) each.
+
+    If every answer is labelled, both fields are the same array.
+    """
 
     expected: np.ndarray
     """Penalties by expected outcomes, which give gains."""
@@ -305,12 +312,12 @@ class CrossValidatedLosses(NamedTuple):
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
-    def gains(self, candidates: int, *, over: int, estimated: bool = False) -> Gains:
+    def gains(self, candidates: int, *, rival: int, estimated: bool = False) -> Gains:
         """Return the gains of one candidate set over another, in error + λ·cost at every λ, over all queries.
 
         Args:
             candidates: the candidate set.
-            over: the candidate set that it is compared with.
+            rival: the candidate set that it is compared with.
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
                 of 7 % has a standard error of 5 %, and two of three gains would be missed.
         """
@@ -321,12 +328,12 @@ class CrossValidatedLosses(NamedTuple):
             return penalty[number, lam] + money[number]
 
         def gains(penalties: Penalties) -> list[np.ndarray]:
-            return [loss(penalty, over) - loss(penalty, candidates) for penalty in penalties]
+            return [loss(penalty, rival) - loss(penalty, candidates) for penalty in penalties]
 
-        rival = np.maximum(loss(self.penalty.expected, over).mean(-1), np.finfo(float).tiny)[:, None]
+        scale = np.maximum(loss(self.penalty.expected, rival).mean(-1), np.finfo(float).tiny)[:, None]
         by_labels = gains(self.penalty)
         used = gains(self.estimated) if estimated else by_labels
-        shares = ([(gain / rival).mean(-2) for gain in both] for both in (used, by_labels))
+        shares = ([(gain / scale).mean(-2) for gain in both] for both in (used, by_labels))
         return Gains(Gain.of(*used), *(Gain.of(*both) for both in shares))
 
     def summarise(self) -> CrossValidation:
@@ -335,11 +342,11 @@ class CrossValidatedLosses(NamedTuple):
         pairs = min(CandidateSet.PAIRS, sets - 1)
         agreement = None
         if sets > CandidateSet.AGREEMENT:
-            agreement = self.gains(CandidateSet.AGREEMENT, over=CandidateSet.PAIRS, estimated=True)
+            agreement = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
         saved = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
-            pairs=self.gains(pairs, over=CandidateSet.SINGLE),
+            pairs=self.gains(pairs, rival=CandidateSet.SINGLE),
             agreement=agreement,
             saved=Gain.of(*saved),
             set_optimism=self.optimism(within),
@@ -405,17 +412,23 @@ def cross_validate(
 
 
 def _choose_without(
-    log: Log, out: np.ndarray, like: Calibrator, targets: Targets, blending: Blending
+    log: Log, held_out: np.ndarray, fitted: Calibrator, targets: Targets, blending: Blending
 ) -> tuple[Calibrator, list[ChosenPolicies], np.ndarray | None]:
-    """Calibrate, and choose from each candidate set, on the queries of a log that are not `out` (n,).
+    """Calibrate, and choose from each candidate set, on the queries of a log that are not held out.
 
-    The result is ((k,) calibrators of the kind of `like`, S choices, (S, T, n) probability that a query is answered
+    Args:
+        log: the log.
+        held_out: (n,) bool: the queries that are held out.
+        fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
+        targets, blending: as for `cross_validate`.
+
+    The result is ((k,) calibrators, S choices, (S, T, n) probability that a query is answered
     wrongly). The last is None where answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
-    present, answer = np.asarray(log.answered) & ~out[:, None], log.answer if has_agreement else None
+    present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=like.transform, values=like.values)
+    calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=fitted.transform, values=fitted.values)
     pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

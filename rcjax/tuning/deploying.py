@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z95, count, half_width, points
+from rcjax._base.figures import Z_ONE_SIDED_95, count, half_width, points
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -92,7 +92,7 @@ class Margins(NamedTuple):
 
     def cheapest(self, margin: float) -> int | None:
         """Return the index of the cheapest position that keeps to a margin; None if none below today's bill does."""
-        kept = np.flatnonzero(self.cheaper & (self.error_difference + Z95 * self.se <= margin * (1 + 1e-9)))
+        kept = np.flatnonzero(self.cheaper & (self.error_difference + Z_ONE_SIDED_95 * self.se <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
     def describe(self, place: int) -> str:
@@ -105,7 +105,7 @@ class Margins(NamedTuple):
         difference = 100 * self.error_difference[place]
         differs = f"{abs(difference):.1f} points {'more' if difference > 0 else 'less'} error than today's"
         cheaper = "cheaper policies are not sure enough to keep to the margin; " if place else ""
-        return f"{cheaper}this one has {differs}, to which chance may add {100 * Z95 * self.se[place]:.1f}"
+        return f"{cheaper}this one has {differs}, to which chance may add {100 * Z_ONE_SIDED_95 * self.se[place]:.1f}"
 
     def labels_needed(self, margin: float) -> int | None:
         """Estimate how many labelled queries might show a position within a margin; None if none is expected within it.
@@ -119,7 +119,7 @@ class Margins(NamedTuple):
         if not hopeful.any():
             return None
         least = float((self.se[hopeful] / room[hopeful]).min())
-        needed = math.ceil(self.queries * (Z95 * least) ** 2)
+        needed = math.ceil(self.queries * (Z_ONE_SIDED_95 * least) ** 2)
         return needed if needed <= _MAX_LABELS else None
 
 
@@ -144,8 +144,8 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     position = np.arange(_TRIED_PER_RUNG * (len(rungs) - 1) + 1) / _TRIED_PER_RUNG
     weights = position_weights(position, len(rungs))
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
-    difference = expected - (float(theirs.wrong.mean()) if error is None else error)
-    se = np.concatenate([paired_error(part @ loss - theirs.wrong) for part in np.array_split(weights, 8)])
+    difference = expected - (float(theirs.penalty.mean()) if error is None else error)
+    se = np.concatenate([paired_error(part @ loss - theirs.penalty) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
     return Margins(position, cost < bill * (1 - CHEAPER), difference, se, queries)
@@ -298,7 +298,7 @@ class _SegmentCorners(NamedTuple):
         """
         abstention = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
         figures = np.maximum(np.stack([frontier.error, frontier.cost, abstention], axis=1, dtype=float) + shift, 0.0)
-        loss = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2]
+        loss = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price)
         corners = lower_hull(figures[:, 1], loss)
         return cls(name, share, figures[corners], loss[corners], tuple(frontier.point(int(i)) for i in corners))
 
@@ -360,7 +360,7 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     order = steps[np.argsort(np.concatenate(by_part), kind="stable")]
     taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
-    error, cost = figures[:, 0] + (frontier.abstain_price or 0.0) * figures[:, 2], figures[:, 1]
+    error, cost = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price), figures[:, 1]
     kept = lower_hull(cost, error)
     kept = kept[thinned(cost[kept], error[kept], MAX_RUNGS)]
     slopes = -np.diff(error[kept]) / np.diff(cost[kept])

@@ -17,7 +17,7 @@ answer of j is right with probability
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
 For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
-If an answer is unknown, model j defers below a threshold. It is set so that j defers as often as known answers differ.
+Where an answer is unknown, j defers up to a confidence chosen so that it defers as often as known answers differ.
 
 Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
 threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
@@ -29,8 +29,7 @@ walking the queries of the log itself.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +54,6 @@ from rcjax.tuning.candidates import (
     blend_labels,
     candidate_rows,
     candidates_at_thresholds,
-    recentre,
     score_pairs,
     spread_thresholds,
 )
@@ -176,33 +174,39 @@ def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
     k = rows.confidence.shape[1]
     triples = np.array([*itertools.combinations(range(k), 3)], int).reshape(-1, 3).T
     most = min(MAX_THRESHOLDS, max(_MIN_THRESHOLDS, _ALL_THRESHOLDS // max(triples.shape[1], 1)))
-    refusal_thresholds = None if blending.refusal_worth is None else best_refusals(rows, blending)[0]
-    rising = jnp.argsort(rows.confidence, axis=0).T
+    columns = _AgreementColumns(
+        right=blend_labels(rows.confidence, rows.correct, rows.present, blending.label, jnp),
+        rising=jnp.argsort(rows.confidence, axis=0).T,
+        refusal_thresholds=None if blending.refusal_worth is None else best_refusals(rows, blending)[0],
+    )
 
     def score(models: tuple[Array, ...]) -> Candidates:
-        return _agreement_of(rows, blending, refusal_thresholds, most, rising[models[0]], *models)
+        return _agreement_of(rows, blending, columns, most, *models)
 
     return jax.tree.map(jnp.ravel, lax.map(score, tuple(triples)))
 
 
+class _AgreementColumns(NamedTuple):
+    """Columns that are computed once for the agreement policies of all triples."""
+
+    right: Array  # (n, k) blended labels
+    rising: Array  # (k, n) the queries by rising confidence of each model
+    refusal_thresholds: Array | None  # (k,) confidence up to which each model refuses as the last
+
+
 def _agreement_of(
-    rows: CandidateRows,
-    blending: Blending,
-    refusal_thresholds: Array | None,
-    most: int,
-    rising: Array,
-    *models: Array,
+    rows: CandidateRows, blending: Blending, columns: _AgreementColumns, most: int, *models: Array
 ) -> Candidates:
     """Score the agreement policies of three models, by rising cost, at M thresholds.
 
     Args:
         rows, blending: as for `score_agreement`.
-        refusal_thresholds: (k,) confidence up to which each model refuses as the last.
+        columns: the columns of `rows` that do not depend on the three models.
         most: number of thresholds at most.
-        rising: (n,) the queries by rising confidence of the first model.
         models: indices of the three models, () each.
     """
     first, second, third = models
+    refusal_thresholds = columns.refusal_thresholds
     counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, blending.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
@@ -213,19 +217,18 @@ def _agreement_of(
         worth = jnp.asarray(blending.refusal_worth, confidence.dtype)
 
     # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
-    first_right = blend_labels(rows, blending)[:, first]
+    first_right = columns.right[:, first]
     by_second = label * rows.correct[:, second] + (1 - label) * by_second
     by_third = label * rows.correct[:, third] + (1 - label) * by_third
     answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
     later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
 
-    grid = spread_thresholds(confidence[:, first], counts, most, rising)
-    below = partial(grid.sum_below_per_query, present=counts)
-    mean = partial(grid.mean, present=counts)
-    wrong = mean(1 - first_right, empty=1.0) - below(answer_right - first_right)
-    error = jnp.where(grid.parts | grid.every, wrong, jnp.inf)
-    cost = mean(rows.query_costs()[:, first]) + below(later_cost)
-    figures = {"error": error, "cost": cost, "label_error": error, "abstention": below(~settled & refuses)}
+    grid = spread_thresholds(confidence[:, first], counts, most, columns.rising[first])
+    wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
+    error = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
+    cost = grid.mean(rows.query_costs()[:, first]) + grid.mean_up_to(later_cost)
+    abstention = grid.mean_up_to(~settled & refuses)
+    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
     return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
@@ -369,22 +372,27 @@ _score_pairs = compiled(score_pairs, runs="long")
 _score_agreement = compiled(score_agreement, runs="long")
 
 
-def score_table(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending) -> Candidates:
-    """Score single models and pairs on n queries; with codes of answers, score agreement policies instead.
-
-    Rows are filled up, so that folds, replicates and logs of similar size share one compilation. The table is of numpy
-    arrays.
+def filled_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
+    """Calibrate n queries, and fill them up, so that folds, replicates and logs of similar size share one compilation.
 
     Args:
         calibrators: (k,) calibrators of the models.
         labelled: the queries.
         query_cost: money of each answer (n, k), or of every answer of a model (k,).
-        blending: the blending weights of labels, and the worth of a refusal.
     """
     money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
     filled = labelled.filled()
     rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
-    rows = replace(rows, query_cost=money, answer=filled.answer)
+    return replace(rows, query_cost=money, answer=filled.answer)
+
+
+def score_rows(rows: CandidateRows, blending: Blending) -> Candidates:
+    """Score single models and pairs; with codes of answers, score agreement policies instead; numpy arrays.
+
+    Args:
+        rows: the queries, from `filled_rows`.
+        blending: the blending weights of labels, and the worth of a refusal.
+    """
     return jax.tree.map(np.asarray, (_score_pairs if rows.answer is None else _score_agreement)(rows, blending))
 
 
@@ -407,14 +415,15 @@ def score_candidates(
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
-    table = score_table(calibrators, labelled._replace(answer=None), query_cost, blending)
-    table = _keep_corners(table, _undominated(table), admits)
+    rows = filled_rows(calibrators, labelled, query_cost)
+    table = score_rows(replace(rows, answer=None), blending)
+    table = _keep_corners(table, _undominated_rows(table), admits)
     longer = _chains_of_verdicts(calibrators, labelled, query_cost, blending)
     if longer is not None:
         table = table.with_chains(_keep_corners(longer, np.arange(len(longer.cost)), admits))
     if labelled.answer is None:
         return table, None
-    agreement = score_table(calibrators, labelled, query_cost, blending)
+    agreement = score_rows(rows, blending)
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
     if longer is not None and agreement.cost.size:
         agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
@@ -429,15 +438,13 @@ def _chains_of_verdicts(
     if blending.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
     confidence = np.asarray(calibrate_rows(calibrators, logprob), float)
-    by_model = zip(confidence.T, correct.T.astype(float), present.T, strict=True)
-    expected = np.stack([recentre(*columns) for columns in by_model], 1)
-    right = float(blending.label) * correct + (1 - float(blending.label)) * expected
+    right = blend_labels(confidence, correct, present, float(blending.label))
     return score_chains(
         confidence, right, np.asarray(present.all(1)), np.broadcast_to(np.asarray(query_cost, float), logprob.shape)
     )
 
 
-def _undominated(pairs: Candidates) -> np.ndarray:
+def _undominated_rows(pairs: Candidates) -> np.ndarray:
     """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
 
     Thresholds that divide no queries are dropped too.

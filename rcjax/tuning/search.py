@@ -82,7 +82,8 @@ def select_frontier(
         seed: seed of the folds.
         abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
             and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
-        admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all.
+        admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all. The
+            cross-validation chooses from all policies even so, so the optimism is that of the larger choice.
 
     Raises ValueError for an empty or negative `lam` or a negative price; LogError if there are fewer queries than
     folds, or no query has the answers of all models.

@@ -31,7 +31,7 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
-from rcjax.tuning.bootstrapping import bootstrap
+from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import deploy, single_policy
@@ -48,7 +48,7 @@ from rcjax.tuning.search import search_of
 from rcjax.tuning.seconds_filter import SecondsFilter
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-_UNSPENT = 0.1  # share of a budget left from which on a note says why
+_UNSPENT = 0.1  # Least unspent share of a budget that gets a note.
 
 
 def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
@@ -74,12 +74,12 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
-def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Mapping[str, float]) -> list[str]:
+def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
-    budget = target.get("budget")
-    if budget is None or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * budget:
+    if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
         return []
-    return [f"{percent(1 - cost / budget, 0)} of the budget is left: no policy has less {frontier.counted.noun} for it"]
+    left = percent(1 - cost / target.value, 0)
+    return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
 
 
 def with_seconds(frontier: Frontier, log: Log) -> Frontier:
@@ -195,16 +195,16 @@ class Tuned:
     def unshown_gain(self, policy: AbstractPolicy, target: Target) -> UnshownGain | None:
         """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
 
-        A gain is shown if a tenth of a point is expected, and the gain on held-out queries is not below 0 by more than
-        a standard error.
+        A gain is shown if at least 0.001 is expected and the held-out gain is at least minus one standard error.
 
         Args:
             policy: a policy from the frontier.
             target: target of the policy: a budget or a price, as nothing is known of others.
         """
         spec, log = self.spec, self.log
-        limits = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
-        if self.cross_validation is None or target.name not in _COMPARED or any(limit is not None for limit in limits):
+        uncompared_options = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
+        is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
+        if self.cross_validation is None or not is_compared:
             return None
         costs = np.asarray(log.cost, float)
         errors = single_model_errors(log)
@@ -323,23 +323,21 @@ def tune_in_stages(
         spec: options of the tuning.
         stage: function from the description of a stage to its context.
     """
-    named = spec.today is not None
+    today_given = spec.today is not None
     if spec.confidence is not None:
         log, held_out = hold_out(log, held_out, spec)
     spec = dataclasses.replace(spec, today=resolve_today(log, spec.today))  # before the held-out queries are seen
     tuned = _search(log, held_out, spec, stage)
     try:
         tuned = _with_policy(tuned, spec)
-        return (
-            tuned
-            if named or not tuned.target
-            else dataclasses.replace(tuned, notes=(*tuned.notes, _note_default_today(log)))
-        )
     except InfeasibleError as problem:
         if spec.max_seconds is not None:
             problem.args = (f"{problem} (among the policies that take {spec.max_seconds})",)
         problem.tuned = tuned
         raise
+    if today_given or not tuned.target:
+        return tuned
+    return dataclasses.replace(tuned, notes=(*tuned.notes, _note_default_today(log)))
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
@@ -349,16 +347,16 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     with stage("fitting the model"):
         model = search_of(spec).fit(log)
     limit = None if spec.max_seconds is None else SecondsFilter.of(spec.max_seconds, log.select(model.models))
-    drawing = ", and drawing the log again, 200 times" if spec.intervals else ""
+    drawing = f", and drawing the log again, {REPLICATES} times" if spec.intervals else ""
     with stage(f"choosing cascades{drawing}"):
         try:
-            return _find(log, held_out, spec, model, limit)
+            return _tune_frontier(log, held_out, spec, model, limit)
         except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
-            problem.tuned = _find(log, held_out, spec, model, None)
+            problem.tuned = _tune_frontier(log, held_out, spec, model, None)
             raise
 
 
-def _find(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
+def _tune_frontier(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
@@ -391,17 +389,16 @@ def resolve_today(log: Log, today: Today | None) -> Today:
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """Add the policy for the target, if there is a target, with its comparison and notes."""
-    target = tuned.target
-    if not target:
+    if not tuned.target:
         return tuned
-    frontier, correction = with_bills(tuned.frontier, tuned.log)
+    frontier, cost_notes = with_bills(tuned.frontier, tuned.log)
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
-    aim = Target.of(**target)
-    policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, aim), aim)
-    if "budget" in target:  # a policy in service that stays keeps its own
+    target = Target.of(**tuned.target)
+    policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
+    if target.name == "budget":  # If today's policy is kept, its own `follows` and `period` stay.
         policy = with_following(policy, follows=spec.follows, period=spec.period)
     policy = with_spec(policy, spec)
-    comparison, counted = tuned.compare(policy, aim), tuned.log.counted
+    comparison, counted = tuned.compare(policy, target), tuned.log.counted
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
@@ -413,7 +410,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
             *remarks,
             *why,
             *note_unspent(frontier, policy, target),
-            *correction,
+            *cost_notes,
         ),
     )
 
@@ -488,7 +485,7 @@ def retune(
             "the policy minimises an objective that its file does not hold: call rcjax.solving.minimise again"
         )
     if log is not None and prices is not None:
-        raise ValueError("prices go with no log: read the log at these prices")
+        raise ValueError("give a log or prices, not both: read the log with these prices")
     log = repriced(carried_log(policy), before.prices, prices) if log is None else log
     tuning, remarks = _restrict(log, before, intervals)
     spec = tuning.spec
@@ -516,7 +513,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
     """
     left = tuning.within(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
-    if not left.searches:
+    if not left.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
     if intervals is not None:
         left = dataclasses.replace(left, spec=dataclasses.replace(left.spec, intervals=intervals))

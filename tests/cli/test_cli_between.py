@@ -60,8 +60,8 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     whole = json.loads(run(*line[:2], folder / "fresh.csv", *line[5:], "--json").stdout)
     assert whole["labelled"] == whole["differing"] == found["differing"]
     assert found["error_difference"] == pytest.approx(whole["error_difference"], abs=4 * found["error_se"])
-    assert found["cost"] == pytest.approx(whole["cost"])
-    assert found["cost"] > 0
+    assert found["cost_difference"] == pytest.approx(whole["cost_difference"])
+    assert found["cost_difference"] > 0
     shown = run(*line)
     assert (shown.exit_code, f"({asked} labelled)" in " ".join(shown.stdout.split())) == (0, True)
 
@@ -94,7 +94,7 @@ def test_each_refusal_counts_at_the_price_of_its_policy(folder):
         for first, second in ((rung, "large"), ("large", rung)):
             found = Disagreements.of(first, second, fresh)
             assert (found.models < 0).any()
-            before, after = (QueryLosses.of(subject, fresh).wrong.mean() for subject in (first, second))
+            before, after = (QueryLosses.of(subject, fresh).penalty.mean() for subject in (first, second))
             assert found.difference().error_difference == pytest.approx(after - before)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import textwrap
 from hashlib import sha256
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import rcjax
-from rcjax.policy import Ladder, Policy, Rule, load_policy
+from rcjax.policy import Defer, Ladder, Policy, Rule, load_policy, policy as policy_module
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import draw_lot
 from rcjax.solving.frontier.hull import lower_hull, thinned
@@ -95,6 +96,24 @@ def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
 
 ONE, OTHER = make_policy(), make_policy(rules={**make_policy().rules, "small": [Rule(1, "answer")]})
 SAMPLES = {"policy": ONE, "ladder": make_ladder((ONE, OTHER), 0.75)}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_the_loop_of_the_modules_docstring_serves_a_policy_and_a_ladder(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    SAMPLES[kind].save("policy.json")
+    block = "\n".join(line for line in (policy_module.__doc__ or "").splitlines() if line.startswith("    "))
+    asked = []
+
+    def ask(model, query):
+        asked.append(model)
+        return -5.0
+
+    names = {"load_policy": load_policy, "Defer": Defer, "ask": ask, "query": "?", "query_id": 7}
+    exec(textwrap.dedent(block), names)
+    rung = SAMPLES[kind].choose(7)
+    assert asked[0] == rung.first
+    assert names["decision"] == rung.step(asked[-1], logprob=-5.0)
 
 
 # Files

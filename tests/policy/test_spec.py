@@ -116,6 +116,18 @@ def test_what_is_no_target_is_refused(name, value):
         Target(name, value)
 
 
+def test_a_refused_target_is_told_its_range_and_the_targets_that_were_asked_for():
+    assert Target("budget", 0.0).value == 0
+    with pytest.raises(ValueError, match=r"budget is -1\.0; it must be 0 or more, and finite"):
+        Target("budget", -1.0)
+    with pytest.raises(ValueError, match=r"error_cost is 0\.0; it must be above 0, and finite"):
+        Target("error_cost", 0.0)
+    with pytest.raises(
+        ValueError, match="give exactly one of budget, lam; 2 were given"
+    ):  # `Frontier.policy` has no `match`
+        Target.of(budget=1.0, lam=1.0)
+
+
 @pytest.mark.parametrize(
     ("text", "limit"), [("2", MEAN), (2, MEAN), ("p95=4", TAIL), (" P95= 1.5 ", SecondsLimit(1.5, True))]
 )

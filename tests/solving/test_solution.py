@@ -173,7 +173,7 @@ def test_a_price_that_is_none_is_refused(lam):
 def test_an_invalid_traced_price_has_a_status():
     prices = jnp.array([300.0, jnp.nan, -1.0])
     result = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
-    assert result.status.tolist()[1:] == [PointStatus.NO_LAMBDA] * 2
+    assert result.status.tolist()[1:] == [PointStatus.INVALID_LAMBDA] * 2
     assert result.status[0] <= PointStatus.AT_BOUND
     assert np.isnan(result.loss).tolist() == [False, True, True]
     assert result.members.any(1).tolist() == [True, False, False]

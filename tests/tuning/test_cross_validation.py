@@ -25,7 +25,7 @@ from rcjax.tuning.cross_validation import (
     cross_validate,
     targets_of,
 )
-from rcjax.tuning.scoring import score_table
+from rcjax.tuning.scoring import filled_rows, score_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -68,7 +68,7 @@ def by_hand(log, model, blending, targets, folds, seed):
         train = answered & ~out[:, None]
         rows = logprob, right, train
         fitted = fit_near(model, *rows, log.cost)
-        trial = score_table(fitted.calibrators, LabelledAnswers(*rows), query_cost, blending)
+        trial = score_rows(filled_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
         use = np.isfinite(trial.error)
         if price is None:
@@ -77,7 +77,9 @@ def by_hand(log, model, blending, targets, folds, seed):
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
         if log.answer is not None:
-            compared = score_table(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost, blending)
+            compared = score_rows(
+                filled_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), blending
+            )
             among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
@@ -206,6 +208,8 @@ def test_a_gain_is_that_at_the_nearest_target():
     assert validation.gain(CandidateSet.PAIRS, Target("lam", 9.0), bills).mean == 2.0
     assert validation.gain(CandidateSet.PAIRS, Target("error_cost", 0.01), bills).mean == 3.0
     assert validation.gain(CandidateSet.AGREEMENT, Target("lam", 9.0), bills) == (22.0, np.sqrt(2))
+    for target in (Target("budget", 8.0), Target("lam", 9.0), Target("error_cost", 0.01)):
+        assert validation.gain(CandidateSet.SINGLE, target, bills) == (0.0, 0.0)
     assert validation.excess_optimism(CandidateSet.PAIRS) == pytest.approx(0.01)
     assert validation.excess_optimism(CandidateSet.AGREEMENT) == pytest.approx(0.04)
 

@@ -32,7 +32,7 @@ from rcjax._base.codec import (
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
 from rcjax.model.calibrated_models import Fitted
-from rcjax.policy.counted import Counted, recorded_counted
+from rcjax.policy.counted import Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
@@ -150,9 +150,7 @@ class Frontier:
     @property
     def penalty(self) -> Array:
         """(L,) error, with each refusal as `abstain_price` errors: the loss without money."""
-        if self.abstention is None or self.abstain_price is None:
-            return self.error
-        return self.error + self.abstain_price * self.abstention
+        return self.error if self.abstention is None else penalised(self.error, self.abstention, self.abstain_price)
 
     def policy(
         self,

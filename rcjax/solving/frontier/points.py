@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
 from rcjax._core.batching import Array, Status, plain, take_entries
+from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
 CascadeSet = Literal["all", "full", "adaptive"] | Sequence[Sequence[str]]
@@ -203,7 +204,7 @@ class LossTerms(NamedTuple):
 
     def penalty(self, abstain_price: float | None) -> Any:
         """Return errors, with each refusal as `abstain_price` errors; None: models do not refuse."""
-        return self.wrong if abstain_price is None else self.wrong + abstain_price * self.refused
+        return penalised(self.wrong, self.refused, abstain_price)
 
     def loss(self, lam: Any, abstain_price: float | None = None) -> Any:
         """Return error + abstain_price·abstention + λ·cost."""
@@ -219,7 +220,7 @@ class PointStatus(Status):
     INTERPOLATED = 3, "thresholds between those of two neighbouring optima: a point that no λ leads to"
     NO_DATA = 4, "not solved: in this draw a model has no answer, or two models share no query"
     NOT_FINITE = 5, "failed: error or cost came out as no finite number"
-    NO_LAMBDA = 6, "failed: λ is negative, or no finite number"
+    INVALID_LAMBDA = 6, "failed: λ is negative, or no finite number"
 
 
 @jax.tree_util.register_dataclass

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z95, Money, count, percent
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_rows, remembered
@@ -166,7 +166,7 @@ def comparable_tuning(policy: AbstractPolicy, log: Log) -> RetuningTerms:
     if absent:
         lacks = f"the log lacks {', '.join(absent)}, which the policy in service asks"
         return RetuningTerms(tuning, None, lacks, mendable=True)
-    if not tuning.searches:
+    if not tuning.can_search:
         return RetuningTerms(tuning, None, "the log has one model only of those tuned on", mendable=True)
     return RetuningTerms(tuning, lam)
 
@@ -317,7 +317,7 @@ def _improvement(before: AbstractPolicy, after: AbstractPolicy, log: Log, lam: f
     """Return the mean loss of one policy minus that of another on a log, in errors per query: error + λ·cost."""
     log = comparable_log(log, (before, after))
     old, new = (QueryLosses.of(policy, log) for policy in (before, after))
-    return float((old.wrong - new.wrong + lam * (old.spent - new.spent)).mean())
+    return float((old.penalty - new.penalty + lam * (old.spent - new.spent)).mean())
 
 
 def _exceeded_limit(before: AbstractPolicy, after: AbstractPolicy, log: Log) -> str:
@@ -331,12 +331,12 @@ def _exceeded_limit(before: AbstractPolicy, after: AbstractPolicy, log: Log) -> 
         return ""
     log = comparable_log(log, (before, after) if today is None else (before, after, today))
     old, new = (QueryLosses.of(policy, log) for policy in (before, after))
-    had, has = (float((losses.spent if target.name == "budget" else losses.wrong).mean()) for losses in (old, new))
+    had, has = (float((losses.spent if target.name == "budget" else losses.penalty).mean()) for losses in (old, new))
     limit = target.value
     if target.name == "budget" and before.budget:
         limit = before.budget  # at the traffic of the log
     elif target.name == "match" and today is not None:
-        limit += float(QueryLosses.of(today, log).wrong.mean())
+        limit += float(QueryLosses.of(today, log).penalty.mean())
     if had <= max(limit * (1 + 1e-9), has):
         return ""
     return target.describe(log.counted, "today's" if today is None else name_today(today))
@@ -359,7 +359,7 @@ def _broken_promise(before: AbstractPolicy, after: AbstractPolicy, log: Log) -> 
     expected = after.expected.get("error")
     bar = max(old.mean(), 0.0 if expected is None else expected)
     spread = max(new.std(), math.sqrt(max(bar * (1 - bar), 0.0))) / math.sqrt(len(new))
-    if new.mean() - bar <= max(_MATTERS, Z95 * spread):
+    if new.mean() - bar <= max(_MATTERS, Z_ONE_SIDED_95 * spread):
         return None
     noun = log.counted.noun
     promised = after.expected.get("error")

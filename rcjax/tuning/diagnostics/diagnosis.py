@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import Z95
+from rcjax._base.figures import Z_ONE_SIDED_95
 from rcjax._core.batching import plain, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
@@ -26,7 +26,7 @@ from rcjax.model.calibrated_models import Calibrated, Details, Fitted, refit_cal
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.cross_validation import held_out_confidence
@@ -169,9 +169,9 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     rows, errors = [], []
     for frontier, log in comparisons:
         replayed = replay(frontier, log)
-        abstain_price = frontier.abstain_price or 0.0
+        error, refused = np.asarray(replayed.error), np.asarray(replayed.abstention)
         observed = {
-            "error": np.asarray(replayed.error) + abstain_price * np.asarray(replayed.abstention),
+            "error": penalised(error, refused, frontier.abstain_price),
             "cost": replayed.spent if frontier.is_by_labels else replayed.cost,
         }
         promised = {"predicted_error": frontier.penalty, "predicted_cost": frontier.cost}
@@ -180,7 +180,7 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
         errors.append({"error_band": replayed.error_se, "cost_band": replayed.spent_se})
     n = sum(int(log.complete.sum()) for _, log in comparisons)
     # The standard error of the mean of independent parts, widened for the queries that the prediction was learnt from.
-    widen = Z95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(comparisons)
+    widen = Z_ONE_SIDED_95 * np.sqrt(1 + (n / trained_on if trained_on else 0.0)) / len(comparisons)
     means = {name: np.mean([row[name] for row in rows], axis=0) for name in rows[0]}
     bands = {name: widen * np.sqrt(sum(np.nan_to_num(row[name]) ** 2 for row in errors)) for name in errors[0]}
     return Promise(comparisons[0][0].search, **means, **bands)

@@ -378,7 +378,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
         margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
         error = Baseline(None, margin, rival=name_today(today))
         subject = policy if is_itself(policy, today) else today
-        more = QueryLosses.in_service(policy, shared).wrong - QueryLosses.in_service(subject, shared).wrong
+        more = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(subject, shared).penalty
     if policy.budget is None or not policy.follows:
         return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)

@@ -1,7 +1,7 @@
 """Comparisons of a policy with today's model or policy, and with the best single model for its money, on a log.
 
 Differences are paired: the error of a policy minus the error of its rival on the same queries is far less noisy than
-two separate errors. The standard error of a mean difference supposes that the two differ on one query at least.
+two separate errors. The standard error is at least what a single differing query would give.
 
 If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
 answers tell the two apart (`Disagreements`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z95, choose_unit, count
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.label_outcomes import corrected_log, expected_right
 from rcjax.policy.comparison import IN_SERVICE, Comparison, Rival, Role
-from rcjax.policy.counted import ERRORS, Counted
+from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.policy.ladder import Ladder, penalty
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_tuning
@@ -39,7 +39,7 @@ Today = str | AbstractPolicy
 class QueryLosses(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
-    wrong: np.ndarray
+    penalty: np.ndarray
     """(n,) errors, refusals at their price."""
     spent: np.ndarray
     """(n,) dollars."""
@@ -53,13 +53,13 @@ class QueryLosses(NamedTuple):
         if isinstance(subject, str):
             column = log.models.index(subject)
             return cls(1 - np.asarray(log.correct, float)[:, column], np.asarray(log.query_cost, float)[:, column])
-        abstain_price = _refusal_price(subject)
+        price = _refusal_price(subject)
         if subject.follows and subject.budget:
             rungs = replay_rungs(subject, log)
             weights = shares_at_bill(rungs.spent.mean(-1), np.array([subject.budget]))[0]
-            return cls(weights @ (rungs.wrong + abstain_price * rungs.refused), weights @ rungs.spent)
+            return cls(weights @ penalised(rungs.wrong, rungs.refused, price), weights @ rungs.spent)
         walked = replay_queries(subject, log)
-        return cls(walked.wrong + abstain_price * walked.refused, walked.spent)
+        return cls(penalised(walked.wrong, walked.refused, price), walked.spent)
 
     @classmethod
     def in_service(cls, subject: Today, log: Log) -> QueryLosses:
@@ -67,7 +67,7 @@ class QueryLosses(NamedTuple):
         stream = None if isinstance(subject, str) else replay_stream(subject, log)
         if isinstance(subject, str) or stream is None:
             return cls.of(subject, log)
-        return cls(stream.wrong + _refusal_price(subject) * stream.refused, stream.spent)
+        return cls(penalised(stream.wrong, stream.refused, _refusal_price(subject)), stream.spent)
 
 
 def single_model_errors(log: Log) -> np.ndarray:
@@ -188,18 +188,18 @@ def compare_policy(
     shared = comparable_log(log, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
     replies = losses_of(policy, shared)
-    error, cost = _expected(policy) if tuned else (float(replies.wrong.mean()), float(replies.spent.mean()))
+    error, cost = _expected(policy) if tuned else (float(replies.penalty.mean()), float(replies.spent.mean()))
 
     def rival(role: Role, subject: Today) -> Rival:
         rival_losses = losses_of(subject, shared)
         name = subject if isinstance(subject, str) else IN_SERVICE
-        rival_error, bill = float(rival_losses.wrong.mean()), float(rival_losses.spent.mean())
+        rival_error, bill = float(rival_losses.penalty.mean()), float(rival_losses.spent.mean())
         if tuned and isinstance(subject, str):
             column = log.models.index(subject)
             rival_error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
         if is_itself(policy, subject):
             return Rival(name, role, error, cost, 0.0, 0.0)
-        se = float(paired_error(replies.wrong - rival_losses.wrong))
+        se = float(paired_error(replies.penalty - rival_losses.penalty))
         return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
@@ -338,7 +338,7 @@ class Disagreements(NamedTuple):
             labelled=m,
             error_difference=share * mean,
             error_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
-            cost=float(money.mean()),
+            cost_difference=float(money.mean()),
             cost_se=float(money.std() / math.sqrt(max(n - 1, 1))),
         )
 
@@ -356,19 +356,19 @@ class Difference(NamedTuple):
     """Error of the second minus error of the first."""
     error_se: float
     """Standard error of `error_difference`."""
-    cost: float
+    cost_difference: float
     """Cost of the second minus cost of the first, in dollars per query."""
     cost_se: float
-    """Standard error of `cost`."""
+    """Standard error of `cost_difference`."""
 
     def verdict_at(self, lam: float) -> str:
-        """Return "better" or "worse" if the second significantly is, in error + λ·cost; "alike" otherwise.
+        """Return "better" or "worse" if the second is, in error + λ·cost, at a two-sided level of 10 %; else "alike".
 
         >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).verdict_at(0.0)
         'better'
         """
-        loss, se = self.error_difference + lam * self.cost, math.hypot(self.error_se, lam * self.cost_se)
-        return "better" if loss < -Z95 * se else "worse" if loss > Z95 * se else "alike"
+        loss, se = self.error_difference + lam * self.cost_difference, math.hypot(self.error_se, lam * self.cost_se)
+        return "better" if loss < -Z_ONE_SIDED_95 * se else "worse" if loss > Z_ONE_SIDED_95 * se else "alike"
 
     def describe(self, counted: Counted = ERRORS) -> str:
         """Describe the figures in words.
@@ -379,9 +379,9 @@ class Difference(NamedTuple):
         labelled = "all labelled" if self.labelled == self.differing else f"{self.labelled:,} labelled"
         points = f"{100 * abs(self.error_difference):.1f} ± {100 * self.error_se:.1f} points"
         points += " more" if self.error_difference > 0 else " less"
-        money = choose_unit([abs(self.cost)]).full(abs(self.cost))
+        money = choose_unit([abs(self.cost_difference)]).full(abs(self.cost_difference))
         which = f"answers {self.differing:,} of {count(self.queries, 'query')} otherwise ({labelled})"
-        return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost > 0 else 'less'}"
+        return f"{which}: {points} {counted.noun} at {money} {'more' if self.cost_difference > 0 else 'less'}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures by name."""

@@ -86,8 +86,8 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
     """Return Wilson's interval for the true error of a replay on a log: (…, 2).
 
-    Its sample size is the number of queries replayed, if every answer is right or wrong by a label. With scores or
-    missing labels, it is the number of right or wrong answers that would have the standard error of the replay.
+    Its sample size is the number of queries replayed, if every answer is right or wrong by a label, and else that of
+    `_effective_queries`.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -98,11 +98,13 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
     fully_labelled = log.scores is None and is_fully_labelled(log)
-    return wilson_interval(error, replayed.n if fully_labelled else _size(error, replayed, log, level), level)
+    return wilson_interval(
+        error, replayed.n if fully_labelled else _effective_queries(error, replayed, log, level), level
+    )
 
 
-def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
-    """Return the number of right or wrong answers that would have the standard error of a replay: (…).
+def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
+    """Return the number of fully labelled answers whose mean would have this standard error: (…).
 
     Few labels may show no error, and a variance of 0. So z²/2 right and z²/2 wrong answers are added to the labels, as
     in Wilson's interval, and the variance is raised accordingly.
@@ -110,14 +112,14 @@ def _size(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.nda
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
     if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
-    labels = _labels(replayed, log)
+    labels = _effective_labels(replayed, log)
     square = half_width(level) ** 2
     centre = (labels * error + square / 2) / (labels + square)
     more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
     return np.minimum(centre * (1 - centre) / (variance + more), n)
 
 
-def _labels(replayed: Replay, log: Log) -> np.ndarray:
+def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
     """Return the effective number of labels of a replay: (…).
 
     As many labels would be as informative if all answers had the same probability of a label: n / Σ sⱼ/πⱼ, for models
@@ -180,9 +182,9 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     if errors is None:
         return BesideReference(name, (float(replayed.error), float(replayed.error_se)), None)
     by_labels = replay(policy, errors)
-    figures = [(float(replay.error), float(replay.error_se)) for replay in (replayed, by_labels)]
+    differs, errs = ((float(figures.error), float(figures.error_se)) for figures in (replayed, by_labels))
     low, high = error_interval(by_labels, errors).tolist()
-    return BesideReference(name, figures[0], figures[1], (low, high), counted_by(None, errors.scores))
+    return BesideReference(name, differs, errs, (low, high), counted_by(None, errors.scores))
 
 
 def _differences(log: Log) -> Log:
