@@ -38,7 +38,7 @@ from typing import IO, Any
 from rcjax._base.extras import how_to_install, required
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
-from rcjax.policy.signals.answers import CUT, functions_of, read_calls
+from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls
 from rcjax.policy.signals.records import Verdict, read_verdict
 from rcjax.serving.failures import in_short
 
@@ -49,7 +49,7 @@ _TICK = 0.01  # seconds between two polls of a program
 
 _READINGS = 5  # of an environment that seems empty, at least
 
-_MARK = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
+_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
 
 
 async def run_command(
@@ -89,7 +89,7 @@ def _run_command(
         source.write(written)
         source.seek(0)
         errors = subprocess.DEVNULL if silent else None
-        marked = os.environ | {_MARK: mark}
+        marked = os.environ | {_MARK_VARIABLE: mark}
         process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
             while process.poll() is None and os.fstat(sink.fileno()).st_size <= MAX_OUTPUT_BYTES:
@@ -119,7 +119,7 @@ def end_session(leader: int, mark: str = "") -> None:
         leader: process id of the session's leader.
         mark: mark in the environment of its children; by default the leader's id.
     """
-    marked = f"{_MARK}={mark or leader}".encode()
+    marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
@@ -156,7 +156,7 @@ def _environment(process: Path, end: float) -> bytes:
     return content
 
 
-_START = 60.0  # seconds for the start of a process, whose imports may take long
+_START_SECONDS = 60.0  # seconds for the start of a process, whose imports may take long
 
 MAX_PROCESSES = min(8, max(4, os.cpu_count() or 1))
 """Processes of one check: more than one, as some wait for a disk or another program."""
@@ -230,7 +230,7 @@ class CheckPool:
                 self._pool = self._pebble.ProcessPool(
                     self._max_processes, initializer=load, initargs=[self._name], context=_Context()
                 )
-                self._end = weakref.finalize(self, _end, self._pool)
+                self._end_processes = weakref.finalize(self, _end_pool, self._pool)
             return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
@@ -244,7 +244,7 @@ class CheckPool:
         for may_retry in (True, False):
             try:
                 scheduled = await asyncio.to_thread(self._schedule, function, arguments, seconds)  # starts processes
-                return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START + seconds)
+                return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START_SECONDS + seconds)
             except BrokenProcessPool:  # another call's process may have broken the whole pool
                 if not may_retry:
                     raise BrokeDownError(None) from None
@@ -252,10 +252,10 @@ class CheckPool:
                 await asyncio.to_thread(end_session, error.pid)  # children that it left behind
                 raise BrokeDownError(error.exitcode) from None
 
-    def first(self, function: Callable[..., Any]) -> Any:
+    def call_blocking(self, function: Callable[..., Any]) -> Any:
         """Start a process, and return a function's value in it. Raises TimeoutError and BrokeDownError."""
         try:
-            return self._schedule(function, (), None).result(_START)
+            return self._schedule(function, (), None).result(_START_SECONDS)
         except self._broken as error:
             raise BrokeDownError(getattr(error, "exitcode", None)) from None
 
@@ -263,20 +263,20 @@ class CheckPool:
         """End the processes at once."""
         if self._pool is not None:
             self._pool = None
-            self._end()
+            self._end_processes()
 
 
-def _end(pool: Any) -> None:
+def _end_pool(pool: Any) -> None:
     """End the processes of a pool: in a thread if an event loop runs here, as all requests would wait for the end."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        _stop(pool)
+        _stop_and_join(pool)
     else:
-        threading.Thread(target=_stop, args=(pool,), name="rcjax-checks-end").start()
+        threading.Thread(target=_stop_and_join, args=(pool,), name="rcjax-checks-end").start()
 
 
-def _stop(pool: Any) -> None:
+def _stop_and_join(pool: Any) -> None:
     pool.stop()
     pool.join()
 
@@ -295,7 +295,7 @@ def begin() -> None:
     """Make this process the leader of a session, with empty standard streams."""
     if hasattr(os, "setsid"):
         os.setsid()
-    os.environ[_MARK] = str(os.getpid())
+    os.environ[_MARK_VARIABLE] = str(os.getpid())
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -330,7 +330,7 @@ def run_check(arguments: str) -> dict[str, Any]:
     except BaseException as error:  # SystemExit included
         return {"failed": in_short(error)}
     try:
-        text = json.dumps(verdict, default=_plain)
+        text = json.dumps(verdict, default=_to_builtin)
     except Exception:
         text = ""
     return {"said": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
@@ -395,7 +395,7 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
     def check(call: dict[str, Any]) -> float:
         calls, wanted = read_calls(call["tool_calls"]), call.get("tool_choice")
         ids = [made.get("id") for made in call["tool_calls"] if isinstance(made.get("id"), str) and made["id"]]
-        if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in CUT:
+        if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in TRUNCATED:
             return 0.0
         forced = wanted == "required" or isinstance(wanted, dict)
         if (forced and not calls) or (wanted == "none" and calls):
@@ -442,7 +442,7 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     """Convert numbers and truth values of NumPy and the like to Python's."""
     if type(value).__name__ in ("bool_", "bool"):
         return bool(value)
@@ -478,7 +478,7 @@ def _refusal(check: ReplyCheck) -> str | None:
     except ImportError as error:
         return str(error)
     try:
-        return None if check.kind == "regex" else pool.first(refusal)
+        return None if check.kind == "regex" else pool.call_blocking(refusal)
     except TimeoutError:
         return "it is not there within a minute"
     except BrokeDownError as error:

@@ -65,19 +65,19 @@ _RESERVED = ("model", "messages")  # fields that every request sets itself
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES = 4  # bytes of a token, as a rule
+_BYTES_PER_TOKEN = 4  # bytes of a token, as a rule
 
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # a request may have one
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 
-_NAMES = """
+_THINKING_NAMES = """
     budget_tokens chat_template_kwargs enable_thinking reasoning reasoning_budget reasoning_effort think thinking
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
 #: Options by which servers say how long a model thinks: if one of them is fixed, so are the others.
-THINKING = frozenset(_NAMES.split())
+THINKING = frozenset(_THINKING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    model: str  # the model's name at the endpoint
+    endpoint_name: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
     price: Price | None  # money per million tokens
@@ -151,7 +151,7 @@ class Endpoint:
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, max_tokens = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
+        read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
         return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
 
@@ -212,7 +212,7 @@ class Endpoint:
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
     """Estimate the tokens (read, written) that no reply counts: one for four bytes."""
     sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
-    read, written = (-(-size // _BYTES) for size in sizes)
+    read, written = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
     return read, written
 
 

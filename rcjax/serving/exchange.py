@@ -219,7 +219,7 @@ class Exchange:
         self.call = Call(
             query=query.id,
             model=self.model,
-            endpoint_name=self.endpoint.model,
+            endpoint_name=self.endpoint.endpoint_name,
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,
@@ -244,7 +244,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
+class QueryHistory:
     """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
 
     ended: list[Exchange] = field(default_factory=list)
@@ -274,13 +274,13 @@ def _first_text(completion: Mapping[str, Any]) -> str | None:
     return choice_text(choices[0]) or None
 
 
-_NAMES = """
+_NEUTRAL_NAMES = """
     logprobs metadata moderation prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier
     service_tier store stream_options top_logprobs user
 """
 
 #: Options of a request that change no answer; some of them identify the user.
-NEUTRAL = frozenset(_NAMES.split())
+NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
 
 
 def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
@@ -405,7 +405,7 @@ class Caller:
         query: Query,
         model: str,
         policy: Policy | None,
-        exchanges: Exchanges,
+        exchanges: QueryHistory,
         seconds: float | None = None,
         *,
         is_final: bool = False,
@@ -463,7 +463,7 @@ class Caller:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
-            return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)
 
     async def _forward(
         self,
@@ -477,7 +477,7 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.forward)
+            completion = await stream(endpoint.api_client, endpoint.endpoint_name, messages, options, usage, delivery.forward)
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()

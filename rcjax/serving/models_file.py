@@ -160,7 +160,7 @@ def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return dict(options)
 
 
-def _signal(name: str, where: str) -> str:
+def _checked_signal(name: str, where: str) -> str:
     try:
         require_signal_name(name)
     except ValueError as problem:
@@ -183,7 +183,7 @@ class _Entry(Record):
     base_url: Annotated[str, _address] | None = None
     key_env: str | None = None
     options: Annotated[Mapping[str, object], _options] = field(default_factory=dict)
-    signal: Annotated[str, _signal] | None = None
+    signal: Annotated[str, _checked_signal] | None = None
     samples: Annotated[int, Between(1, MAX_SAMPLES)] | None = None
 
 
@@ -240,7 +240,7 @@ def listed_price(endpoint_name: str, base_url: str | None, where: str) -> Listed
     return listed
 
 
-_NAMES = """
+_SERVER_NAMES = """
     add_generation_prompt cache_prompt continue_final_message do_sample dynatemp_exponent dynatemp_range enable_thinking
     ignore_eos include_stop_str_in_output length_penalty min_p min_tokens mirostat mirostat_eta mirostat_mode
     mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning_format repeat_last_n repeat_penalty
@@ -249,9 +249,9 @@ _NAMES = """
 """
 
 #: Sampling options that servers have beside OpenAI's: a log keeps them, and clients of a gateway may send them.
-SERVER_OPTIONS = frozenset(_NAMES.split())
+SERVER_OPTIONS = frozenset(_SERVER_NAMES.split())
 
-_NAMES = """
+_RECORDED_NAMES = """
     best_of budget_tokens early_stopping echo effort enabled exclude frequency_penalty logprobs low_latency
     max_completion_tokens max_new_tokens max_tokens max_tokens_per_turn min_keep modalities n n_ctx n_predict
     no_repeat_ngram_size num_beams num_ctx num_predict parallel_tool_calls presence_penalty priority reasoning_budget
@@ -260,7 +260,7 @@ _NAMES = """
 """
 
 #: Options that a log keeps: also OpenAI's that are no text, and those of servers that only an operator may set.
-_RECORDED = SERVER_OPTIONS.union(_NAMES.split())
+_RECORDED = SERVER_OPTIONS.union(_RECORDED_NAMES.split())
 
 #: Options that hold other options of the list.
 _NESTED = frozenset(
@@ -367,16 +367,16 @@ def record_request_settings(
     # An entry with an option that a log does not keep is left out: the rest would describe another signal.
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
-    kept, others = recorded_options(_plain(options))
+    kept, others = recorded_options(_json_safe(options))
     judged_form = (
         request_form if isinstance(signal, ReplyCheck) and (request_form != PLAIN or signal.kind == "call") else None
     )
     more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
-    record = {**_plain(entries), "options": kept}
+    record = {**_json_safe(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _json_safe(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that JSON can hold."""
     plain = {}
     for name, value in values.items():

@@ -28,7 +28,7 @@ _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 _HIGHEST_COST = 1000.0  # money for one reply
 
 #: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
-_TIMES, _FEE = 100, Decimal("0.1")
+_MAX_PRICE_RATIO, _MAX_EXTRA_FEE = 100, Decimal("0.1")
 
 #: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -187,7 +187,7 @@ def _exact(price: Price | None) -> Price | None:
 
 def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
     """Return whether a reported cost is far above the price of the tokens, and so cannot be right."""
-    return bool(by_price) and cost > _TIMES * by_price + _FEE
+    return bool(by_price) and cost > _MAX_PRICE_RATIO * by_price + _MAX_EXTRA_FEE
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:

@@ -256,11 +256,11 @@ def test_a_process_that_becomes_another_program_is_found(monkeypatch):
             return b""
         return real(path)
 
-    marked = os.environ | {check_processes._MARK: uuid.uuid4().hex}
+    marked = os.environ | {check_processes._MARK_VARIABLE: uuid.uuid4().hex}
     child = subprocess.Popen(["sleep", "77"], start_new_session=True, env=marked)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     try:
-        check_processes.end_session(2**30, marked[check_processes._MARK])
+        check_processes.end_session(2**30, marked[check_processes._MARK_VARIABLE])
         assert child.wait(120) == -signal.SIGKILL
     finally:
         child.kill()

@@ -70,14 +70,14 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
     ('plain', '5a4cbd80f2bc')
     """
     tools = options.get("tools")
-    functions = [[one["name"], _bare(one.get("parameters"))] for one in functions_of(tools)]
+    functions = [[one["name"], _without_prose(one.get("parameters"))] for one in functions_of(tools)]
     kinds = [tool.get("type") for tool in objects_in(tools)]
     offered = [*functions, *(kind for kind in kinds if kind != "function")]
     choice, wanted = options.get("tool_choice"), options.get("response_format")
     form = {
         "tools": sorted(json.dumps(one, sort_keys=True, default=str) for one in offered),
         "choice": None if choice == "auto" or not tools else choice,
-        "format": None if wanted == {"type": "text"} else _bare(wanted),
+        "format": None if wanted == {"type": "text"} else _without_prose(wanted),
         "after": bool(messages) and messages[-1].get("role") in ("tool", "function"),
     }
     if not any(form.values()):
@@ -85,12 +85,12 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
     return hashlib.sha256(json.dumps(form, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
 
 
-def _bare(schema: Any, *, names: bool = False) -> Any:
+def _without_prose(schema: Any, *, names: bool = False) -> Any:
     """Strip the prose of a schema; with `names`, the keys of the object are names of the user's, and stay."""
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
-        return {key: _bare(value, names=key in _NAMED and not names) for key, value in kept.items()}
-    return [_bare(value) for value in schema] if isinstance(schema, list) else schema
+        return {key: _without_prose(value, names=key in _NAMED and not names) for key, value in kept.items()}
+    return [_without_prose(value) for value in schema] if isinstance(schema, list) else schema
 
 
 #: The prefix of an answer that its check found invalid. The answer is kept for people, and equals no other.
@@ -100,7 +100,7 @@ INVALID = "[invalid] "
 NO_CALL = "[]"
 
 #: The finish reasons of a truncated reply.
-CUT = ("length", "max_tokens")
+TRUNCATED = ("length", "max_tokens")
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.S | re.I)
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from rcjax._base.codec import written
 from rcjax.policy.signals.answers import (
-    CUT,
+    TRUNCATED,
     INVALID,
     canonical_calls,
     canonical_json,
@@ -86,7 +86,7 @@ class ReplyCheck(OneReply):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not is_check(self.name):
             raise ValueError(f"{self.name!r} is no check: give {', '.join(CHECK_NAMES)}")
-        _NAME_READERS[self.kind](self.name, self.rest)
+        _NAME_CHECKS[self.kind](self.name, self.rest)
 
     @property
     def kind(self) -> str:
@@ -134,8 +134,8 @@ class ReplyCheck(OneReply):
         """Return the reading of a check that needs no process, `length`; SignalError for other checks."""
         if self.kind != "length":
             raise SignalError("the check runs in a process of its own: rcjax.Cascade, collect and serve run it")
-        least, most = _bounds(self.name, self.rest)
-        valid = reply.finish_reason not in CUT and least <= len(reply.text) <= most
+        least, most = _read_bounds(self.name, self.rest)
+        valid = reply.finish_reason not in TRUNCATED and least <= len(reply.text) <= most
         return self.reading(reply, Verdict(float(valid)))
 
     def reading(self, reply: Reply, verdict: Verdict, options: Mapping[str, Any] = MappingProxyType({})) -> Reading:
@@ -166,7 +166,7 @@ def is_check(name: str) -> bool:
     >>> is_check("json"), is_check("command:./check"), is_check("choice")
     (True, True, False)
     """
-    return name.partition(":")[0] in _NAME_READERS
+    return name.partition(":")[0] in _NAME_CHECKS
 
 
 def read_verdict(value: Any) -> Verdict | None:
@@ -212,13 +212,13 @@ def _is_number(value: Any, most: float) -> bool:
     return isinstance(value, int | float) and 0 <= value <= most  # NaN is not
 
 
-def _bare(name: str, rest: str) -> None:
+def _check_bare(name: str, rest: str) -> None:
     kind = name.partition(":")[0]
     if rest or name != kind:
         raise ValueError(f"{name!r}: {kind} takes nothing behind it: the schema is that of the request")
 
 
-def _pattern(name: str, rest: str) -> None:
+def _check_pattern(name: str, rest: str) -> None:
     try:
         re.compile(rest)
     except (re.error, RecursionError, OverflowError) as error:
@@ -227,13 +227,13 @@ def _pattern(name: str, rest: str) -> None:
         raise ValueError(f"{name!r}: give a pattern, without {{answer}}: a check knows no right answer")
 
 
-def _function(name: str, rest: str) -> None:
+def _check_function(name: str, rest: str) -> None:
     module, _, function = rest.partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), function]):
         raise ValueError(f"{name!r}: give python:module:function")
 
 
-def _command(name: str, rest: str) -> None:
+def _check_command(name: str, rest: str) -> None:
     try:
         words = shlex.split(rest)
     except ValueError as error:
@@ -242,7 +242,7 @@ def _command(name: str, rest: str) -> None:
         raise ValueError(f"{name!r} gives no program: give command:./check, or the like")
 
 
-def _bounds(name: str, rest: str) -> tuple[float, float]:
+def _read_bounds(name: str, rest: str) -> tuple[float, float]:
     """Return the least and the most characters of a reply; the least is at least 1."""
     match = re.fullmatch(r"(\d{0,9})-(\d{0,9})", rest or "-", re.ASCII)
     if match is None or (name.endswith(":") and not rest):
@@ -253,13 +253,13 @@ def _bounds(name: str, rest: str) -> tuple[float, float]:
     return least, most
 
 
-_NAME_READERS: dict[str, Any] = {
-    "json": _bare,
-    "call": _bare,
-    "regex": _pattern,
-    "length": _bounds,
-    "python": _function,
-    "command": _command,
+_NAME_CHECKS: dict[str, Any] = {
+    "json": _check_bare,
+    "call": _check_bare,
+    "regex": _check_pattern,
+    "length": _read_bounds,
+    "python": _check_function,
+    "command": _check_command,
 }
 
 

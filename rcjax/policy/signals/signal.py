@@ -161,14 +161,14 @@ def _stated(number: str, percent: str | None, total: str | None) -> float:
 
 def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
     """Return the log-probability of each word found at the beginning of the tokens, summed over its spellings."""
-    names = {_bare(word): word for word in words}
+    names = {_unwrapped(word): word for word in words}
     logprobs: dict[str, list[float]] = {}
     path = 0.0  # log-probability of the tokens passed through
     for token in tokens:
         for text, logprob in {token.text: token.logprob, **token.top}.items():
-            if _bare(text) in names:
-                logprobs.setdefault(names[_bare(text)], []).append(path + logprob)
-        if _bare(token.text):
+            if _unwrapped(text) in names:
+                logprobs.setdefault(names[_unwrapped(text)], []).append(path + logprob)
+        if _unwrapped(token.text):
             break
         path += token.logprob
     return {word: log_sum(values) for word, values in logprobs.items()}
@@ -187,11 +187,11 @@ def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> 
 
 def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
     """Return the choice that the first token with a letter names; None if the token is another word."""
-    first = next((bare for token in tokens if (bare := _bare(token.text))), None)
-    return next((choice for choice in choices if _bare(choice) == first), None)
+    first = next((bare for token in tokens if (bare := _unwrapped(token.text))), None)
+    return next((choice for choice in choices if _unwrapped(choice) == first), None)
 
 
-def _bare(text: str) -> str:
+def _unwrapped(text: str) -> str:
     return text.strip(_WRAPPING).casefold()
 
 

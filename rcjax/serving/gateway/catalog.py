@@ -109,7 +109,7 @@ class Settings:
             raise ValueError(f"--key-env: {problem}: use others")
         return keys
 
-    def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
+    def make_key_ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
         """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models, self.share)
@@ -121,7 +121,7 @@ class Settings:
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
-    def totals(self) -> FileTotals:
+    def make_client_totals(self) -> FileTotals:
         """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends.
 
         Their file is not that of the policies' bills, which is written at each payment on the event loop.
@@ -189,14 +189,14 @@ class Deployment:
     digest: str
     """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
-    checked: frozenset[str] = frozenset()
+    checkable_fields: frozenset[str] = frozenset()
     """Fields of requests, such as tools, with which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
     def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.parts_not_judged if part not in self.checked)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.checkable_fields)
         if unseen:
             return unseen
         if self.request_forms is None or request.request_form in self.request_forms:
@@ -209,14 +209,14 @@ class Deployment:
         return not self.policy.calibrations
 
     @property
-    def shadowed(self) -> tuple[str, ...]:
+    def shadow_models(self) -> tuple[str, ...]:
         """Models of shadow queries; none if there are no shadow queries."""
         return self.cascade.all_models if self.cascade.shadow else ()
 
     @property
     def shadow_cost(self) -> ShadowCost | None:
         """The expected cost of shadow queries; None without any, and before there is a policy."""
-        return None if self.is_untuned or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
+        return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Catalog:
 
     policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
-    caller: Caller
+    unjudged_caller: Caller
     """The caller that asks any model without judging its answer."""
     ring: KeyRing
     """The clients."""
@@ -342,7 +342,7 @@ class CatalogMaker:
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
-        return Catalog(deployments, models, caller, settings.ring(deployments, models))
+        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
 
     def _deploy(
         self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings], before: Catalog | None
@@ -369,7 +369,7 @@ class CatalogMaker:
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
             {model: self.api_client(entry) for model, entry in called.items()},
-            signal={model: _signal(entry, records.get(model, {})) for model, entry in called.items()},
+            signal={model: _named_signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
             name=name,
@@ -441,7 +441,7 @@ class CatalogMaker:
         return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
 
 
-def _signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
+def _named_signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
     """Return the signal that the file of models names; None if the policy records it already."""
     recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
     return None if model.signal is None or recorded else signal_by_name(model.signal)
