@@ -23,7 +23,7 @@ from rcjax._base.extras import required
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
-from rcjax.policy.signals.records import without_rounding
+from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
     MAX_PROCESSES,
     BrokeDownError,

@@ -35,7 +35,7 @@ from rcjax.collecting.respondent import (
     usual_input_tokens,
 )
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.records import is_check
+from rcjax.policy.signals.reply_checks import is_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply

@@ -1,7 +1,7 @@
 """The bill that a service follows: the service moves along its ladder, so that its bill keeps to the budget.
 
 A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
-cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
+cost of each answer goes into a balance. The aim for the next query is the cost that restores the balance within a
 window of queries. Advertisers pace their budgets by this dual descent (Balseiro & Gur 2019, "Learning in repeated
 auctions with budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the
 queries that are still expected in it. Standard library only.
@@ -128,8 +128,8 @@ def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | 
 
     Its budget per query is the shared budget or, for a period, the shared bill's current aim.
 
-    The costs of a client thus move the client's position. The position of other clients stays if the budget is per
-    query, and moves by the money that is left if the budget is for a period.
+    A client's costs move only that client's position. With a budget for a period, they also shrink what is left for
+    all clients.
 
     Args:
         shared: bill of all clients.

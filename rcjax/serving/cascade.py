@@ -30,7 +30,7 @@ from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, QueryHistory, Observe, Query
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, QueryHistory
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel

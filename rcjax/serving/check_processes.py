@@ -1,8 +1,8 @@
 """Processes for functions that may hang or crash, each within a time limit: the checks of a service.
 
-Python's `re` may take for ever on a stranger's text, and so may a user's own check; a check in another process blocks
-no request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and
-its place, and quote neither the question nor the reply. The functions that the processes run are at the end.
+Python's `re` and a user's own check may take for ever on a stranger's text. A check in another process blocks no
+request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and its
+place; they quote neither the question nor the reply.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
+from rcjax._base.codec import strict_json
 from rcjax._base.extras import how_to_install, required
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls
-from rcjax.policy.signals.records import Verdict, read_verdict
+from rcjax.policy.signals.reply_checks import Verdict, read_verdict
 from rcjax.serving.failures import in_short
 
 MAX_OUTPUT_BYTES = 2**16
@@ -47,7 +48,7 @@ MAX_OUTPUT_BYTES = 2**16
 
 _TICK = 0.01  # seconds between two polls of a program
 
-_READINGS = 5  # of an environment that seems empty, at least
+_MIN_READINGS = 5  # readings of an environment that seems empty
 
 _MARK_VARIABLE = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
 
@@ -55,9 +56,9 @@ _MARK_VARIABLE = "RCJAX_CHECK"  # environment variable of all processes that a c
 async def run_command(
     words: Sequence[str], written: bytes, seconds: float, *, silent: bool = True
 ) -> tuple[bytes, int]:
-    """Run a program and return (its output, its status). It leads a session of its own, which ends with it.
+    """Run a program and return (its output, its status). The program leads a session of its own, which ends with it.
 
-    A thread starts and ends it, as both may take long.
+    A thread starts and ends the program, as both may take long.
 
     Args:
         words: the words of its command line, which no shell reads.
@@ -66,7 +67,8 @@ async def run_command(
         silent: whether its standard error is discarded.
 
     A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. The
-    output goes to a file, so that nobody waits for a child that still holds it. Raises OSError and TimeoutError.
+    output goes to a file: a pipe would stay open as long as a child of the program holds it. Raises OSError and
+    TimeoutError.
     """
     is_unwanted = threading.Event()
     run = partial(_run_command, words, written, seconds, is_unwanted, silent=silent)
@@ -141,15 +143,15 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
 
 
 def _environment(process: Path, end: float) -> bytes:
-    """Return the environment of a process; while another program takes its place, it seems empty for a moment.
+    """Return the environment of a process; it seems empty for a moment while the process loads another program.
 
     Args:
         process: its folder in /proc.
-        end: time of the monotonic clock until which an empty one is read again; it is read `_READINGS` times at least,
-            since on a busy machine the time may be over before this process's turn.
+        end: time of the monotonic clock until which an empty environment is read again. It is read at least
+            `_MIN_READINGS` times, because on a busy machine `end` may pass before the first read.
     """
     readings = 1
-    while not (content := (process / "environ").read_bytes()) and (readings < _READINGS or time.monotonic() < end):
+    while not (content := (process / "environ").read_bytes()) and (readings < _MIN_READINGS or time.monotonic() < end):
         os.readlink(process / "exe")  # raises OSError for a thread of the kernel, which has none
         time.sleep(_TICK / 10)
         readings += 1
@@ -173,7 +175,7 @@ class BrokeDownError(Exception):
 
 
 class _Beginning:
-    """The first thing that a new process unpickles: it redirects the streams, so that later errors reach no screen."""
+    """Redirects the streams of a new process, which unpickles this object first: later errors reach no screen."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return begin, ()
@@ -316,7 +318,7 @@ def load(name: str) -> None:
 
 
 def refusal() -> str | None:
-    """Return the reason why the check cannot be run; None if it can."""
+    """Return the reason why the check cannot be run; None if it can be run."""
     return _LOADED.get("refusal")
 
 
@@ -418,15 +420,11 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
 def _is_json(call: Mapping[str, Any]) -> bool:
     """Return whether the answer is standard JSON, and an object if the request asked for one."""
     try:
-        document = json.loads(call["answer"], parse_constant=_refuse)
+        document = strict_json(call["answer"])
     except (ValueError, RecursionError):
         return False
     form = call.get("response_format")
     return not (isinstance(form, dict) and form.get("type") == "json_object") or isinstance(document, dict)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _schema(response_format: Any) -> Any:
@@ -548,10 +546,11 @@ class ReplyChecks:
     async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         if check.name not in self._pools:
             self._pools[check.name] = CheckPool(check.name)
-        function, *arguments = (run_check, _as_json([document]))
+        call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            function, *arguments = (search_pattern, check.rest, document["answer"], ())
-        reply = await self._pools[check.name].call(function, *arguments, seconds=self.seconds)
+            reply = await call(search_pattern, check.rest, document["answer"], ())
+        else:
+            reply = await call(run_check, _as_json([document]))
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
         return reply["said"]

@@ -176,7 +176,9 @@ def body_failure(data: Any) -> CallError | None:
     error = next((error for error in errors if isinstance(error, Mapping | list)), None)
     error = error[0] if isinstance(error, list) else error
     codes = {"code": next((code for code in (fields.get("error_code"), status, fields.get("code")) if code), None)}
-    return _reported_error("an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, transient=False)
+    return _reported_error(
+        "an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, transient=False
+    )
 
 
 def _reported_error(noun: str, error: Any, reason: str | None, *, transient: bool) -> CallError:

@@ -99,7 +99,8 @@ class GenaiPrices(PriceList):
                 {tier.start for name in _FIELD_NAMES[0] for tier in getattr(getattr(listed, name, None), "tiers", ())}
             )
             prices = [
-                _price([_tier(getattr(listed, name, None), start) for name in _FIELD_NAMES[0]], 1.0) for start in (0, *starts)
+                _price([_tier(getattr(listed, name, None), start) for name in _FIELD_NAMES[0]], 1.0)
+                for start in (0, *starts)
             ]
             if prices[0] is None:
                 return None

@@ -340,11 +340,11 @@ def test_an_event_loop_does_not_wait_for_the_end_of_a_pool():
             ended.append(threading.current_thread())
 
     async def end():
-        check_processes._end(Pool())
+        check_processes._end_pool(Pool())
         go.set()
 
     asyncio.run(asyncio.wait_for(end(), 120.0))
-    check_processes._end(Pool())
+    check_processes._end_pool(Pool())
     while len(ended) < 2:
         time.sleep(0.01)
     assert threading.main_thread() in ended

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rcjax._base.codec import strict_json
 
 #: The form of a request for text alone.
 PLAIN = "plain"
@@ -118,20 +119,9 @@ def read_json_text(text: str) -> Any:
     if not text.startswith(("{", "[")):
         return None
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return strict_json(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
 
 
 def canonical_json(text: str) -> str | None:

@@ -330,8 +330,7 @@ class CatalogMaker:
                 raise ValueError(
                     f"{option}: {settings.models.name} has no table for {missing}: add it, or name another"
                 )
-        means = {model: cost for policy in policies.values() for model, cost in policy.cost.items()}
-        endpoints = {name: self._endpoint(model, means.get(name)) for name, model in models.items()}
+        endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
             where = path.name if path is not None and policy.calibrations else f"--pass {settings.pass_model}"
@@ -406,15 +405,10 @@ class CatalogMaker:
             return named
         return tuple(dict.fromkeys([*named, reference.model]))
 
-    def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
+    def _endpoint(self, model: ModelSettings) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
-        Such answers use only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the rest.
-
-        Args:
-            model: the model, as the file has it.
-            mean: mean cost of a call, for a model without a price.
-
+        Of the file's options, such answers use `extra_*` and `_OPERATOR_OPTIONS`; the client chooses the others.
         Raises ValueError that names the file and the model.
         """
         limits = self.settings.limits
@@ -430,8 +424,7 @@ class CatalogMaker:
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
         options = self._with_token_limit(model, kept)
-        mean = mean if model.price is None else None
-        return Endpoint(client, model.endpoint_name, None, options, model.price, mean, fixed=FIXED_OPTIONS)
+        return Endpoint(client, model.endpoint_name, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Add the service's limit on tokens to options without a limit."""

@@ -24,7 +24,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import QueryHistory, Piece, Query
+from rcjax.serving.exchange import Piece, Query, QueryHistory
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
