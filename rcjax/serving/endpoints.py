@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from rcjax._base.codec import what_it_is
@@ -344,4 +343,4 @@ def prices_by_model(policy: AbstractPolicy) -> dict[str, Any]:
 
 def read_price(listed: Mapping[str, float] | None) -> Price | None:
     """Read a model's price from a policy's record; None without one."""
-    return None if listed is None else Price(**{name: Decimal(str(value)) for name, value in listed.items()})
+    return None if listed is None else Price(**listed).exact

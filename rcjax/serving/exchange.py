@@ -349,8 +349,7 @@ class Delivery:
         if self.problem is not None:
             return
         try:
-            shared = self.piece
-            await self.deliver(Piece(shared.model, shared.calls, chunk, shared.position, shared.rung))
+            await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
 

@@ -150,7 +150,7 @@ class CallUsage:
 
     def money(self, price: Price | None) -> Decimal | None:
         """Return the money for the replies that report tokens: as reported, or by price; None if neither is known."""
-        exact, total = _exact(price), Decimal(0)
+        exact, total = price and price.exact, Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
             cost = _reported_cost(report)
@@ -163,7 +163,7 @@ class CallUsage:
     def remarks(self, price: Price | None) -> list[str]:
         """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
         wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
-        exact = _exact(price)
+        exact = price and price.exact
         costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
         if any(are_wrong):
@@ -178,11 +178,6 @@ class CallUsage:
         if any(_first_count(report, (name,)) for _, report in self.reported for name in _AUDIO):
             wrong.append("its audio is charged as text: no price of audio is known")
         return wrong
-
-
-def _exact(price: Price | None) -> Price | None:
-    """Return a price in decimals."""
-    return None if price is None else Price(*(None if value is None else Decimal(str(value)) for value in price))
 
 
 def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
