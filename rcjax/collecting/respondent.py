@@ -381,7 +381,7 @@ class ModelSetup:
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     apart: bool = False
-    """Request the answer only: the samples vote, and their agreement is the confidence."""
+    """Whether only the answer is requested: the samples vote, and their agreement is the confidence."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
 

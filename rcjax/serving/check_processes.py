@@ -50,7 +50,7 @@ _TICK = 0.01  # seconds between two polls of a program
 
 _MIN_READINGS = 5  # readings of an environment that seems empty
 
-_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
+_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable, in all processes that a check starts, with the leader's mark
 
 
 async def run_command(
@@ -115,7 +115,7 @@ def _scratch() -> IO[bytes]:
 
 
 def end_session(leader: int, mark: str = "") -> None:
-    """Kill all processes of a session; if /proc lists them, also its children that left the session.
+    """Kill all processes of a session, and its children that left the session if /proc lists processes.
 
     Args:
         leader: process id of the session's leader.
@@ -191,7 +191,7 @@ class _Process(SpawnProcess):
     def start(self) -> None:
         with _STARTING:
             main = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")  # else a script without a guard would run again
+            sys.modules["__main__"] = ModuleType("__main__")  # a script without a guard would run again as main
             try:
                 super().start()
             finally:
@@ -323,7 +323,7 @@ def refusal() -> str | None:
 
 
 def run_check(arguments: str) -> dict[str, Any]:
-    """Run the check on its arguments, a list as JSON: `{"said"}` or `{"failed"}`, the error's kind and place."""
+    """Run the check on its arguments, a JSON list; return its value as `said`, or the error as `failed`."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
@@ -339,7 +339,7 @@ def run_check(arguments: str) -> dict[str, Any]:
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
-    """Search a text for a pattern, with each right answer in place of `{answer}`: `{"said"}` or `{"failed"}`."""
+    """Search a text for a pattern, with each right answer for `{answer}`; return `said`, or the error as `failed`."""
     forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
     try:
         return {"said": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}

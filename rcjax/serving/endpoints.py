@@ -46,7 +46,7 @@ class AsInLog:
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
-    None also if the votes compared keys of answers, which only the user's own function makes.
+    The result is None too if the votes compared keys of answers: only the user's own function makes such keys.
 
     Args:
         record: the policy's record of the model's signal and options.
@@ -64,9 +64,10 @@ _RESERVED = ("model", "messages")  # fields that every request sets itself
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES_PER_TOKEN = 4  # bytes of a token, as a rule
+_BYTES_PER_TOKEN = 4  # a rule of thumb
 
-_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # a request may have one
+#: Names of one option, of which a request may have one.
+_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 
@@ -75,7 +76,7 @@ _THINKING_NAMES = """
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
-#: Options by which servers say how long a model thinks: if one of them is fixed, so are the others.
+#: Options of servers for the length of a model's thinking: if one of them is fixed, all are.
 THINKING = frozenset(_THINKING_NAMES.split())
 
 
@@ -98,7 +99,7 @@ class Endpoint:
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options of a question: its own override the model's, and the signal's override both.
+        """Return the options of a question: its own options override the model's; the signal's options override both.
 
         >>> from rcjax.policy.signals import MeanLogprob
         >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
@@ -209,7 +210,7 @@ class Endpoint:
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
-    """Estimate the tokens (read, written) that no reply counts: one for four bytes."""
+    """Estimate the tokens (read, written) that no reply counts: one token for four bytes."""
     sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
     read, written = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
     return read, written

@@ -282,7 +282,7 @@ class ApiError(Exception):
 
 
 def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """Make the error of a field; `problem` goes on from the field's name."""
+    """Make the error of a field; `problem` continues the sentence after the field's name."""
     return ApiError(400, f"{field} {problem}", code, field)
 
 

@@ -12,8 +12,8 @@ options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default the command's
 samples = 3                            # answers to each question of `rcjax collect`; by default the command's
 
-A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
-so that different settings can be told apart. A policy tuned on the log keeps the record too
+A log keeps only the options of an allow-list, because others may hold a prompt or a secret. A digest stands for the
+other options: it tells different settings apart. A policy tuned on the log keeps the record too
 (`rcjax.policy.spec.recorded_request_settings`), and `Cascade` follows it.
 """
 
@@ -56,9 +56,9 @@ class ServedModel:
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of `chat.completions.create`."""
     signal: str | None = None
-    """The name of the signal or check that reads the confidence; None for the usual one."""
+    """The name of the signal or check that reads the confidence; None for the usual signal."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Options of the model that a question may not replace; it may lower a limit on tokens."""
+    """Options of the model that a question may not replace; a question may lower a limit on tokens."""
 
 
 _FREE = Price(0, 0)
@@ -102,7 +102,7 @@ class ModelSettings(ServedModel, Record):
     signal: Annotated[str, _check_signal] | None = None
     """The name of the signal or check that reads the confidence; None for the command's."""
     fixed: Annotated[frozenset[str], _AS_IS] = field(default=frozenset(), kw_only=True)
-    """Options of the model that a question may not replace; it may lower a limit on tokens."""
+    """Options of the model that a question may not replace; a question may lower a limit on tokens."""
     base_url: Annotated[str, _check_address] | None = None
     """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None
@@ -252,7 +252,7 @@ _RECORDED_NAMES = """
     tool_choice top_logprobs top_p truncate type use_beam_search verbosity
 """
 
-#: Options that a log keeps: also OpenAI's that are no text, and those of servers that only an operator may set.
+#: Options that a log keeps: `SERVER_OPTIONS`, OpenAI's without text, and options that only an operator may set.
 _RECORDED = SERVER_OPTIONS.union(_RECORDED_NAMES.split())
 
 #: Options that hold other options of the list.

@@ -1,4 +1,4 @@
-"""The usage of replies: their tokens and costs as servers report them, and the pace of a model, by which to estimate.
+"""The usage of replies: tokens and costs as servers report them, and the pace of a model for estimates.
 
 Standard library only.
 """
@@ -335,7 +335,7 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-_ANSWERS_AVERAGED = 50  # answers that the running means of a pace go back
+_ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
 
 
 @dataclass

@@ -38,7 +38,7 @@ _DIGITS = 12
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """Return a JSON value that is an object; {} in place of any other value, as replies of servers may have it.
+    """Return a JSON value that is an object; {} for any other value, since replies of servers may hold anything.
 
     >>> as_object({"a": 1}), as_object(["a"]), as_object(None)
     ({'a': 1}, {}, {})
@@ -246,7 +246,7 @@ def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
 
 
 LONGEST = 50_000
-"""Most characters that are read; a longer answer is reduced to its first and its last half of them."""
+"""Largest number of characters that are read: a longer answer keeps its first and its last 25,000."""
 
 _THOUGHTS = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.I)
 

@@ -81,7 +81,7 @@ class ReplyCheck(OneReply):
 
     @property
     def runs_code(self) -> bool:
-        """Whether it runs the user's code.
+        """Whether the check runs the user's code.
 
         Such a check is never started from a policy file: the user names it in `models.toml` or `signal=`.
         """
@@ -89,7 +89,7 @@ class ReplyCheck(OneReply):
 
     @property
     def judges(self) -> frozenset[str]:
-        """Fields of a request whose answers the check can judge, and other signals cannot."""
+        """Fields of a request with which the check, unlike other signals, can judge the answer."""
         calls = self.runs_code or self.kind == "call"
         return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
 

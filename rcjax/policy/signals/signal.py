@@ -23,10 +23,10 @@ def choice_logprob(
     The choice is the one `given`, as read from the text; by default the choice that the generated token names, or else
     the likeliest choice. At temperatures above 0 another choice may be likelier.
 
-    The probability of the choice is summed over its spellings among the likeliest tokens: "A", " A", "(A", "A.", "a", …
-    . Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
-    probability is not divided by that of all choices together: mass on other tokens is doubt too, and close to 1 no
-    digit is lost. Choices must be single tokens.
+    The probability of the choice is summed over its spellings among the likeliest tokens, such as "A", " A", "(A", "A."
+    and "a". Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
+    probability is not divided by that of all choices together: mass on other tokens is doubt too, and no digit is lost
+    close to 1. Choices must be single tokens.
 
     Raises SignalError if log-probabilities are missing, for all tokens, for all choices, or for the given choice.
 

@@ -110,7 +110,7 @@ class Settings:
         return keys
 
     def make_key_ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
-        """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
+        """Make the ring of clients for these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models, self.share)
             limited = [client for client in ring.named if client.money is not None]
@@ -122,9 +122,10 @@ class Settings:
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
     def make_client_totals(self) -> FileTotals:
-        """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends.
+        """Make the clients' totals over all workers, in a file beside the log.
 
-        Their file is not that of the policies' bills, which is written at each payment on the event loop.
+        Without a log, the totals last until the service ends. The policies' bills have a file of their own, because
+        each payment of a bill writes its file on the event loop.
         """
         if self.log_file is not None:
             return FileTotals(f"{self.log_file}.clients")
@@ -215,7 +216,7 @@ class Deployment:
 
     @property
     def shadow_cost(self) -> ShadowCost | None:
-        """The expected cost of shadow queries; None without any, and before there is a policy."""
+        """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
         return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
 
 
@@ -226,12 +227,12 @@ class Catalog:
     policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
     unjudged_caller: Caller
-    """The caller that asks any model without judging its answer."""
+    """The caller that asks a model without judging its answer."""
     ring: KeyRing
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of the policies in the catalog before; policies that have not changed have them still."""
+        """Continue the bills of changed policies from the last catalog; unchanged policies still have their bills."""
         for name, deployment in self.policies.items():
             if deployment is before.policies[name]:
                 continue
@@ -408,7 +409,7 @@ class CatalogMaker:
     def _endpoint(self, model: ModelSettings) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
-        Of the file's options, such answers use `extra_*` and `_OPERATOR_OPTIONS`; the client chooses the others.
+        The endpoint has only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the others.
         Raises ValueError that names the file and the model.
         """
         limits = self.settings.limits

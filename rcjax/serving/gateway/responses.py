@@ -368,7 +368,7 @@ class ResponseAssembly:
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
     def fail(self, problem: ApiError) -> Iterator[Event]:
-        """Yield the events of a failure; clients raise the first one, which is all before the response was created."""
+        """Yield the events of a failure. Clients raise the first, the only one before a response was created."""
         error = problem.to_json()["error"]
         yield {**error, "type": "error", "error": error}
         if not self._head:
