@@ -323,7 +323,7 @@ def refusal() -> str | None:
 
 
 def run_check(arguments: str) -> dict[str, Any]:
-    """Run the check on its arguments, a JSON list; return its value as `said`, or the error as `failed`."""
+    """Run the check on its arguments, a JSON list; return its value as `value`, or the error as `failed`."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
@@ -335,14 +335,14 @@ def run_check(arguments: str) -> dict[str, Any]:
         text = json.dumps(verdict, default=_to_builtin)
     except Exception:
         text = ""
-    return {"said": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
+    return {"value": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
-    """Search a text for a pattern, with each right answer for `{answer}`; return `said`, or the error as `failed`."""
+    """Search a text for a pattern, with each right answer for `{answer}`; return `value`, or the error as `failed`."""
     forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
     try:
-        return {"said": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
+        return {"value": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
     except Exception as error:  # with an answer in it, the pattern may be invalid or too large for the memory
         return {"failed": f"{type(error).__name__}: {error}"}
 
@@ -553,7 +553,7 @@ class ReplyChecks:
             reply = await call(run_check, _as_json([document]))
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
-        return reply["said"]
+        return reply["value"]
 
     async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self.seconds)

@@ -245,8 +245,8 @@ def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
     return _written_or_none(parts) or ""
 
 
-LONGEST = 50_000
-"""Largest number of characters that are read: a longer answer keeps its first and its last 25,000."""
+MAX_ANSWER_LENGTH = 50_000
+"""Largest number of characters that are read: a longer answer keeps its beginning and its end."""
 
 _THOUGHTS = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.I)
 
@@ -286,14 +286,15 @@ _DENIED_AFTER = re.compile(
 def final_answer(text: str) -> str:
     """Return the answer in a reply: the content of a tag <answer> or of a field of a JSON object, after its thoughts.
 
-    Without a mark, the answer is the reply without its thoughts. A reply longer than `LONGEST` keeps beginning and end.
+    Without a mark, the answer is the reply without its thoughts. A longer reply than
+    `MAX_ANSWER_LENGTH` keeps its beginning and its end.
 
     >>> final_answer('{"answer": 42, "confidence": 0.9}'), final_answer("<think>Rome?</think>Paris")
     ('42', 'Paris')
     """
     text = without_thoughts(text)
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]}\n\n{text[-LONGEST // 2 :]}"
+    if len(text) > MAX_ANSWER_LENGTH:
+        text = f"{text[: MAX_ANSWER_LENGTH // 2]}\n\n{text[-MAX_ANSWER_LENGTH // 2 :]}"
     tags = [*_TAG.finditer(text)]
     opened = [i for i, tag in enumerate(tags) if not tag[1]]
     if opened:
