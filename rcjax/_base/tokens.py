@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from rcjax._base.codec import visible
@@ -47,6 +48,15 @@ class Price(NamedTuple, Generic[N]):
     """Price of input read from a cache; None for the price of other input."""
     cache_write: N | None = None
     """Price of input written to a cache; None for the price of other input."""
+
+    @property
+    def exact(self) -> Price[Any]:
+        """The price in decimals.
+
+        >>> Price(0.1, 0.4).exact.input
+        Decimal('0.1')
+        """
+        return Price(*(None if value is None else Decimal(str(value)) for value in self))
 
     @property
     def full(self) -> tuple[Any, ...]:

@@ -366,7 +366,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
                 "models": list(deployment.policy.models),
                 "policy_hash": deployment.digest,
                 "passing": deployment.is_untuned,
-                "shadow": list(deployment.shadowed),
+                "shadow": list(deployment.shadow_models),
                 **({} if deployment.shadow_cost is None else deployment.shadow_cost.to_json(settings.shadow)),
             }
             for name, deployment in catalog.policies.items()
@@ -385,8 +385,8 @@ def _print_policies(url: str, policies: Mapping[str, Deployment], shadow: float 
     for name, deployment in policies.items():
         digest = "no policy yet" if deployment.is_untuned else deployment.digest
         typer.echo(f"  {name} ({digest}): {' → '.join(deployment.policy.models)}", err=True)
-        if deployment.shadowed:
+        if deployment.shadow_models:
             share = f"{100 * shadow:g} % of its queries" if isinstance(shadow, int | float) else str(shadow)
             cost = "" if deployment.shadow_cost is None else f": {deployment.shadow_cost.describe(shadow)}"
-            typer.echo(f"    shadow: {share} also to {', '.join(deployment.shadowed)}{cost}", err=True)
+            typer.echo(f"    shadow: {share} also to {', '.join(deployment.shadow_models)}{cost}", err=True)
     typer.echo(f"figures for Prometheus: {url}/metrics", err=True)

@@ -23,7 +23,7 @@ from rcjax._base.extras import required
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
-from rcjax.policy.signals.records import without_rounding
+from rcjax.policy.signals.reply_checks import without_rounding
 from rcjax.serving.check_processes import (
     MAX_PROCESSES,
     BrokeDownError,
@@ -150,7 +150,7 @@ class Matching(ProcessGrader):
         reply = await self.call(search_pattern, self._pattern, submission.text, submission.question.reference)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
-        return reply["said"]
+        return reply["value"]
 
 
 PROGRAM_SECONDS = 60.0  # seconds per answer
@@ -184,7 +184,7 @@ class Function(ProcessGrader):
         reply = await self.call(run_check, arguments, seconds=PROGRAM_SECONDS)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
-        return as_verdict(reply["said"], self.name, self.max_score)
+        return as_verdict(reply["value"], self.name, self.max_score)
 
 
 class Program:

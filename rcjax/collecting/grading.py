@@ -303,7 +303,7 @@ class GradingOptions:
     into: str = "correct"
     """Column of the verdicts; a judge's column leaves the labels in `correct` unchanged."""
     regrade: bool = False
-    """Also grade answers with a verdict of the same grader by the same right answer."""
+    """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
     """Name of the model whose answers count as right (`questions_against`); its own answers are not graded, nor are
     queries that it did not answer."""

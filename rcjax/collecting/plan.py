@@ -35,7 +35,7 @@ from rcjax.collecting.respondent import (
     usual_input_tokens,
 )
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.records import is_check
+from rcjax.policy.signals.reply_checks import is_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
@@ -68,13 +68,13 @@ class Capabilities:
     error: str | None = None
     """Error of the probe; None if the model answers."""
     logprobs: bool = False
-    """Replies have log-probabilities of their tokens."""
+    """Whether replies have log-probabilities of their tokens."""
     top: int = 0
     """Number of the likeliest tokens given for each position."""
     samples: bool = False
-    """A request can have several answers."""
+    """Whether a request can have several answers."""
     counted: bool = False
-    """Replies count their tokens."""
+    """Whether replies count their tokens."""
     seconds: float = 0.0
     """Duration of the probe."""
     cost: float = 0.0
@@ -173,7 +173,7 @@ class Plan:
     score_max: float | None = None
     """Full score of graders; None if judges say right or wrong and other scores go up to 1."""
     binary: bool = False
-    """Graders must say right or wrong: whether answers are the same."""
+    """Whether graders must say right or wrong, without scores: whether an answer is the reference's."""
 
 
 class RunResources:

@@ -309,7 +309,7 @@ class Respondent:
         once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.api_client, endpoint.model, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
@@ -381,7 +381,7 @@ class ModelSetup:
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     apart: bool = False
-    """Request the answer only: the samples vote, and their agreement is the confidence."""
+    """Whether only the answer is requested: the samples vote, and their agreement is the confidence."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
 

@@ -1,7 +1,7 @@
 """The bill that a service follows: the service moves along its ladder, so that its bill keeps to the budget.
 
 A bill predicted from some hundred labels is off by several per cent, and queries change; the bill paid is known. The
-cost of each answer goes into a balance, and the aim for the next query is the cost that restores the balance within a
+cost of each answer goes into a balance. The aim for the next query is the cost that restores the balance within a
 window of queries. Advertisers pace their budgets by this dual descent (Balseiro & Gur 2019, "Learning in repeated
 auctions with budgets: regret minimization and equilibrium"). Money for a day, a week or a month is spread over the
 queries that are still expected in it. Standard library only.
@@ -22,15 +22,15 @@ from rcjax.policy.policy import AbstractPolicy
 WINDOW = 400.0
 
 #: Weight of the newest query in the running means of paid and of expected costs.
-_NEWEST = 0.005
+_MEAN_WEIGHT = 0.005
 
 DAY = 86_400.0  # seconds
 
 #: Largest cost of an answer in the mean of paid costs, as a multiple of its rung's expected cost: a larger cost is an
 #: outlier or a wrong count, and predicts nothing.
-MOST_TIMES = 100.0
+MAX_COST_RATIO = 100.0
 
-_OTHERS = 30  # other periods whose money is remembered: a month of days
+_MAX_OTHER_PERIODS = 30  # other periods whose money is remembered: a month of days
 _JUMP = 60.0  # seconds: a time this much before the last one is a clock set back, and is accepted
 
 
@@ -82,8 +82,8 @@ class AbstractBill:
         """
         if expected is None:
             return self.spend(cost, time)
-        paid = self.paid + _NEWEST * (min(cost, MOST_TIMES * expected) - self.paid)
-        return self.spend(cost, time, paid=paid, expected=self.expected + _NEWEST * (expected - self.expected))
+        paid = self.paid + _MEAN_WEIGHT * (min(cost, MAX_COST_RATIO * expected) - self.paid)
+        return self.spend(cost, time, paid=paid, expected=self.expected + _MEAN_WEIGHT * (expected - self.expected))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +128,8 @@ def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | 
 
     Its budget per query is the shared budget or, for a period, the shared bill's current aim.
 
-    The costs of a client thus move the client's position. The position of other clients stays if the budget is per
-    query, and moves by the money that is left if the budget is for a period.
+    A client's costs move only that client's position. With a budget for a period, they also shrink what is left for
+    all clients.
 
     Args:
         shared: bill of all clients.
@@ -200,7 +200,7 @@ class PeriodBill(AbstractBill):
             return self
         known = {**dict(self.before), self.start: self.spent}
         spent = known.pop(start, 0.0)
-        return replace(self, start=start, spent=spent, before=tuple(known.items())[-_OTHERS:])
+        return replace(self, start=start, spent=spent, before=tuple(known.items())[-_MAX_OTHER_PERIODS:])
 
     def left(self, time: float) -> float:
         """Return the dollars left in the period that contains a time; negative after overspending."""

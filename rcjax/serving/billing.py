@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from rcjax._base.codec import visible
-from rcjax.policy.following import MOST_TIMES, AbstractBill, Bill, PeriodBill, client_bill, new_bill
+from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
 from rcjax.policy.ladder import Period
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.serving.call_log import Call, CallLog, Charge
@@ -208,7 +208,7 @@ class Billing:
             self._record(cost, 1)
             self._forward_cost(cost)
             rung = expected or max(self._costs, default=0.0)
-            if 0 < MOST_TIMES * rung < cost:
+            if 0 < MAX_COST_RATIO * rung < cost:
                 self._warn_expensive(cost, rung)
 
     def _forward_cost(self, cost: float) -> None:

@@ -30,7 +30,7 @@ from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Exchanges, Observe, Query
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, QueryHistory
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -311,7 +311,7 @@ class Cascade:
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
-        exchanges = Exchanges()
+        exchanges = QueryHistory()
         expect = partial(self._expect_rung, query)
         with ExitStack() as money, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
@@ -389,7 +389,7 @@ class Cascade:
         """Ask the models that the policy did not ask, and release the money put aside."""
         query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
         with money:
-            exchanges = Exchanges()
+            exchanges = QueryHistory()
             calls = (self._caller.call(query, model, None, exchanges) for model in models)
             try:
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
@@ -398,14 +398,14 @@ class Cascade:
                 self._log_unasked(query, models, exchanges)
         _raise_first(outcomes)
 
-    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Exchanges) -> None:
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: QueryHistory) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
         asked = {exchange.model for exchange in exchanges.ended}
         for model in models if query.shadow else ():
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: Exchanges) -> Result:
+    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: QueryHistory) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -445,10 +445,10 @@ class Cascade:
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
-        self, policy: Policy, query: Query, seconds: float | None, exchanges: Exchanges
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: QueryHistory
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, records = [policy.first, str(policy.parallel_model)], (Exchanges(), Exchanges())
+        names, records = [policy.first, str(policy.parallel_model)], (QueryHistory(), QueryHistory())
         calls = [
             self._caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
@@ -493,7 +493,7 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
 
 
 def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: Exchanges, parallel_calls: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: QueryHistory, parallel_calls: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 

@@ -1,8 +1,8 @@
 """Processes for functions that may hang or crash, each within a time limit: the checks of a service.
 
-Python's `re` may take for ever on a stranger's text, and so may a user's own check; a check in another process blocks
-no request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and
-its place, and quote neither the question nor the reply. The functions that the processes run are at the end.
+Python's `re` and a user's own check may take for ever on a stranger's text. A check in another process blocks no
+request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and its
+place; they quote neither the question nor the reply.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
+from rcjax._base.codec import strict_json
 from rcjax._base.extras import how_to_install, required
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
-from rcjax.policy.signals.answers import CUT, functions_of, read_calls
-from rcjax.policy.signals.records import Verdict, read_verdict
+from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls
+from rcjax.policy.signals.reply_checks import Verdict, read_verdict
 from rcjax.serving.failures import in_short
 
 MAX_OUTPUT_BYTES = 2**16
@@ -47,17 +48,17 @@ MAX_OUTPUT_BYTES = 2**16
 
 _TICK = 0.01  # seconds between two polls of a program
 
-_READINGS = 5  # of an environment that seems empty, at least
+_MIN_READINGS = 5  # readings of an environment that seems empty
 
-_MARK = "RCJAX_CHECK"  # environment variable of all processes that a check starts, with their leader
+_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable, in all processes that a check starts, with the leader's mark
 
 
 async def run_command(
     words: Sequence[str], written: bytes, seconds: float, *, silent: bool = True
 ) -> tuple[bytes, int]:
-    """Run a program and return (its output, its status). It leads a session of its own, which ends with it.
+    """Run a program and return (its output, its status). The program leads a session of its own, which ends with it.
 
-    A thread starts and ends it, as both may take long.
+    A thread starts and ends the program, as both may take long.
 
     Args:
         words: the words of its command line, which no shell reads.
@@ -66,7 +67,8 @@ async def run_command(
         silent: whether its standard error is discarded.
 
     A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. The
-    output goes to a file, so that nobody waits for a child that still holds it. Raises OSError and TimeoutError.
+    output goes to a file: a pipe would stay open as long as a child of the program holds it. Raises OSError and
+    TimeoutError.
     """
     is_unwanted = threading.Event()
     run = partial(_run_command, words, written, seconds, is_unwanted, silent=silent)
@@ -89,7 +91,7 @@ def _run_command(
         source.write(written)
         source.seek(0)
         errors = subprocess.DEVNULL if silent else None
-        marked = os.environ | {_MARK: mark}
+        marked = os.environ | {_MARK_VARIABLE: mark}
         process = subprocess.Popen(words, stdin=source, stdout=sink, stderr=errors, start_new_session=True, env=marked)
         try:
             while process.poll() is None and os.fstat(sink.fileno()).st_size <= MAX_OUTPUT_BYTES:
@@ -113,13 +115,13 @@ def _scratch() -> IO[bytes]:
 
 
 def end_session(leader: int, mark: str = "") -> None:
-    """Kill all processes of a session; if /proc lists them, also its children that left the session.
+    """Kill all processes of a session, and its children that left the session if /proc lists processes.
 
     Args:
         leader: process id of the session's leader.
         mark: mark in the environment of its children; by default the leader's id.
     """
-    marked = f"{_MARK}={mark or leader}".encode()
+    marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
@@ -141,22 +143,22 @@ def _members(leader: int, mark: bytes) -> Iterator[int]:
 
 
 def _environment(process: Path, end: float) -> bytes:
-    """Return the environment of a process; while another program takes its place, it seems empty for a moment.
+    """Return the environment of a process; it seems empty for a moment while the process loads another program.
 
     Args:
         process: its folder in /proc.
-        end: time of the monotonic clock until which an empty one is read again; it is read `_READINGS` times at least,
-            since on a busy machine the time may be over before this process's turn.
+        end: time of the monotonic clock until which an empty environment is read again. It is read at least
+            `_MIN_READINGS` times, because on a busy machine `end` may pass before the first read.
     """
     readings = 1
-    while not (content := (process / "environ").read_bytes()) and (readings < _READINGS or time.monotonic() < end):
+    while not (content := (process / "environ").read_bytes()) and (readings < _MIN_READINGS or time.monotonic() < end):
         os.readlink(process / "exe")  # raises OSError for a thread of the kernel, which has none
         time.sleep(_TICK / 10)
         readings += 1
     return content
 
 
-_START = 60.0  # seconds for the start of a process, whose imports may take long
+_START_SECONDS = 60.0  # seconds for the start of a process, whose imports may take long
 
 MAX_PROCESSES = min(8, max(4, os.cpu_count() or 1))
 """Processes of one check: more than one, as some wait for a disk or another program."""
@@ -173,7 +175,7 @@ class BrokeDownError(Exception):
 
 
 class _Beginning:
-    """The first thing that a new process unpickles: it redirects the streams, so that later errors reach no screen."""
+    """Redirects the streams of a new process, which unpickles this object first: later errors reach no screen."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return begin, ()
@@ -189,7 +191,7 @@ class _Process(SpawnProcess):
     def start(self) -> None:
         with _STARTING:
             main = sys.modules["__main__"]
-            sys.modules["__main__"] = ModuleType("__main__")  # else a script without a guard would run again
+            sys.modules["__main__"] = ModuleType("__main__")  # a script without a guard would run again as main
             try:
                 super().start()
             finally:
@@ -230,7 +232,7 @@ class CheckPool:
                 self._pool = self._pebble.ProcessPool(
                     self._max_processes, initializer=load, initargs=[self._name], context=_Context()
                 )
-                self._end = weakref.finalize(self, _end, self._pool)
+                self._end_processes = weakref.finalize(self, _end_pool, self._pool)
             return self._pool.schedule(function, args=arguments, timeout=seconds)
 
     async def call(self, function: Callable[..., Any], *arguments: Any, seconds: float) -> Any:
@@ -244,7 +246,7 @@ class CheckPool:
         for may_retry in (True, False):
             try:
                 scheduled = await asyncio.to_thread(self._schedule, function, arguments, seconds)  # starts processes
-                return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START + seconds)
+                return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START_SECONDS + seconds)
             except BrokenProcessPool:  # another call's process may have broken the whole pool
                 if not may_retry:
                     raise BrokeDownError(None) from None
@@ -252,10 +254,10 @@ class CheckPool:
                 await asyncio.to_thread(end_session, error.pid)  # children that it left behind
                 raise BrokeDownError(error.exitcode) from None
 
-    def first(self, function: Callable[..., Any]) -> Any:
+    def call_blocking(self, function: Callable[..., Any]) -> Any:
         """Start a process, and return a function's value in it. Raises TimeoutError and BrokeDownError."""
         try:
-            return self._schedule(function, (), None).result(_START)
+            return self._schedule(function, (), None).result(_START_SECONDS)
         except self._broken as error:
             raise BrokeDownError(getattr(error, "exitcode", None)) from None
 
@@ -263,20 +265,20 @@ class CheckPool:
         """End the processes at once."""
         if self._pool is not None:
             self._pool = None
-            self._end()
+            self._end_processes()
 
 
-def _end(pool: Any) -> None:
+def _end_pool(pool: Any) -> None:
     """End the processes of a pool: in a thread if an event loop runs here, as all requests would wait for the end."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        _stop(pool)
+        _stop_and_join(pool)
     else:
-        threading.Thread(target=_stop, args=(pool,), name="rcjax-checks-end").start()
+        threading.Thread(target=_stop_and_join, args=(pool,), name="rcjax-checks-end").start()
 
 
-def _stop(pool: Any) -> None:
+def _stop_and_join(pool: Any) -> None:
     pool.stop()
     pool.join()
 
@@ -295,7 +297,7 @@ def begin() -> None:
     """Make this process the leader of a session, with empty standard streams."""
     if hasattr(os, "setsid"):
         os.setsid()
-    os.environ[_MARK] = str(os.getpid())
+    os.environ[_MARK_VARIABLE] = str(os.getpid())
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -316,12 +318,12 @@ def load(name: str) -> None:
 
 
 def refusal() -> str | None:
-    """Return the reason why the check cannot be run; None if it can."""
+    """Return the reason why the check cannot be run; None if it can be run."""
     return _LOADED.get("refusal")
 
 
 def run_check(arguments: str) -> dict[str, Any]:
-    """Run the check on its arguments, a list as JSON: `{"said"}` or `{"failed"}`, the error's kind and place."""
+    """Run the check on its arguments, a JSON list; return its value as `value`, or the error as `failed`."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
@@ -330,17 +332,17 @@ def run_check(arguments: str) -> dict[str, Any]:
     except BaseException as error:  # SystemExit included
         return {"failed": in_short(error)}
     try:
-        text = json.dumps(verdict, default=_plain)
+        text = json.dumps(verdict, default=_to_builtin)
     except Exception:
         text = ""
-    return {"said": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
+    return {"value": json.loads(text) if 0 < len(text) <= MAX_VERDICT_CHARS else []}
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
-    """Search a text for a pattern, with each right answer in place of `{answer}`: `{"said"}` or `{"failed"}`."""
+    """Search a text for a pattern, with each right answer for `{answer}`; return `value`, or the error as `failed`."""
     forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
     try:
-        return {"said": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
+        return {"value": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
     except Exception as error:  # with an answer in it, the pattern may be invalid or too large for the memory
         return {"failed": f"{type(error).__name__}: {error}"}
 
@@ -395,7 +397,7 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
     def check(call: dict[str, Any]) -> float:
         calls, wanted = read_calls(call["tool_calls"]), call.get("tool_choice")
         ids = [made.get("id") for made in call["tool_calls"] if isinstance(made.get("id"), str) and made["id"]]
-        if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in CUT:
+        if calls is None or len({*ids}) < len(ids) or call.get("finish_reason") in TRUNCATED:
             return 0.0
         forced = wanted == "required" or isinstance(wanted, dict)
         if (forced and not calls) or (wanted == "none" and calls):
@@ -418,15 +420,11 @@ def _call_check() -> Callable[[dict[str, Any]], Any]:
 def _is_json(call: Mapping[str, Any]) -> bool:
     """Return whether the answer is standard JSON, and an object if the request asked for one."""
     try:
-        document = json.loads(call["answer"], parse_constant=_refuse)
+        document = strict_json(call["answer"])
     except (ValueError, RecursionError):
         return False
     form = call.get("response_format")
     return not (isinstance(form, dict) and form.get("type") == "json_object") or isinstance(document, dict)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _schema(response_format: Any) -> Any:
@@ -442,7 +440,7 @@ async def _awaited(awaitable: Any) -> Any:
     return await awaitable
 
 
-def _plain(value: Any) -> Any:
+def _to_builtin(value: Any) -> Any:
     """Convert numbers and truth values of NumPy and the like to Python's."""
     if type(value).__name__ in ("bool_", "bool"):
         return bool(value)
@@ -478,7 +476,7 @@ def _refusal(check: ReplyCheck) -> str | None:
     except ImportError as error:
         return str(error)
     try:
-        return None if check.kind == "regex" else pool.first(refusal)
+        return None if check.kind == "regex" else pool.call_blocking(refusal)
     except TimeoutError:
         return "it is not there within a minute"
     except BrokeDownError as error:
@@ -548,13 +546,14 @@ class ReplyChecks:
     async def _run_in_process(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         if check.name not in self._pools:
             self._pools[check.name] = CheckPool(check.name)
-        function, *arguments = (run_check, _as_json([document]))
+        call = partial(self._pools[check.name].call, seconds=self.seconds)
         if check.kind == "regex":
-            function, *arguments = (search_pattern, check.rest, document["answer"], ())
-        reply = await self._pools[check.name].call(function, *arguments, seconds=self.seconds)
+            reply = await call(search_pattern, check.rest, document["answer"], ())
+        else:
+            reply = await call(run_check, _as_json([document]))
         if "failed" in reply:
             raise CheckError("failed", f": {reply['failed']}" if check.kind != "regex" else "")
-        return reply["said"]
+        return reply["value"]
 
     async def _run_command(self, check: ReplyCheck, document: Mapping[str, Any]) -> Any:
         output, status = await run_command(shlex.split(check.rest), _as_json(document).encode(), self.seconds)

@@ -88,7 +88,7 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
         return Reply(texts, read_tokens(content, texts[0]), None, *ending)
     except TokensError as problem:
         return Reply(texts, None, str(problem), *ending)
-    except SignalError:  # the server told none
+    except SignalError:  # the server gave no log-probabilities
         return Reply(texts, None, None, *ending)
 
 

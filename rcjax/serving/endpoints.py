@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 from rcjax._base.codec import what_it_is
@@ -47,7 +46,7 @@ class AsInLog:
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
-    None also if the votes compared keys of answers, which only the user's own function makes.
+    The result is None too if the votes compared keys of answers: only the user's own function makes such keys.
 
     Args:
         record: the policy's record of the model's signal and options.
@@ -65,19 +64,20 @@ _RESERVED = ("model", "messages")  # fields that every request sets itself
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
-_BYTES = 4  # bytes of a token, as a rule
+_BYTES_PER_TOKEN = 4  # a rule of thumb
 
-_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}  # a request may have one
+#: Names of one option, of which a request may have one.
+_SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 _MERGED = ("extra_body", "extra_headers", "extra_query")
 
-_NAMES = """
+_THINKING_NAMES = """
     budget_tokens chat_template_kwargs enable_thinking reasoning reasoning_budget reasoning_effort think thinking
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
-#: Options by which servers say how long a model thinks: if one of them is fixed, so are the others.
-THINKING = frozenset(_NAMES.split())
+#: Options of servers for the length of a model's thinking: if one of them is fixed, all are.
+THINKING = frozenset(_THINKING_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    model: str  # the model's name at the endpoint
+    endpoint_name: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
     price: Price | None  # money per million tokens
@@ -99,7 +99,7 @@ class Endpoint:
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options of a question: its own override the model's, and the signal's override both.
+        """Return the options of a question: its own options override the model's; the signal's options override both.
 
         >>> from rcjax.policy.signals import MeanLogprob
         >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
@@ -151,7 +151,7 @@ class Endpoint:
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, max_tokens = -(-request_bytes(messages, options) // _BYTES), token_limit(options)
+        read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
         return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
 
@@ -210,9 +210,9 @@ class Endpoint:
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
-    """Estimate the tokens (read, written) that no reply counts: one for four bytes."""
+    """Estimate the tokens (read, written) that no reply counts: one token for four bytes."""
     sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
-    read, written = (-(-size // _BYTES) for size in sizes)
+    read, written = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
     return read, written
 
 
@@ -344,4 +344,4 @@ def prices_by_model(policy: AbstractPolicy) -> dict[str, Any]:
 
 def read_price(listed: Mapping[str, float] | None) -> Price | None:
     """Read a model's price from a policy's record; None without one."""
-    return None if listed is None else Price(**{name: Decimal(str(value)) for name, value in listed.items()})
+    return None if listed is None else Price(**listed).exact

@@ -1,7 +1,7 @@
 """One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-An `Exchange` records all of it. The sender differs: `Caller` sends a request when a slot is free, and hands the answer
-on while it comes; `rcjax.collecting.respondent` repeats failed requests and limits the money.
+An `Exchange` records all of it. There are two senders. `Caller` sends a request when a slot is free, and hands the
+answer on while it comes. `rcjax.collecting.respondent` repeats failed requests and limits the money.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from rcjax.serving.usage import CallUsage, Pace, token_limit
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that is final whatever it says."""
+    """A piece of an answer that the policy keeps whatever the answer says."""
 
     model: str
     """The model that answers, by its name in the policy."""
     calls: tuple[Call, ...]
-    """The calls of the models asked before it."""
+    """The calls of the models that were asked before this model."""
     chunk: Mapping[str, object] | None = None
     """The chunk of the completion, as the endpoint sent it; None after the last."""
     position: float | None = None
@@ -67,23 +67,23 @@ class Query:
     messages: Sequence[Mapping[str, object]]
     """The conversation, as in the API."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """Options of its requests: they override the models' options, and the signal's options override them."""
+    """Options of the query's requests. They override the models' options; the signal's options override them."""
     segment: str | None = None
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
     shadow: bool = False
-    """Whether it is a shadow query, which goes to all models."""
+    """Whether the query is a shadow query, which goes to all models."""
     is_shadow_call: bool = False
-    """Whether the policy would not make the call, which only the shadow query needs."""
+    """Whether the call is made only because the query is a shadow query."""
     deliver: Deliver | None = None
-    """The receiver of an answer that is final whatever it says: it gets the pieces as they arrive."""
+    """The receiver of the pieces of an answer that the policy keeps whatever the answer says."""
     request_form: str = PLAIN
     """The form of the request (`rcjax.policy.signals.answers`)."""
     not_judged: str | None = None
     """The reason why the answer is not judged; None if it is judged."""
     charge: Charge | None = None
-    """The charge of its calls to a policy's bill; None if no bill pays them."""
+    """The charge of the query's calls to a policy's bill; None if no bill pays the calls."""
     position: float | None = None
     """The policy's position on its ladder; None for a policy of one rung."""
     rung: int | None = None
@@ -103,7 +103,7 @@ class Exchange:
     """The model's name in policies and logs."""
     endpoint: Endpoint
     usage: CallUsage = field(default_factory=CallUsage)
-    """The tokens and bytes of its requests."""
+    """The tokens and bytes of the question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
     """The completion as the endpoint sent it, even without text; None if nothing usable came back."""
@@ -119,13 +119,13 @@ class Exchange:
     no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
     is_checking: bool = False
-    """Whether the check of the answer has started, so that a failure is the check's."""
+    """Whether the check of the answer has started: a failure is then the check's."""
     check_cost: float = 0.0
     """Money that the check reports as its cost."""
     is_delivered: bool = False
-    """Whether a piece of the answer has been delivered, so that no other model may answer."""
+    """Whether a piece of the answer has been delivered: no other model may answer then."""
     pace: Pace | None = None
-    """The pace of the model's answers, for the cost of an answer that is cut off; None estimates it by bytes alone."""
+    """The pace of the model's answers, for the cost of an interrupted answer; None estimates it by bytes alone."""
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
@@ -191,7 +191,7 @@ class Exchange:
         return reading
 
     def fail(self, problem: CallError) -> None:
-        """Note a failure: of the question or, once there is an answer, of its check or second question."""
+        """Note a failure: of the question, or of the check or second question once there is an answer."""
         if self.text is None:
             self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
@@ -219,7 +219,7 @@ class Exchange:
         self.call = Call(
             query=query.id,
             model=self.model,
-            endpoint_name=self.endpoint.model,
+            endpoint_name=self.endpoint.endpoint_name,
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,
@@ -244,7 +244,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanges:
+class QueryHistory:
     """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
 
     ended: list[Exchange] = field(default_factory=list)
@@ -274,13 +274,13 @@ def _first_text(completion: Mapping[str, Any]) -> str | None:
     return choice_text(choices[0]) or None
 
 
-_NAMES = """
+_NEUTRAL_NAMES = """
     logprobs metadata moderation prompt_cache_key prompt_cache_options prompt_cache_retention safety_identifier
     service_tier store stream_options top_logprobs user
 """
 
 #: Options of a request that change no answer; some of them identify the user.
-NEUTRAL = frozenset(_NAMES.split())
+NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
 
 
 def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_form: str = PLAIN) -> str | None:
@@ -308,9 +308,9 @@ _MAX_WAITING = 1_000  # chunks without content that wait for the first content; 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers the chunks of an answer, but holds them back until one has content.
+    """Delivers the chunks of an answer, and holds them back until one has content.
 
-    An answer without content is a failure, after which the next model is asked.
+    An answer without content is a failure: the next model is asked then.
     """
 
     deliver: Deliver
@@ -318,7 +318,7 @@ class Delivery:
     """The fields that all pieces share."""
     has_begun: bool = False
     problem: str | None = None
-    """The receiver's exception, after which no piece is delivered, though the answer is read to its end."""
+    """The receiver's exception. No piece is delivered after it, and the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
@@ -349,8 +349,7 @@ class Delivery:
         if self.problem is not None:
             return
         try:
-            shared = self.piece
-            await self.deliver(Piece(shared.model, shared.calls, chunk, shared.position, shared.rung))
+            await self.deliver(replace(self.piece, chunk=chunk))
         except Exception as problem:  # the answer is paid for: it is read to its end, and logged
             self.problem = in_short(problem)
 
@@ -371,8 +370,8 @@ class Caller:
     Args:
         endpoints: the endpoint of each model, by name.
         log: the log that each call is written to.
-        concurrency: largest number of requests in flight. Shadow calls, which have no deadline, have their own slots
-            beside these, a quarter as many (at least 1), so that no other call waits for them.
+        concurrency: largest number of requests in flight. Shadow calls have no deadline. They have a quarter as many
+            slots of their own, and at least 1: no other call waits for a shadow call.
         observe: receives each call as it ends.
         check_seconds: time limit for the check of one answer.
     """
@@ -405,7 +404,7 @@ class Caller:
         query: Query,
         model: str,
         policy: Policy | None,
-        exchanges: Exchanges,
+        exchanges: QueryHistory,
         seconds: float | None = None,
         *,
         is_final: bool = False,
@@ -418,7 +417,7 @@ class Caller:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             exchanges: the exchanges of the query, to which the new one is added when it ends.
             seconds: time limit for the whole call.
-            is_final: whether the answer is final whatever it says, so that `deliver` may get it while it comes.
+            is_final: whether the policy keeps the answer whatever it says: `deliver` may then get it while it comes.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery = None
@@ -463,7 +462,7 @@ class Caller:
         """Return the completion of one request; the client itself retries it."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
-            return await complete(endpoint.api_client, endpoint.model, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)
 
     async def _forward(
         self,
@@ -477,7 +476,9 @@ class Caller:
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
-            completion = await stream(endpoint.api_client, endpoint.model, messages, options, usage, delivery.forward)
+            completion = await stream(
+                endpoint.api_client, endpoint.endpoint_name, messages, options, usage, delivery.forward
+            )
         if endpoint.signal is None:
             await delivery.flush()
         await delivery.end()
@@ -503,7 +504,7 @@ class Caller:
         self._log_call(exchange)
 
     def log_unasked(self, query: Query, model: str) -> None:
-        """Log a model that was to be asked, and was not, as the query ended early."""
+        """Log a model that was not asked because the query ended early."""
         exchange = Exchange(replace(query, charge=None, is_shadow_call=True), model, self.endpoints[model])
         exchange.error = "not asked: the query ended early"
         exchange.end(None, self._record_of(model, query))

@@ -148,7 +148,7 @@ def choice_failure(choice: Any) -> CallError | None:
     reason, error = finish_reason_of(choice), choice.get("error")
     if not error and (is_withheld(choice) or not ends_badly(reason)):
         return None
-    return _call_error("a failure", error if error else None, reason, transient=True)
+    return _reported_error("a failure", error if error else None, reason, transient=True)
 
 
 #: Fields that hold an error, and pairs of a field and a value that mark an object as one.
@@ -176,10 +176,12 @@ def body_failure(data: Any) -> CallError | None:
     error = next((error for error in errors if isinstance(error, Mapping | list)), None)
     error = error[0] if isinstance(error, list) else error
     codes = {"code": next((code for code in (fields.get("error_code"), status, fields.get("code")) if code), None)}
-    return _call_error("an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, transient=False)
+    return _reported_error(
+        "an error", {**codes, **error} if isinstance(error, Mapping) else codes, None, transient=False
+    )
 
 
-def _call_error(noun: str, error: Any, reason: str | None, *, transient: bool) -> CallError:
+def _reported_error(noun: str, error: Any, reason: str | None, *, transient: bool) -> CallError:
     word = error_word(error) or (reason if reason and re.fullmatch(r"[A-Za-z_]{1,40}", reason) else None)
     status = int(word) if word and re.fullmatch(r"[45]\d\d", word) else None
     may_retry = is_transient(status) if status is not None else transient or word in _TRANSIENT
@@ -280,7 +282,7 @@ class ApiError(Exception):
 
 
 def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """Make the error of a field; `problem` goes on from the field's name."""
+    """Make the error of a field; `problem` continues the sentence after the field's name."""
     return ApiError(400, f"{field} {problem}", code, field)
 
 

@@ -12,8 +12,8 @@ options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default the command's
 samples = 3                            # answers to each question of `rcjax collect`; by default the command's
 
-A log keeps the options of an allow-list alone, as others may hold a prompt or a secret. A digest stands for the others,
-so that different settings can be told apart. A policy tuned on the log keeps the record too
+A log keeps only the options of an allow-list, because others may hold a prompt or a secret. A digest stands for the
+other options: it tells different settings apart. A policy tuned on the log keeps the record too
 (`rcjax.policy.spec.recorded_request_settings`), and `Cascade` follows it.
 """
 
@@ -25,16 +25,16 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.codec import Between, Record, read, read_table, require
+from rcjax._base.codec import Between, Reads, Record, read, read_table, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
-from rcjax.policy.signals.records import ReplyCheck, record_signal, require_signal_name
+from rcjax.policy.signals.records import record_signal, require_signal_name
+from rcjax.policy.signals.reply_checks import ReplyCheck
 from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
@@ -56,25 +56,58 @@ class ServedModel:
     options: Mapping[str, object] = field(default_factory=dict)
     """Options of `chat.completions.create`."""
     signal: str | None = None
-    """The name of the signal or check that reads the confidence; None for the usual one."""
+    """The name of the signal or check that reads the confidence; None for the usual signal."""
     fixed: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """Options of the model that a question may not replace; it may lower a limit on tokens."""
+    """Options of the model that a question may not replace; a question may lower a limit on tokens."""
 
 
 _FREE = Price(0, 0)
 
+_AS_IS = Reads(lambda value, place: value)  # a field that this module makes
+
+
+def _check_address(url: str, where: str) -> str:
+    parts = urlsplit(url)
+    right = parts.scheme in ("http", "https") and parts.netloc
+    require(bool(right), where, "must begin with http:// or https://, such as http://localhost:8000/v1", url)
+    require(url.isprintable() and " " not in url, where, "must be one line without spaces", url)
+    return url
+
+
+def _check_options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    headers = options.get("extra_headers", {})
+    for header, value in headers.items() if isinstance(headers, Mapping) else [("", headers)]:
+        if not (isinstance(value, str) and sendable(header) and sendable(value)):
+            advice = "give one line of ASCII signs, in quotes"
+            raise ValueError(f"{where}.extra_headers: the header {header!r} cannot be sent: {advice}")
+    return dict(options)
+
+
+def _check_signal(name: str, where: str) -> str:
+    try:
+        require_signal_name(name)
+    except ValueError as problem:
+        raise ValueError(f"{where}: {problem}") from None
+    return name
+
 
 @dataclass(frozen=True)
-class ModelSettings(ServedModel):
+class ModelSettings(ServedModel, Record):
     """One model of a `models.toml`."""
 
-    price: Price = _FREE
+    price: Annotated[Price, _AS_IS] = _FREE
     """Money per million tokens."""
-    base_url: str | None = None
+    options: Annotated[Mapping[str, object], _check_options] = field(default_factory=dict)
+    """Options of `chat.completions.create`."""
+    signal: Annotated[str, _check_signal] | None = None
+    """The name of the signal or check that reads the confidence; None for the command's."""
+    fixed: Annotated[frozenset[str], _AS_IS] = field(default=frozenset(), kw_only=True)
+    """Options of the model that a question may not replace; a question may lower a limit on tokens."""
+    base_url: Annotated[str, _check_address] | None = None
     """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None
     """The environment variable that holds the key."""
-    samples: int | None = None
+    samples: Annotated[int, Between(1, MAX_SAMPLES)] | None = None
     """Number of answers to each question of `rcjax collect`; None for the command's own number."""
     listed: str | None = None
     """The price in words if it is by genai-prices; None if it is in the file."""
@@ -137,57 +170,16 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, ModelSettings]:
     table = read_table(path)
     if not isinstance(table, Mapping) or not table:
         raise ValueError(f'{path.name}: no models: give a table for each, such as ["small"] with input and output')
-    return {name: _settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}
+    return {name: _read_settings(name, entry, f"{path.name}, model {name}") for name, entry in table.items()}
 
 
 SETTINGS = ("model", "base_url", "key_env", *PRICES, "options", "signal", "samples")
 
-
-def _address(url: str, where: str) -> str:
-    parts = urlsplit(url)
-    right = parts.scheme in ("http", "https") and parts.netloc
-    require(bool(right), where, "must begin with http:// or https://, such as http://localhost:8000/v1", url)
-    require(url.isprintable() and " " not in url, where, "must be one line without spaces", url)
-    return url
-
-
-def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    headers = options.get("extra_headers", {})
-    for header, value in headers.items() if isinstance(headers, Mapping) else [("", headers)]:
-        if not (isinstance(value, str) and sendable(header) and sendable(value)):
-            advice = "give one line of ASCII signs, in quotes"
-            raise ValueError(f"{where}.extra_headers: the header {header!r} cannot be sent: {advice}")
-    return dict(options)
-
-
-def _signal(name: str, where: str) -> str:
-    try:
-        require_signal_name(name)
-    except ValueError as problem:
-        raise ValueError(f"{where}: {problem}") from None
-    return name
-
-
 _Money = Annotated[float, Between(0.0, 1e18)]
 
 
-@dataclass(frozen=True)
-class _Entry(Record):
-    """The table of a model in the file."""
-
-    input: _Money
-    output: _Money
-    cached_input: _Money | None = None
-    cache_write: _Money | None = None
-    model: str | None = None
-    base_url: Annotated[str, _address] | None = None
-    key_env: str | None = None
-    options: Annotated[Mapping[str, object], _options] = field(default_factory=dict)
-    signal: Annotated[str, _signal] | None = None
-    samples: Annotated[int, Between(1, MAX_SAMPLES)] | None = None
-
-
-def _settings(name: str, table: Any, where: str) -> ModelSettings:
+def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
+    """Read the table of a model, with the listed price if the table has no price."""
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: give a table with input and output, its price")
     is_listed = not {*PRICES} & {*table}
@@ -198,13 +190,14 @@ def _settings(name: str, table: Any, where: str) -> ModelSettings:
         if key not in SETTINGS:
             more = f"no input price: {_PRICED}; and " if is_listed else ""
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
-    entry: _Entry = read(_Entry, {"input": 0, "output": 0, **table}, where)
-    listed = listed_price(entry.model or name, entry.base_url, where) if is_listed else None
-    prices = (getattr(entry, kind) for kind in PRICES) if listed is None else listed.price
-    price = Price(*(None if value is None else Decimal(str(value)) for value in prices))
-    options = dict(entry.options)
-    settings = entry.signal, entry.base_url, entry.key_env, entry.samples
-    return ModelSettings(name, entry.model or name, price, options, *settings, listed and listed.describe())
+    kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
+    price = _FREE if is_listed else Price(*(read(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
+    endpoint_name = read(str | None, table.get("model"), f"{where}.model") or name
+    settings = read(ModelSettings, {**table, "name": name, "endpoint_name": endpoint_name, "price": price}, where)
+    if not is_listed:
+        return settings
+    listed = listed_price(settings.endpoint_name, settings.base_url, where)
+    return replace(settings, price=listed.price.exact, listed=listed.describe())
 
 
 def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
@@ -240,7 +233,7 @@ def listed_price(endpoint_name: str, base_url: str | None, where: str) -> Listed
     return listed
 
 
-_NAMES = """
+_SERVER_NAMES = """
     add_generation_prompt cache_prompt continue_final_message do_sample dynatemp_exponent dynatemp_range enable_thinking
     ignore_eos include_stop_str_in_output length_penalty min_p min_tokens mirostat mirostat_eta mirostat_mode
     mirostat_tau n_probs penalize_newline penalize_nl prompt_logprobs reasoning_format repeat_last_n repeat_penalty
@@ -249,9 +242,9 @@ _NAMES = """
 """
 
 #: Sampling options that servers have beside OpenAI's: a log keeps them, and clients of a gateway may send them.
-SERVER_OPTIONS = frozenset(_NAMES.split())
+SERVER_OPTIONS = frozenset(_SERVER_NAMES.split())
 
-_NAMES = """
+_RECORDED_NAMES = """
     best_of budget_tokens early_stopping echo effort enabled exclude frequency_penalty logprobs low_latency
     max_completion_tokens max_new_tokens max_tokens max_tokens_per_turn min_keep modalities n n_ctx n_predict
     no_repeat_ngram_size num_beams num_ctx num_predict parallel_tool_calls presence_penalty priority reasoning_budget
@@ -259,8 +252,8 @@ _NAMES = """
     tool_choice top_logprobs top_p truncate type use_beam_search verbosity
 """
 
-#: Options that a log keeps: also OpenAI's that are no text, and those of servers that only an operator may set.
-_RECORDED = SERVER_OPTIONS.union(_NAMES.split())
+#: Options that a log keeps: `SERVER_OPTIONS`, OpenAI's without text, and options that only an operator may set.
+_RECORDED = SERVER_OPTIONS.union(_RECORDED_NAMES.split())
 
 #: Options that hold other options of the list.
 _NESTED = frozenset(
@@ -367,16 +360,16 @@ def record_request_settings(
     # An entry with an option that a log does not keep is left out: the rest would describe another signal.
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
-    kept, others = recorded_options(_plain(options))
+    kept, others = recorded_options(_json_safe(options))
     judged_form = (
         request_form if isinstance(signal, ReplyCheck) and (request_form != PLAIN or signal.kind == "call") else None
     )
     more = {"others": others, "prices": None if price is None else price.record(), "requests": judged_form}
-    record = {**_plain(entries), "options": kept}
+    record = {**_json_safe(entries), "options": kept}
     return json.dumps(record | {name: value for name, value in more.items() if value is not None}, sort_keys=True)
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _json_safe(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that JSON can hold."""
     plain = {}
     for name, value in values.items():

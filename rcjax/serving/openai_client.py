@@ -278,7 +278,7 @@ async def complete(
         usage.add(None, sent)
     except Exception as error:  # no error of a client may end a batch
         before = usage.attempts
-        problem = _call_error(error, usage)
+        problem = _error_of_client(error, usage)
         if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
             lost = usage.attempts - before
     if lost:
@@ -347,7 +347,7 @@ async def stream(
     except CallError as error:  # something arrived, though no completion
         problem, assembly.arrived = error, True
     except Exception as error:
-        problem = _call_error(error, usage, connected=usage.attempts > before)
+        problem = _error_of_client(error, usage, connected=usage.attempts > before)
     finally:
         if response is not None and NOT_READ in response.extensions:
             problem = malformed_error(response.extensions[NOT_READ])
@@ -384,7 +384,7 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 
-def _call_error(error: Exception, usage: CallUsage, connected: bool = False) -> CallError:
+def _error_of_client(error: Exception, usage: CallUsage, connected: bool = False) -> CallError:
     """Turn a client's error into a CallError, and count the requests that failed."""
     retries = error.request.headers.get(RETRY_HEADER, "0") if isinstance(error, openai.APIError) else "0"
     if not connected:

@@ -62,7 +62,7 @@ class PriceList(Mapping[str, Price]):
 
 
 #: The fields of genai-prices, LiteLLM and OpenRouter for our `PRICES`; the last two give prices per token.
-_NAMES = (
+_FIELD_NAMES = (
     ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
     (
         "input_cost_per_token",
@@ -96,10 +96,11 @@ class GenaiPrices(PriceList):
                 continue
             listed = entry.get_prices(noon if when is None else when)
             starts = sorted(
-                {tier.start for name in _NAMES[0] for tier in getattr(getattr(listed, name, None), "tiers", ())}
+                {tier.start for name in _FIELD_NAMES[0] for tier in getattr(getattr(listed, name, None), "tiers", ())}
             )
             prices = [
-                _price([_tier(getattr(listed, name, None), start) for name in _NAMES[0]], 1.0) for start in (0, *starts)
+                _price([_tier(getattr(listed, name, None), start) for name in _FIELD_NAMES[0]], 1.0)
+                for start in (0, *starts)
             ]
             if prices[0] is None:
                 return None
@@ -204,10 +205,10 @@ def list_in(content: Any, file: str) -> PriceFile | None:
     if isinstance(models, list):
         priced = [entry for entry in models if isinstance(entry, Mapping) and isinstance(entry.get("pricing"), Mapping)]
         entries = {str(entry.get("id")): entry["pricing"] for entry in priced}
-        return PriceFile(file, entries, _NAMES[2]) if entries else None
+        return PriceFile(file, entries, _FIELD_NAMES[2]) if entries else None
     entries = {name: entry for name, entry in content.items() if isinstance(entry, Mapping)}
-    if any(_NAMES[1][0] in entry for entry in entries.values()):
-        return PriceFile(file, entries, _NAMES[1])
+    if any(_FIELD_NAMES[1][0] in entry for entry in entries.values()):
+        return PriceFile(file, entries, _FIELD_NAMES[1])
     return None
 
 

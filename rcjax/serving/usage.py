@@ -1,4 +1,4 @@
-"""The usage of replies: their tokens and costs as servers report them, and the pace of a model, by which to estimate.
+"""The usage of replies: tokens and costs as servers report them, and the pace of a model for estimates.
 
 Standard library only.
 """
@@ -28,7 +28,7 @@ _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 _HIGHEST_COST = 1000.0  # money for one reply
 
 #: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
-_TIMES, _FEE = 100, Decimal("0.1")
+_MAX_PRICE_RATIO, _MAX_EXTRA_FEE = 100, Decimal("0.1")
 
 #: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
@@ -150,7 +150,7 @@ class CallUsage:
 
     def money(self, price: Price | None) -> Decimal | None:
         """Return the money for the replies that report tokens: as reported, or by price; None if neither is known."""
-        exact, total = _exact(price), Decimal(0)
+        exact, total = price and price.exact, Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
             cost = _reported_cost(report)
@@ -163,7 +163,7 @@ class CallUsage:
     def remarks(self, price: Price | None) -> list[str]:
         """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
         wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
-        exact = _exact(price)
+        exact = price and price.exact
         costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
         if any(are_wrong):
@@ -180,14 +180,9 @@ class CallUsage:
         return wrong
 
 
-def _exact(price: Price | None) -> Price | None:
-    """Return a price in decimals."""
-    return None if price is None else Price(*(None if value is None else Decimal(str(value)) for value in price))
-
-
 def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
     """Return whether a reported cost is far above the price of the tokens, and so cannot be right."""
-    return bool(by_price) and cost > _TIMES * by_price + _FEE
+    return bool(by_price) and cost > _MAX_PRICE_RATIO * by_price + _MAX_EXTRA_FEE
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
@@ -340,7 +335,7 @@ def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
 TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
-_ANSWERS_AVERAGED = 50  # answers that the running means of a pace go back
+_ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
 
 
 @dataclass

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rcjax._base.codec import strict_json
 
 #: The form of a request for text alone.
 PLAIN = "plain"
@@ -37,7 +38,7 @@ _DIGITS = 12
 
 
 def as_object(value: Any) -> Mapping[str, Any]:
-    """Return a JSON value that is an object; {} in place of any other value, as replies of servers may have it.
+    """Return a JSON value that is an object; {} for any other value, since replies of servers may hold anything.
 
     >>> as_object({"a": 1}), as_object(["a"]), as_object(None)
     ({'a': 1}, {}, {})
@@ -70,14 +71,14 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
     ('plain', '5a4cbd80f2bc')
     """
     tools = options.get("tools")
-    functions = [[one["name"], _bare(one.get("parameters"))] for one in functions_of(tools)]
+    functions = [[one["name"], _without_prose(one.get("parameters"))] for one in functions_of(tools)]
     kinds = [tool.get("type") for tool in objects_in(tools)]
     offered = [*functions, *(kind for kind in kinds if kind != "function")]
     choice, wanted = options.get("tool_choice"), options.get("response_format")
     form = {
         "tools": sorted(json.dumps(one, sort_keys=True, default=str) for one in offered),
         "choice": None if choice == "auto" or not tools else choice,
-        "format": None if wanted == {"type": "text"} else _bare(wanted),
+        "format": None if wanted == {"type": "text"} else _without_prose(wanted),
         "after": bool(messages) and messages[-1].get("role") in ("tool", "function"),
     }
     if not any(form.values()):
@@ -85,12 +86,12 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
     return hashlib.sha256(json.dumps(form, sort_keys=True, default=str).encode()).hexdigest()[:_DIGITS]
 
 
-def _bare(schema: Any, *, names: bool = False) -> Any:
+def _without_prose(schema: Any, *, names: bool = False) -> Any:
     """Strip the prose of a schema; with `names`, the keys of the object are names of the user's, and stay."""
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
-        return {key: _bare(value, names=key in _NAMED and not names) for key, value in kept.items()}
-    return [_bare(value) for value in schema] if isinstance(schema, list) else schema
+        return {key: _without_prose(value, names=key in _NAMED and not names) for key, value in kept.items()}
+    return [_without_prose(value) for value in schema] if isinstance(schema, list) else schema
 
 
 #: The prefix of an answer that its check found invalid. The answer is kept for people, and equals no other.
@@ -100,7 +101,7 @@ INVALID = "[invalid] "
 NO_CALL = "[]"
 
 #: The finish reasons of a truncated reply.
-CUT = ("length", "max_tokens")
+TRUNCATED = ("length", "max_tokens")
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.S | re.I)
 
@@ -118,20 +119,9 @@ def read_json_text(text: str) -> Any:
     if not text.startswith(("{", "[")):
         return None
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return strict_json(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
 
 
 def canonical_json(text: str) -> str | None:
@@ -255,8 +245,8 @@ def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
     return _written_or_none(parts) or ""
 
 
-LONGEST = 50_000
-"""Most characters that are read; a longer answer is reduced to its first and its last half of them."""
+MAX_ANSWER_LENGTH = 50_000
+"""Largest number of characters that are read: a longer answer keeps its beginning and its end."""
 
 _THOUGHTS = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.I)
 
@@ -296,14 +286,15 @@ _DENIED_AFTER = re.compile(
 def final_answer(text: str) -> str:
     """Return the answer in a reply: the content of a tag <answer> or of a field of a JSON object, after its thoughts.
 
-    Without a mark, the answer is the reply without its thoughts. A reply longer than `LONGEST` keeps beginning and end.
+    Without a mark, the answer is the reply without its thoughts. A longer reply than
+    `MAX_ANSWER_LENGTH` keeps its beginning and its end.
 
     >>> final_answer('{"answer": 42, "confidence": 0.9}'), final_answer("<think>Rome?</think>Paris")
     ('42', 'Paris')
     """
     text = without_thoughts(text)
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]}\n\n{text[-LONGEST // 2 :]}"
+    if len(text) > MAX_ANSWER_LENGTH:
+        text = f"{text[: MAX_ANSWER_LENGTH // 2]}\n\n{text[-MAX_ANSWER_LENGTH // 2 :]}"
     tags = [*_TAG.finditer(text)]
     opened = [i for i, tag in enumerate(tags) if not tag[1]]
     if opened:

@@ -23,10 +23,10 @@ def choice_logprob(
     The choice is the one `given`, as read from the text; by default the choice that the generated token names, or else
     the likeliest choice. At temperatures above 0 another choice may be likelier.
 
-    The probability of the choice is summed over its spellings among the likeliest tokens: "A", " A", "(A", "A.", "a", …
-    . Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
-    probability is not divided by that of all choices together: mass on other tokens is doubt too, and close to 1 no
-    digit is lost. Choices must be single tokens.
+    The probability of the choice is summed over its spellings among the likeliest tokens, such as "A", " A", "(A", "A."
+    and "a". Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
+    probability is not divided by that of all choices together: mass on other tokens is doubt too, and no digit is lost
+    close to 1. Choices must be single tokens.
 
     Raises SignalError if log-probabilities are missing, for all tokens, for all choices, or for the given choice.
 
@@ -161,14 +161,14 @@ def _stated(number: str, percent: str | None, total: str | None) -> float:
 
 def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
     """Return the log-probability of each word found at the beginning of the tokens, summed over its spellings."""
-    names = {_bare(word): word for word in words}
+    names = {_unwrapped(word): word for word in words}
     logprobs: dict[str, list[float]] = {}
     path = 0.0  # log-probability of the tokens passed through
     for token in tokens:
         for text, logprob in {token.text: token.logprob, **token.top}.items():
-            if _bare(text) in names:
-                logprobs.setdefault(names[_bare(text)], []).append(path + logprob)
-        if _bare(token.text):
+            if _unwrapped(text) in names:
+                logprobs.setdefault(names[_unwrapped(text)], []).append(path + logprob)
+        if _unwrapped(token.text):
             break
         path += token.logprob
     return {word: log_sum(values) for word, values in logprobs.items()}
@@ -187,11 +187,11 @@ def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> 
 
 def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
     """Return the choice that the first token with a letter names; None if the token is another word."""
-    first = next((bare for token in tokens if (bare := _bare(token.text))), None)
-    return next((choice for choice in choices if _bare(choice) == first), None)
+    first = next((bare for token in tokens if (bare := _unwrapped(token.text))), None)
+    return next((choice for choice in choices if _unwrapped(choice) == first), None)
 
 
-def _bare(text: str) -> str:
+def _unwrapped(text: str) -> str:
     return text.strip(_WRAPPING).casefold()
 
 

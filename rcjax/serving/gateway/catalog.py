@@ -109,8 +109,8 @@ class Settings:
             raise ValueError(f"--key-env: {problem}: use others")
         return keys
 
-    def ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
-        """Return the clients that may call these policies and models. Raises ValueError or OSError for invalid keys."""
+    def make_key_ring(self, policies: Container[str], models: Collection[str]) -> KeyRing:
+        """Make the ring of clients for these policies and models. Raises ValueError or OSError for invalid keys."""
         if self.keys_file is not None:
             ring = KeyRing.read(self.keys_file, policies, models, self.share)
             limited = [client for client in ring.named if client.money is not None]
@@ -121,10 +121,11 @@ class Settings:
             return ring
         return KeyRing.of_keys(self.keys(), models if self.open_models else ())
 
-    def totals(self) -> FileTotals:
-        """Return the clients' totals over all workers, kept beside the log or, without one, until the service ends.
+    def make_client_totals(self) -> FileTotals:
+        """Make the clients' totals over all workers, in a file beside the log.
 
-        Their file is not that of the policies' bills, which is written at each payment on the event loop.
+        Without a log, the totals last until the service ends. The policies' bills have a file of their own, because
+        each payment of a bill writes its file on the event loop.
         """
         if self.log_file is not None:
             return FileTotals(f"{self.log_file}.clients")
@@ -189,14 +190,14 @@ class Deployment:
     digest: str
     """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
-    checked: frozenset[str] = frozenset()
+    checkable_fields: frozenset[str] = frozenset()
     """Fields of requests, such as tools, with which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
     """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
 
     def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
-        unseen = tuple(part for part in request.parts_not_judged if part not in self.checked)
+        unseen = tuple(part for part in request.parts_not_judged if part not in self.checkable_fields)
         if unseen:
             return unseen
         if self.request_forms is None or request.request_form in self.request_forms:
@@ -209,14 +210,14 @@ class Deployment:
         return not self.policy.calibrations
 
     @property
-    def shadowed(self) -> tuple[str, ...]:
+    def shadow_models(self) -> tuple[str, ...]:
         """Models of shadow queries; none if there are no shadow queries."""
         return self.cascade.all_models if self.cascade.shadow else ()
 
     @property
     def shadow_cost(self) -> ShadowCost | None:
-        """The expected cost of shadow queries; None without any, and before there is a policy."""
-        return None if self.is_untuned or not self.shadowed else ShadowCost.of(self.policy, self.shadowed)
+        """The expected cost of shadow queries; None without shadow queries, and before there is a policy."""
+        return None if self.is_untuned or not self.shadow_models else ShadowCost.of(self.policy, self.shadow_models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +226,13 @@ class Catalog:
 
     policies: Mapping[str, Deployment]
     models: Mapping[str, ModelSettings]
-    caller: Caller
-    """The caller that asks any model without judging its answer."""
+    unjudged_caller: Caller
+    """The caller that asks a model without judging its answer."""
     ring: KeyRing
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of the policies in the catalog before; policies that have not changed have them still."""
+        """Continue the bills of changed policies from the last catalog; unchanged policies still have their bills."""
         for name, deployment in self.policies.items():
             if deployment is before.policies[name]:
                 continue
@@ -330,8 +331,7 @@ class CatalogMaker:
                 raise ValueError(
                     f"{option}: {settings.models.name} has no table for {missing}: add it, or name another"
                 )
-        means = {model: cost for policy in policies.values() for model, cost in policy.cost.items()}
-        endpoints = {name: self._endpoint(model, means.get(name)) for name, model in models.items()}
+        endpoints = {name: self._endpoint(model) for name, model in models.items()}
         for name, policy in policies.items():
             path = settings.policies[name]
             where = path.name if path is not None and policy.calibrations else f"--pass {settings.pass_model}"
@@ -342,7 +342,7 @@ class CatalogMaker:
             except ValueError as problem:
                 raise ValueError(f"{where}: {problem}") from None
         caller = Caller(endpoints, self.log, 2 * settings.limits.concurrency, self.observe)
-        return Catalog(deployments, models, caller, settings.ring(deployments, models))
+        return Catalog(deployments, models, caller, settings.make_key_ring(deployments, models))
 
     def _deploy(
         self, name: str, policy: AbstractPolicy, models: Mapping[str, ModelSettings], before: Catalog | None
@@ -369,7 +369,7 @@ class CatalogMaker:
         cascade = Cascade(
             with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
             {model: self.api_client(entry) for model, entry in called.items()},
-            signal={model: _signal(entry, records.get(model, {})) for model, entry in called.items()},
+            signal={model: _named_signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
             ledger=self.ledger,
             name=name,
@@ -406,15 +406,10 @@ class CatalogMaker:
             return named
         return tuple(dict.fromkeys([*named, reference.model]))
 
-    def _endpoint(self, model: ModelSettings, mean: float | None) -> Endpoint:
+    def _endpoint(self, model: ModelSettings) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
-        Such answers use only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the rest.
-
-        Args:
-            model: the model, as the file has it.
-            mean: mean cost of a call, for a model without a price.
-
+        The endpoint has only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the others.
         Raises ValueError that names the file and the model.
         """
         limits = self.settings.limits
@@ -430,8 +425,7 @@ class CatalogMaker:
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
         options = self._with_token_limit(model, kept)
-        mean = mean if model.price is None else None
-        return Endpoint(client, model.endpoint_name, None, options, model.price, mean, fixed=FIXED_OPTIONS)
+        return Endpoint(client, model.endpoint_name, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Add the service's limit on tokens to options without a limit."""
@@ -441,7 +435,7 @@ class CatalogMaker:
         return {**options, "max_completion_tokens" if model.base_url is None else "max_tokens": limit}
 
 
-def _signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
+def _named_signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
     """Return the signal that the file of models names; None if the policy records it already."""
     recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
     return None if model.signal is None or recorded else signal_by_name(model.signal)

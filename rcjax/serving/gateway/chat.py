@@ -24,7 +24,7 @@ from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Exchanges, Piece, Query
+from rcjax.serving.exchange import Piece, Query, QueryHistory
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -254,19 +254,19 @@ class RequestHandler:
         """Estimate the money that the request may cost."""
         context, deployment = self.context, self._deployment
         if deployment is not None and self._judged:
-            options = self.request.options(judged=True, checked=deployment.checked)
+            options = self.request.options(judged=True, checked=deployment.checkable_fields)
             query = Query(context.query, self.request.messages, options, context.segment, context.client.name)
             return deployment.cascade.expect(query)
         query = Query(context.query, self.request.messages, self.request.options(judged=False))
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.caller.expect(query, model)
+        return self.catalog.unjudged_caller.expect(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         try:
             return await deployment.cascade.ask(
                 self.request.messages,
                 self.context.query,
-                options=self.request.options(judged=True, checked=deployment.checked),
+                options=self.request.options(judged=True, checked=deployment.checkable_fields),
                 deadline=self._seconds_left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
                 segment=self.context.segment,
@@ -289,7 +289,7 @@ class RequestHandler:
             not_judged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = Exchanges(), self.catalog.caller
+        exchanges, caller = QueryHistory(), self.catalog.unjudged_caller
         with self._reserve_model(deployment, partial(caller.expect, query)) as model:
             try:
                 exchange = await caller.call(query, model, None, exchanges, self._seconds_left, is_final=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 import uuid
 from collections import Counter
@@ -18,6 +17,7 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
+from rcjax._base.codec import strict_json
 from rcjax.policy.signals.answers import PLAIN, request_form_of
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
@@ -179,7 +179,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """
     _require_simple(body)
     try:
-        data = _DECODER.decode(body.decode("utf-8-sig"))
+        data = strict_json(body.decode("utf-8-sig"))
         if _SURROGATE.search(body):
             json.dumps(data, ensure_ascii=False).encode()  # unpaired surrogates are no text
         if not isinstance(data, dict):
@@ -232,15 +232,6 @@ def _require_simple(body: bytes) -> None:
         if depth > _MAX_DEPTH:
             raise ApiError(400, f"the body is nested deeper than {_MAX_DEPTH}", "invalid_json")
 
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)  # the constants are NaN and the infinities
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 

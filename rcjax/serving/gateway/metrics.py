@@ -3,7 +3,7 @@
 Labels come from the operator's settings and from short lists here, so that their number is bounded whatever clients and
 endpoints send. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
 Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
-figures of all. prometheus-client looks for the folder when it is imported, so that it is imported late.
+figures of all. prometheus-client is imported late, because it looks for the folder when it is imported.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Metrics:
 
         Args:
             name: the policy's name.
-            outcome: "taken up" if the policy changes, "refused" if any file is broken, that of the models or the keys
-                too; None for the first files.
+            outcome: "taken up" if the policy changes; "refused" if any file is broken, even that of the models or the
+                keys; None for the first files.
         """
         for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
             self._figure("reloads", name, label).inc(label == outcome)

@@ -186,7 +186,7 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         role = item.get("role")
         if role not in ("user", "assistant", "system", "developer"):
             raise invalid_field(f"{within}role", "must be user, assistant, system or developer")
-        messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_MORE))})
+        messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_OTHER_PARTS))})
     elif kind == "function_call":  # it belongs to the message that it was made with
         function = {name: _text(item, name, within) for name in ("name", "arguments")}
         call = {"id": _text(item, "call_id", within), "type": "function", "function": function}
@@ -202,9 +202,9 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         raise _unsupported(f"{within}type", f"must be {known}: {advice}")
 
 
-_MARK = "prompt_cache_breakpoint"
+_CACHE_MARK = "prompt_cache_breakpoint"
 
-_TEXTS, _MORE = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
+_TEXTS, _OTHER_PARTS = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
 
 
 def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
@@ -218,7 +218,7 @@ def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str
     for where, part in _objects(item, name, within):
         if part.get("type") not in kinds:
             raise _unsupported(f"{where}.type", f"must be one of {', '.join(kinds)}")
-        marks = {_MARK: part[_MARK]} if part.get(_MARK) is not None else {}
+        marks = {_CACHE_MARK: part[_CACHE_MARK]} if part.get(_CACHE_MARK) is not None else {}
         parts.append(_part(part, f"{where}.") | marks)
     alone = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     return parts[0]["text"] if alone else parts
@@ -230,12 +230,12 @@ def _part(part: _Fields, within: str) -> dict[str, Any]:
         case "refusal":
             return {"type": "refusal", "refusal": _text(part, "refusal", within)}
         case "input_image":
-            shown = _select(part, ("type", "image_url", "detail", _MARK), within)
+            shown = _select(part, ("type", "image_url", "detail", _CACHE_MARK), within)
             detail = {"detail": shown["detail"]} if "detail" in shown else {}
             return {"type": "image_url", "image_url": {"url": _text(part, "image_url", within), **detail}}
         case "input_file":
-            file = _select(part, ("type", "file_data", "file_id", "filename", _MARK), within)
-            return {"type": "file", "file": {name: file[name] for name in file if name not in ("type", _MARK)}}
+            file = _select(part, ("type", "file_data", "file_id", "filename", _CACHE_MARK), within)
+            return {"type": "file", "file": {name: file[name] for name in file if name not in ("type", _CACHE_MARK)}}
         case "input_audio":
             return {"type": "input_audio", "input_audio": _typed(part, "input_audio", dict, within) or {}}
         case _:
@@ -368,7 +368,7 @@ class ResponseAssembly:
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
     def fail(self, problem: ApiError) -> Iterator[Event]:
-        """Yield the events of a failure; clients raise the first one, which is all before the response was created."""
+        """Yield the events of a failure. Clients raise the first, the only one before a response was created."""
         error = problem.to_json()["error"]
         yield {**error, "type": "error", "error": error}
         if not self._head:

@@ -144,7 +144,7 @@ class Gateway:
         self.intake = Intake(settings.limits)
         self.answering = 0
         """Number of requests that have been read and not yet answered."""
-        self._totals = settings.totals() if self.ledger is None else self.ledger
+        self._totals = settings.make_client_totals() if self.ledger is None else self.ledger
         self.client_limits = ClientLimits(self._totals)
         self.log = settings.open_log()
         if self.log is not None:

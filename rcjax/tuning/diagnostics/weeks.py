@@ -25,7 +25,7 @@ from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
-from rcjax.policy.following import MOST_TIMES
+from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
 
@@ -213,7 +213,7 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
 
 def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
-    limits = {name: MOST_TIMES * policy.cost[name] for name in policy.models}
+    limits = {name: MAX_COST_RATIO * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
     dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
     if dear.is_empty():

@@ -22,7 +22,7 @@ from rcjax.policy.signals import (
     verification_logprob,
     vote_share,
 )
-from rcjax.policy.signals.answers import LONGEST, final_answer
+from rcjax.policy.signals.answers import MAX_ANSWER_LENGTH, final_answer
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital of {answer}?"}]
 
@@ -240,8 +240,8 @@ def test_the_second_question_comes_after_the_answer():
 
 
 def test_of_a_long_reply_beginning_and_end_are_read():
-    half = LONGEST // 2
-    text = "a" * half + "b" * LONGEST + "c" * half
+    half = MAX_ANSWER_LENGTH // 2
+    text = "a" * half + "b" * MAX_ANSWER_LENGTH + "c" * half
     assert final_answer(text) == f"{'a' * half}\n\n{'c' * half}"
 
 

@@ -257,7 +257,7 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
     now = time.time() // 60 * 60 + 30  # within a minute
     monkeypatch.setattr(time, "time", lambda: now)
     settings = Settings({}, tmp_path / "models.toml", log=log and Path(log))
-    one, other = (settings.totals() for _ in "ab")
+    one, other = (settings.make_client_totals() for _ in "ab")
     client = Client("0" * 64, requests=2, name="a")
     for _ in range(2):
         with ClientLimits(one).admitted(client):

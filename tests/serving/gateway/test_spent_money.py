@@ -162,7 +162,7 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
         return Response(completion("x", usage=(100, 900)))
 
     with gateway(month(1.0), wordy) as service:
-        caller = service.app.state.gateway.catalog.caller
+        caller = service.app.state.gateway.catalog.unjudged_caller
         prompt = json.loads('{"id": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
         assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
         for _ in range(30):
