@@ -33,7 +33,7 @@ from starlette.datastructures import Headers
 from rcjax._base.codec import Between, Reads, Record, read, read_table
 from rcjax._base.files import write_atomically
 from rcjax.policy.ladder import PERIODS, Period
-from rcjax.serving.billing import reserving
+from rcjax.serving.billing import covers, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, Totals
 
@@ -278,11 +278,15 @@ class ClientLimits:
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
-        left = client.money.money - self._total(client, now).last_read()[0] - math.fsum(state.reserved.values())
-        if cost > left or left <= 0:
+        left = client.money.money - self._total(client, now).last_read()[0]
+        if not covers(left, cost):
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
             raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
+        if not covers(left - math.fsum(state.reserved.values()), cost):
+            problem = f"what is left to {client.name} of {client.money} beside its running requests"
+            message = f"{problem} does not cover this one: try again"
+            raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
         with reserving(state.reserved, cost):
             yield
 

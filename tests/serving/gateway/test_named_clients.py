@@ -14,9 +14,11 @@ from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
+from rcjax.policy.ladder import Period
 from rcjax.serving.failures import ApiError
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
 from rcjax.serving.gateway.clients import Client, ClientLimits, add_key
+from rcjax.serving.totals import FileTotals
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -142,6 +144,17 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         )
         assert refused.headers["x-should-retry"] == "false"
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
+
+
+def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone():
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    with limits.reserve(client, 0.6):
+        with pytest.raises(ApiError, match="beside its running requests .*try again") as refused:
+            limits.reserve(client, 0.6).__enter__()
+        assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
+        with pytest.raises(ApiError, match="the next month begins") as refused:
+            limits.reserve(client, 1.1).__enter__()
+        assert refused.value.headers["x-should-retry"] == "false"
 
 
 def test_figures_and_log_name_clients_and_show_no_key(keys):
