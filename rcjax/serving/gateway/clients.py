@@ -22,6 +22,7 @@ import secrets
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -237,6 +238,10 @@ class _ClientState:
     """Number of requests in that minute."""
 
 
+_RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
+"""The key of the running request's reservation, which its tasks inherit."""
+
+
 class ClientLimits:
     """Holds all clients to their limits, and counts their requests and money, by name, in totals of all workers."""
 
@@ -287,13 +292,20 @@ class ClientLimits:
             problem = f"what is left to {client.name} of {client.money} beside its running requests"
             message = f"{problem} does not cover this one: try again"
             raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
-        with reserving(state.reserved, cost):
-            yield
+        with reserving(state.reserved, cost) as key:
+            token = _RESERVATION.set(key)
+            try:
+                yield
+            finally:
+                _RESERVATION.reset(token)
 
     def pay(self, client: Client, cost: float) -> None:
-        """Count the cost of a call for a client."""
+        """Count the cost of a call for a client, and take it off the reservation of the request that made the call."""
         if client.name is not None:
             self._total(client, time.time()).add(cost, 0)
+            reserved, key = self._by_client.setdefault(client.name, _ClientState()).reserved, _RESERVATION.get()
+            if key in reserved:
+                reserved[key] = max(0.0, reserved[key] - cost)
 
     def watch(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients, even of clients that have not called yet."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.chat_server import Response, completion, sure
 from helpers.command_line import run
-from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
+from helpers.gateway_service import SURE, UNSURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period
@@ -155,6 +155,35 @@ def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone():
         with pytest.raises(ApiError, match="the next month begins") as refused:
             limits.reserve(client, 1.1).__enter__()
         assert refused.value.headers["x-should-retry"] == "false"
+
+
+def test_what_a_running_request_has_paid_is_not_reserved_too():
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    with limits.reserve(client, 0.75):
+        limits.pay(client, 0.5)
+        with limits.reserve(client, 0.25):
+            limits.pay(client, 0.5)  # more than was expected: the rest of the first reservation stays
+        with pytest.raises(ApiError):
+            limits.reserve(client, 0.01).__enter__()
+
+
+def test_calls_of_a_running_request_come_off_its_reservation(keys):
+    """The first model has answered, and the second one is asked: the cost of the first one counts once."""
+    keys.add("a", 'money = "1/month"')
+    known = []
+
+    def behave(request, headers):
+        limits = service.app.state.gateway.client_limits
+        client = service.app.state.gateway.catalog.ring.by_name("a")
+        paid = limits._total(client, time.time()).last_read()[0]
+        known.append((paid, sum(limits._by_client["a"].reserved.values())))
+        return Response(sure("B", UNSURE if request["model"] == "org/small" else SURE))
+
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        assert keys.ask(service, "a").json["rcjax"]["models"] == ["small", "middle"]
+    (_, reserved), (paid, rest) = known
+    assert 0 < paid < reserved
+    assert paid + rest == pytest.approx(reserved)
 
 
 def test_figures_and_log_name_clients_and_show_no_key(keys):
