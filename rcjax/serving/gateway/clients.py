@@ -32,7 +32,7 @@ from typing import Annotated, Any
 from starlette.datastructures import Headers
 
 from rcjax._base.codec import Between, Reads, Record, read, read_table
-from rcjax._base.files import write_atomically
+from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import PERIODS, Period
 from rcjax.serving.billing import covers, reserving
 from rcjax.serving.failures import ApiError
@@ -210,12 +210,13 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(_name_problem(name))
     path = Path(path)
-    if path.exists() and name in _tables(path):
-        raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
-    before = path.read_text("utf-8") if path.exists() else ""
-    key = f"rcjax-{secrets.token_urlsafe(32)}"
-    table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
-    write_atomically(path, f"{before.rstrip()}\n\n{table}" if before.strip() else table, private=True)
+    with lock_folder_of(path):
+        if path.exists() and name in _tables(path):
+            raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
+        before = path.read_text("utf-8") if path.exists() else ""
+        key = f"rcjax-{secrets.token_urlsafe(32)}"
+        table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
+        write_atomically(path, f"{before.rstrip()}\n\n{table}" if before.strip() else table, private=True)
     return key
 
 
