@@ -53,7 +53,7 @@ class BudgetSpentError(RuntimeError):
 
 @contextmanager
 def reserving(reserved: dict[object, float], cost: float) -> Iterator[object]:
-    """Add the expected cost of a request, in dollars, to the reservations until its end; yield the reservation's key."""
+    """Add the expected cost of a request, in dollars, to the reservations until its end; yield its key."""
     key = object()
     reserved[key] = cost
     try:
