@@ -292,7 +292,7 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
     for name, is_there in _NOT_JUDGED.items():
         if is_there(data.get(name)):
             yield name
-    if any(tool.get("type") != "function" for tool in data.get("tools") or ()):
+    if any(tool.get("type") not in _CLIENT_TOOLS for tool in data.get("tools") or ()):
         yield PROVIDER_TOOLS
     for message in messages:
         if message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
