@@ -350,7 +350,7 @@ def serve(
 def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
     from rcjax.policy.counted import recorded_reference
-    from rcjax.serving.models_file import describe_listed, read_models
+    from rcjax.serving.models_file import describe_listed
 
     for name, deployment in catalog.policies.items():
         reference = recorded_reference(deployment.policy.provenance)
@@ -361,7 +361,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
         deployment.cascade.billing.left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
-    for line in describe_listed(read_models(settings.models).values()):
+    for line in describe_listed(catalog.models.values()):
         warn(line, "note")
     if as_json:
         policies = {
