@@ -11,7 +11,8 @@ import os
 import stat
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -21,8 +22,9 @@ from rcjax._base.codec import instance
 def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, private: bool = False) -> None:
     """Write bytes, or text as UTF-8, to a file atomically: write a new file beside it, and rename that.
 
-    An existing file is replaced, also through a symbolic link. The new file has default permissions, or with `private`
-    only its owner can read it. A pipe or a device, such as /dev/null, is written to directly. Raises OSError with the
+    An existing file is replaced, also through a symbolic link, and keeps its permissions, its group and, if the process
+    may give files away, its owner. A new file has default permissions, or with `private` only its owner can read it. A
+    pipe or a device, such as /dev/null, is written to directly. Raises OSError with the
     file's name if it cannot be written; the old content then stays.
     """
     instance(path, (str, os.PathLike), "path")
@@ -47,6 +49,7 @@ def _replace(target: Path, content: bytes, mode: int) -> None:
     beside = target.with_name(f".{os.urandom(8).hex()}.tmp")  # same folder: a rename there is atomic
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            _keep_access(target, file.fileno())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # the content must be on the disk before the name points to it
@@ -55,6 +58,17 @@ def _replace(target: Path, content: bytes, mode: int) -> None:
         with suppress(OSError):  # report the first error
             beside.unlink(missing_ok=True)
         raise
+
+
+def _keep_access(target: Path, file: int) -> None:
+    """Give a new file the owner, group and permissions of the file that it replaces; at least the group, or nothing."""
+    with suppress(FileNotFoundError, AttributeError):  # a new file; Windows
+        before = os.stat(target)
+        for owner in (before.st_uid, -1):
+            with suppress(PermissionError):
+                os.fchown(file, owner, before.st_gid)
+                os.fchmod(file, stat.S_IMODE(before.st_mode))
+                return
 
 
 try:
@@ -88,6 +102,28 @@ def try_lock(file: int, patience: float = 0.0) -> bool:
         else:
             return True
     return True
+
+
+_FOLDER_SECONDS = 30.0  # seconds to wait for the lock of a folder: a healthy process holds it for some milliseconds
+
+
+@contextmanager
+def lock_folder_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Lock the folder of a file against other processes that lock it, to read the file and write it anew.
+
+    The file itself cannot have the lock, as `write_atomically` replaces it. Raises OSError; TimeoutError, one of its
+    kinds, if another process keeps the lock.
+    """
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY)
+    try:
+        if not try_lock(folder, _FOLDER_SECONDS):
+            raise TimeoutError(errno.ETIMEDOUT, "another process has locked its folder", os.fspath(path))
+        yield
+    finally:
+        os.close(folder)
 
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)

@@ -262,8 +262,8 @@ class ReplicaOptions:
     Args:
         ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
             RCJAX_LEDGER keeps a password out of sight.
-        share: Share of the money for a period, and of each client's money and requests, that this replica may spend,
-            without a ledger: 1/5 for one of five.
+        share: Share of the money for a period, of each client's money and requests, and of a number of shadow queries,
+            that falls to this replica, without a ledger: 1/5 for one of five.
         replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 
@@ -283,7 +283,10 @@ class ReplicaOptions:
             raise typer.BadParameter(problem, param_hint="--replica")
         replica = self.replica or socket.gethostname()
         share = 1.0 if self.share is None else self.share
-        return replace(settings, ledger=self.ledger, share=share, replica=replica)
+        shadow = settings.shadow
+        if isinstance(shadow, ShadowRate):
+            shadow = replace(shadow, queries=shadow.queries * share)
+        return replace(settings, ledger=self.ledger, share=share, replica=replica, shadow=shadow)
 
 
 def serve(
@@ -347,7 +350,7 @@ def serve(
 def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog: Catalog) -> None:
     """Announce that the service accepts connections; warn of options without effect and of a reference not asked."""
     from rcjax.policy.counted import recorded_reference
-    from rcjax.serving.models_file import describe_listed, read_models
+    from rcjax.serving.models_file import describe_listed
 
     for name, deployment in catalog.policies.items():
         reference = recorded_reference(deployment.policy.provenance)
@@ -358,7 +361,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
         deployment.cascade.billing.left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
-    for line in describe_listed(read_models(settings.models).values()):
+    for line in describe_listed(catalog.models.values()):
         warn(line, "note")
     if as_json:
         policies = {

@@ -37,25 +37,34 @@ class BudgetSpentError(RuntimeError):
 
     Args:
         period: the money and its period.
-        end: end of the period, in seconds since 1970.
+        end: end of the period, in seconds since 1970; None if the money is left, and running requests reserve it.
     """
 
-    def __init__(self, period: Period, end: float) -> None:
-        until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        problem = f"what is left of {period} does not cover this request"
-        super().__init__(f"{problem}: the next {period.every} begins {until}")
+    def __init__(self, period: Period, end: float | None) -> None:
+        if end is None:
+            problem = f"what is left of {period} beside running requests does not cover this one"
+            super().__init__(f"{problem}: try again")
+        else:
+            until = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M UTC")
+            problem = f"what is left of {period} does not cover this request"
+            super().__init__(f"{problem}: the next {period.every} begins {until}")
         self.end = end
 
 
 @contextmanager
-def reserving(reserved: dict[object, float], cost: float) -> Iterator[None]:
-    """Add the expected cost of a request, in dollars, to the reservations until the request ends."""
+def reserving(reserved: dict[object, float], cost: float) -> Iterator[object]:
+    """Add the expected cost of a request, in dollars, to the reservations until its end; yield its key."""
     key = object()
     reserved[key] = cost
     try:
-        yield
+        yield key
     finally:
         del reserved[key]
+
+
+def covers(left: float, cost: float) -> bool:
+    """Return whether the money left covers a cost; spent money covers nothing, even if the cost is $0."""
+    return cost <= left and left > 0
 
 
 def _has_content(path: str) -> bool:
@@ -169,7 +178,8 @@ class Billing:
         now, costs = time.time(), [expect(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
-            raise BudgetSpentError(period, period.bounds(now)[1])
+            end = period.bounds(now)[1]
+            raise BudgetSpentError(period, None if covers(self.left or 0.0, min(costs)) else end)
         place = covered[0] if covered else len(options) - 1
         with reserving(self._reserved, costs[place]):
             yield options[place]
@@ -188,8 +198,7 @@ class Billing:
             yield is_covered
 
     def _covers(self, cost: float) -> bool:
-        left = math.inf if self.left is None else self.left - math.fsum(self._reserved.values())
-        return cost <= left and left > 0
+        return self.left is None or covers(self.left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.

@@ -15,8 +15,9 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -34,7 +35,7 @@ from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, Qu
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import openai
+from rcjax.serving.openai_client import RESERVE_BYTES, openai
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -113,6 +114,17 @@ def check_query(query: Any, messages: Any) -> None:
 
 
 _SHADOW_QUERIES_PER_SLOT = 16  # shadow queries under way for each slot of shadow calls: they keep their prompts
+
+ReserveBytes = Callable[[int], bool]
+"""Counts bytes of a reply, and returns whether there is room."""
+
+KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
+    "KEEP_BYTES", default=lambda: nullcontext(RESERVE_BYTES.get())
+)
+"""Keeps the bytes of a shadow query's prompt until its shadow calls end, and gives the counter of their replies.
+
+It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
+"""
 
 
 class Cascade:
@@ -313,14 +325,12 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = QueryHistory()
         expect = partial(self._expect_rung, query)
-        with ExitStack() as money, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
+        with ExitStack() as held, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             place = None if position is None else rung_index
-            is_shadow = query.shadow and self._has_shadow_place()
-            if is_shadow:
-                money.enter_context(self._count_shadow())
-                is_shadow = money.enter_context(self._reserve_others(policy.first, query))
+            reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
+            is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.first, query))
             query = replace(query, position=position, rung=place, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
@@ -331,7 +341,9 @@ class Cascade:
                 cost = rung.expected.get("cost") or 0.0
                 self.billing.pay(exchanges.calls, cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
-            return result, self._ask_others(others, query, money.pop_all()) if is_shadow and others else None
+            if reserve_bytes is None or not is_shadow or not others:
+                return result, None
+            return result, self._ask_others(others, query, held.pop_all(), reserve_bytes)
 
     def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -362,33 +374,40 @@ class Cascade:
         others = (model for model in self.all_models if model != first)
         return self.billing.reserve_shadow(self._expect_all(query, others))
 
-    def _has_shadow_place(self) -> bool:
-        """Return whether another shadow query may begin; warn of the first that may not.
+    @contextmanager
+    def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
+        """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no place.
 
         This is decided before the first model is asked: the load, and no answer, decides which queries are learnt from.
         """
         most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
-        if self._shadow_queries < most:
-            return True
-        if not self._warned_shadow:
-            self._warned_shadow = True
-            news = f"{most:,} shadow queries are under way: until one has ended, no other is drawn"
-            warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
-        return False
-
-    @contextmanager
-    def _count_shadow(self) -> Iterator[None]:
-        """Count a shadow query until its calls have ended."""
+        if self._shadow_queries >= most:
+            self._warn_shadow(f"{most:,} shadow queries are under way")
+            yield None
+            return
         self._shadow_queries += 1
         try:
-            yield
+            with KEEP_BYTES.get()() as reserve_bytes:
+                if reserve_bytes is None:
+                    self._warn_shadow("shadow queries under way keep as many bytes as they may")
+                yield reserve_bytes
         finally:
             self._shadow_queries -= 1
 
-    async def _ask_others(self, models: Sequence[str], query: Query, money: ExitStack) -> None:
-        """Ask the models that the policy did not ask, and release the money put aside."""
+    def _warn_shadow(self, reason: str) -> None:
+        """Warn of the first shadow query that has no place."""
+        if not self._warned_shadow:
+            self._warned_shadow = True
+            news = f"{reason}: until one has ended, no other is drawn"
+            warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
+
+    async def _ask_others(
+        self, models: Sequence[str], query: Query, held: ExitStack, reserve_bytes: ReserveBytes
+    ) -> None:
+        """Ask the models that the policy did not ask, then release the money put aside and the bytes kept."""
+        RESERVE_BYTES.set(reserve_bytes)
         query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
-        with money:
+        with held:
             exchanges = QueryHistory()
             calls = (self._caller.call(query, model, None, exchanges) for model in models)
             try:

@@ -31,9 +31,10 @@ ANSWER_SECONDS = 2.0  # seconds for an answer of the store
 _SECONDS_KEPT_IDLE = 28 * 86_400  # after its last query, of a balance and of a count of queries
 _INFINITE = 1e300  # no bound, as a number that the store can read
 
-# A total never falls below what a process has read: a store that lost its last second is restored by its processes.
+# Processes restore a store that lost its data. A total that only grows never falls below the amount that a process has
+# read. A balance that the store lacks begins with it; a balance's lost second cannot be told from payments of others.
 _SCRIPT = """
-local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or '0'), tonumber(ARGV[4]))
+local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or ARGV[10]), tonumber(ARGV[4]))
 local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
 if tonumber(ARGV[1]) > tonumber(redis.call('GET', KEYS[2]) or '0') then
     amount = math.max(-tonumber(ARGV[6]), math.min(amount + tonumber(ARGV[2]), tonumber(ARGV[6])))
@@ -117,10 +118,11 @@ class LedgerTotal:
                 self.seconds,
                 own,
                 _SECONDS_KEPT_IDLE,
+                repr(self._stored.amount),
             )
 
     def apply_reply(self, reply: Any) -> None:
-        """Apply the reply of the store. Raises ValueError or TypeError for a malformed one."""
+        """Apply the reply of the store. Raises an exception for a malformed one."""
         amount, queries = (float(figure) for figure in reply[:2])
         counted = tuple(map(float, reply[2].split()))
         with self._turn:
@@ -143,7 +145,6 @@ class Ledger:
     def __init__(self, url: str, replica: str | None = None) -> None:
         redis: Any = required("redis", "ledger")
         retrying = required("redis.retry", "ledger"), required("redis.backoff", "ledger")
-        self._errors: tuple[type[Exception], ...] = (redis.RedisError, OSError, ValueError, TypeError)
         self._refusals = redis.AuthenticationError, redis.exceptions.NoPermissionError
         self.place = place_of(url)
         try:
@@ -171,11 +172,12 @@ class Ledger:
 
     def check(self) -> None:
         """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
-        with suppress(*(kind for kind in self._errors if kind is not ValueError)):
-            try:
-                self._client.ping()
-            except self._refusals as problem:
-                raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
+        try:
+            self._client.ping()
+        except self._refusals as problem:
+            raise ValueError(f"{self.place} refuses: {type(problem).__name__}: check the password") from None
+        except Exception:  # the store may come later
+            return
 
     def total(
         self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, falls: bool = False
@@ -235,19 +237,27 @@ class Ledger:
     def sync(self) -> bool:
         """Send the payments that wait, read the totals, and return whether the store answered."""
         with self._turn:
-            with self._known:
-                totals = [*self._totals.values()]
+            totals = self._current_totals()
             try:
                 pipe = self._client.pipeline(transaction=False)
                 for total in totals:
                     pipe.eval(_SCRIPT, len(total.keys), *total.keys, *total.arguments())
                 for total, reply in zip(totals, pipe.execute(), strict=True):
                     total.apply_reply(reply)
-            except self._errors as problem:
+            except Exception as problem:  # whatever the store replies: the thread goes on
                 self._note_failure(type(problem).__name__)
                 return False
             self._note_answer()
             return True
+
+    def _current_totals(self) -> list[LedgerTotal]:
+        """Return the totals to synchronise, and forget those of past minutes, which clients leave when they pause."""
+        now = time.time()
+        with self._known:
+            for (name, every, start), total in [*self._totals.items()]:
+                if every == "minute" and start + total.seconds < now and not total.waiting:
+                    del self._totals[name, every, start]
+            return [*self._totals.values()]
 
     def close(self) -> None:
         """Send the payments that wait, and close the connection. Payments that cannot be sent become a warning."""

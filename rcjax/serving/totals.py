@@ -243,7 +243,8 @@ class FileTotals:
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds its lock")
             content = _read_bytes(file)
             before = self._rows if content == self._content else _decode(content)
-            if content.strip() and not before:
+            if before is None:
+                before = {}
                 then = "it is written anew" if self._rows else "what was spent is counted anew"
                 warnings.warn(f"{self.path} cannot be read: {then}", CascadeWarning, stacklevel=2)
             known = before if before is self._rows else _newest(self._rows, before)
@@ -304,8 +305,10 @@ def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
     return text.ljust(-(-(len(text) + 1) // _BLOCK) * _BLOCK - 1) + b"\n"
 
 
-def _decode(content: bytes) -> dict[_RowKey, _Row]:
-    """Return the rows in a file; what follows them, as where a kill came before the file was cut, is ignored."""
+def _decode(content: bytes) -> dict[_RowKey, _Row] | None:
+    """Return the rows in a file, None for an unreadable one. Text after the rows, which a kill leaves, is ignored."""
+    if not content.strip():
+        return {}
     with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
         rows: list[Any] = json.JSONDecoder().raw_decode(content.decode())[0]["totals"]
         return {
@@ -314,4 +317,4 @@ def _decode(content: bytes) -> dict[_RowKey, _Row]:
             )
             for name, every, end, writer, money, requests, *counted in rows
         }
-    return {}
+    return None

@@ -74,6 +74,39 @@ def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path, monkeypatch
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "text"))
 
 
+@pytest.mark.skipif(not hasattr(os, "fchown"), reason="a system without owners of files")
+def test_a_file_keeps_its_permissions_and_its_owner(tmp_path):
+    """As a service that runs as another user must be able to read the new one."""
+    path = tmp_path / "keys.toml"
+    path.touch()
+    path.chmod(0o640)
+    owner = (12_345, 12_346) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(path, *owner)
+    write_atomically(path, "new", private=True)
+    status = path.stat()
+    assert (path.read_text(), stat.S_IMODE(status.st_mode)) == ("new", 0o640)
+    assert (status.st_uid, status.st_gid) == owner
+
+
+@pytest.mark.skipif(not hasattr(os, "fchown"), reason="a system without owners of files")
+def test_a_file_of_another_owner_keeps_its_group_or_is_private(tmp_path, monkeypatch):
+    path, real, allowed = tmp_path / "keys.toml", os.fchown, {-1}
+    path.touch()
+    path.chmod(0o664)
+
+    def fchown(file, owner, group):
+        if owner not in allowed:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        real(file, owner, group)
+
+    monkeypatch.setattr(files.os, "fchown", fchown)
+    write_atomically(path, "new", private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+    allowed.clear()
+    write_atomically(path, "newer", private=True)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_a_pipe_is_written_to_and_stays(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

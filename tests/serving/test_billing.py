@@ -158,6 +158,17 @@ def test_money_put_aside_stays_aside_after_a_reload(clock):
         assert chosen == 100.0
 
 
+def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock):
+    billing = Billing(LADDER, "policy", None)
+    billing.stops_at_budget = True
+    with billing.choose_option([150.0], float):
+        for costs, end in (([100.0], None), ([300.0, 100.0], None), ([201.0], START + DAY)):
+            with pytest.raises(BudgetSpentError) as refused, billing.choose_option(costs, float):
+                pass
+            assert refused.value.end == end
+            assert ("try again" in str(refused.value)) == (end is None)
+
+
 def test_an_answer_that_costs_a_hundred_times_its_rung_is_a_warning_once_a_minute(clock):
     billing = Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None)
     with warnings.catch_warnings(record=True) as heard:

@@ -154,6 +154,40 @@ def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
         assert late.left == MONEY - 15.0
 
 
+def test_an_emptied_store_is_told_balances_by_the_replicas(ledgers, name):
+    policy = replace(LADDER, period=None)
+    with store() as forgetful:
+        one, two = (Billing(policy, name, None, ledgers(forgetful.url)) for _ in "ab")
+        paying(10 * BUDGET, one)
+        assert settled(one, two) == pytest.approx([-9 * BUDGET] * 2)
+        paying(3 * BUDGET, two)
+        paying(0.0, two)
+        assert settled(one, two) == pytest.approx([-10 * BUDGET] * 2)
+        one._totals._client.flushall()
+        paying(2 * BUDGET, one)
+        assert settled(one, two) == pytest.approx([-11 * BUDGET] * 2)
+
+
+def test_past_minutes_of_idle_clients_are_forgotten(shared, ledgers, name):
+    one = ledgers(shared.url)
+    total = one.total(name, "minute", (0.0, 60.0))
+    total.add(0.0)
+    assert one.sync()  # which counts it
+    assert one.waiting == 0
+    one._client.delete(total.keys[0])
+    assert one.sync()
+    assert not one._client.exists(total.keys[0])
+
+
+@pytest.mark.parametrize("reply", [[], ["1", "2"], ["1", "2", None], None, ["x", "2", ""]])
+def test_a_malformed_reply_of_the_store_is_a_failure(ledgers, name, monkeypatch, reply):
+    ledger = ledgers("redis://127.0.0.1:1")
+    ledger.total(name, "day", (0.0, 86_400.0))
+    monkeypatch.setattr("redis.client.Pipeline.execute", lambda self: [reply])
+    with pytest.warns(UserWarning, match="does not answer since"):
+        assert not ledger.sync()
+
+
 def test_without_any_total_the_cheapest_rung_answers(ledgers, name):
     with pytest.warns(UserWarning, match="does not answer"):
         billing = Billing(LADDER, name, None, ledgers("redis://127.0.0.1:1"))

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -166,6 +167,22 @@ def test_periods_that_are_over_are_forgotten(path, monkeypatch):
     page_of(one).add(1.0)
     one.sync()
     assert [row[:2] for row in json.loads(path.read_bytes())["totals"]] == [["a", "month"]]
+
+
+def test_a_file_whose_periods_are_all_over_is_no_unreadable_one(path, monkeypatch):
+    one = FileTotals(path)
+    page_of(one).add(1.0)
+    one.sync()
+    monkeypatch.setattr(module.time, "time", lambda: MONTH[1] + 2 * 86_400.0)
+    one.total("a", "month", (MONTH[1], 2 * MONTH[1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one.sync()
+        assert json.loads(path.read_bytes())["totals"] == []
+        one.sync()
+        other = FileTotals(path)
+        other.total("a", "month", (MONTH[1], 2 * MONTH[1]))
+        other.sync()
 
 
 def test_only_limits_by_the_minute_are_counted_by_the_minute(path):

@@ -207,6 +207,9 @@ class RequestHandler:
                 else:
                     result = await self._keep_open(self._ask_policy(deployment))
         except BudgetSpentError as problem:
+            if problem.end is None:
+                code, counted_as = "too_many_requests", "budget_spent"
+                raise ApiError(429, str(problem), code, wait=1.0, counted_as=counted_as) from None
             wait = problem.end - time.time()
             raise ApiError(429, str(problem), "budget_spent", wait=wait, lasting=True) from None
         seconds = time.perf_counter() - self.start

@@ -19,6 +19,7 @@ from starlette.types import Receive
 
 from rcjax._base.codec import strict_json
 from rcjax.policy.signals.answers import PLAIN, request_form_of
+from rcjax.serving.cascade import KEEP_BYTES, ReserveBytes
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
 from rcjax.serving.openai_client import RESERVE_BYTES
@@ -282,7 +283,7 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
     for name, is_there in _NOT_JUDGED.items():
         if is_there(data.get(name)):
             yield name
-    if any(tool.get("type") != "function" for tool in data.get("tools") or ()):
+    if any(tool.get("type") not in _CLIENT_TOOLS for tool in data.get("tools") or ()):
         yield PROVIDER_TOOLS
     for message in messages:
         if message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
@@ -342,7 +343,7 @@ class RequestLimits:
     body_bytes: int = 4_000_000
     """Bytes of the body of a request."""
     held_bytes: int = 32_000_000
-    """Bytes of all requests at one worker, and of the replies to them; more are refused."""
+    """Bytes of all requests and shadow queries at one worker, and of the replies to them; more are refused."""
     body_seconds: float = 30.0
     """Seconds for the arrival of a request's body."""
     drain_seconds: float = 30.0
@@ -357,9 +358,9 @@ class ClientLeftError(Exception):
     """The client has disconnected: nobody waits for the answer."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _RequestBytes:
-    """Bytes held for one request and the replies to it."""
+    """Bytes held for one request, or for its shadow calls, and the replies to it."""
 
     size: int = 0
     ended: bool = False
@@ -367,8 +368,13 @@ class _RequestBytes:
     """Whether the body was dropped to make room for other requests."""
 
 
+_SHADOW_PART = 4  # shadow queries begin while they keep less than one such part of the bytes of all requests
+
+
 class Intake:
     """Reads the bodies of requests, and limits the bytes of all requests that a worker reads or answers.
+
+    The bytes of a shadow query count until its shadow calls have ended.
 
     As many bodies may be arriving as requests may be answered. Beyond that, the client with the most arriving bodies
     loses its oldest one, so that slow senders block nobody.
@@ -378,23 +384,43 @@ class Intake:
         self._limits = limits
         self._size = 0
         self._arriving: dict[asyncio.Timeout, tuple[str | None, _RequestBytes]] = {}
+        self._kept: set[_RequestBytes] = set()  # for shadow calls
 
     @contextmanager
     def count_bytes(self) -> Iterator[_RequestBytes]:
         """Count the bytes of a request until its end."""
         held = _RequestBytes()
-        token = RESERVE_BYTES.set(partial(self._reserve, held))
+        tokens = RESERVE_BYTES.set(partial(self._reserve, held)), KEEP_BYTES.set(partial(self._keep, held))
         try:
             yield held
         finally:
-            RESERVE_BYTES.reset(token)
+            RESERVE_BYTES.reset(tokens[0])
+            KEEP_BYTES.reset(tokens[1])
             self._size -= held.size
             held.ended = True
 
+    @contextmanager
+    def _keep(self, held: _RequestBytes) -> Iterator[ReserveBytes | None]:
+        """Keep the bytes of a request for its shadow calls, also after its end; yield None if many are kept already.
+
+        The size of this request plays no part, so that shadow queries are a fair sample of short and long ones.
+        """
+        if sum(kept.size for kept in self._kept) * _SHADOW_PART >= self._limits.held_bytes:
+            yield None
+            return
+        kept, held.size = _RequestBytes(held.size), 0
+        self._kept.add(kept)
+        try:
+            yield partial(self._reserve, kept)
+        finally:
+            self._kept.remove(kept)
+            if held.ended:
+                self._size -= kept.size
+            else:
+                held.size += kept.size
+
     def _reserve(self, held: _RequestBytes, size: int) -> bool:
-        """Hold more bytes for a request and return whether there is room. Shadow calls after its end do not count."""
-        if held.ended:
-            return True
+        """Hold more bytes for a request, and return whether there is room."""
         if self._size + size > self._limits.held_bytes:
             return False
         held.size, self._size = held.size + size, self._size + size

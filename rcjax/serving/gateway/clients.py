@@ -22,6 +22,7 @@ import secrets
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,9 +32,9 @@ from typing import Annotated, Any
 from starlette.datastructures import Headers
 
 from rcjax._base.codec import Between, Reads, Record, read, read_table
-from rcjax._base.files import write_atomically
+from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import PERIODS, Period
-from rcjax.serving.billing import reserving
+from rcjax.serving.billing import covers, reserving
 from rcjax.serving.failures import ApiError
 from rcjax.serving.totals import Total, Totals
 
@@ -209,12 +210,13 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(_name_problem(name))
     path = Path(path)
-    if path.exists() and name in _tables(path):
-        raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
-    before = path.read_text("utf-8") if path.exists() else ""
-    key = f"rcjax-{secrets.token_urlsafe(32)}"
-    table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
-    write_atomically(path, f"{before.rstrip()}\n\n{table}" if before.strip() else table, private=True)
+    with lock_folder_of(path):
+        if path.exists() and name in _tables(path):
+            raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
+        before = path.read_text("utf-8") if path.exists() else ""
+        key = f"rcjax-{secrets.token_urlsafe(32)}"
+        table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
+        write_atomically(path, f"{before.rstrip()}\n\n{table}" if before.strip() else table, private=True)
     return key
 
 
@@ -235,6 +237,10 @@ class _ClientState:
     """End of the minute of the last request, in seconds since 1970."""
     requests: int = 0
     """Number of requests in that minute."""
+
+
+_RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
+"""The key of the running request's reservation, which its tasks inherit."""
 
 
 class ClientLimits:
@@ -278,18 +284,29 @@ class ClientLimits:
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
-        left = client.money.money - self._total(client, now).last_read()[0] - math.fsum(state.reserved.values())
-        if cost > left or left <= 0:
+        left = client.money.money - self._total(client, now).last_read()[0]
+        if not covers(left, cost):
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
             raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
-        with reserving(state.reserved, cost):
-            yield
+        if not covers(left - math.fsum(state.reserved.values()), cost):
+            problem = f"what is left to {client.name} of {client.money} beside its running requests"
+            message = f"{problem} does not cover this one: try again"
+            raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
+        with reserving(state.reserved, cost) as key:
+            token = _RESERVATION.set(key)
+            try:
+                yield
+            finally:
+                _RESERVATION.reset(token)
 
     def pay(self, client: Client, cost: float) -> None:
-        """Count the cost of a call for a client."""
+        """Count the cost of a call for a client, and take it off the reservation of the request that made the call."""
         if client.name is not None:
             self._total(client, time.time()).add(cost, 0)
+            reserved, key = self._by_client.setdefault(client.name, _ClientState()).reserved, _RESERVATION.get()
+            if key in reserved:
+                reserved[key] = max(0.0, reserved[key] - cost)
 
     def watch(self, clients: Iterable[Client]) -> None:
         """Begin to read the totals of clients, even of clients that have not called yet."""

@@ -127,6 +127,40 @@ def test_whole_replies_count_among_the_bytes_of_their_requests():
         assert service.app.state.gateway.intake._size == 0
 
 
+def test_shadow_queries_keep_their_bytes_until_their_calls_end():
+    """And no other is drawn meanwhile; requests are answered all the same."""
+    go = asyncio.Event()
+
+    def behave_once_it_goes(request, headers):
+        if request["messages"][0]["content"] == "go":
+            go.set()
+        return Response(sure("B", SURE), held=None if request["model"] == "org/small" else go)
+
+    with gateway(behave=behave_once_it_goes, shadow=1.0, limits={"held_bytes": 9_000}) as service:
+        intake = service.app.state.gateway.intake
+        assert service.ask("x" * 2_500).status == 200
+        until(lambda: len(service.server.requests) == 3)
+        assert service.ask("x" * 2_500).status == 200
+        until(lambda: 2_500 < intake._size < 2_700)
+        assert len(service.server.requests) == 4
+        assert service.ask("go").status == 200
+        service.logged(5)
+        until(lambda: intake._size == 0)
+        assert [row["shadow"] for row in service.log_rows() if row["model"] == "small"] == [True, False, False]
+
+
+def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():
+    def long_where_shadow(request, headers):
+        return Response(sure("B", SURE) if request["model"] == "org/small" else completion("B" * 20_000))
+
+    with gateway(behave=long_where_shadow, shadow=1.0, limits={"held_bytes": 9_000}) as service:
+        assert service.ask().status == 200
+        service.logged(3)
+        errors = [row["error"] for row in service.log_rows() if row["model"] != "small"]
+        assert errors == ["malformed answer: too large beside others at once"] * 2
+        until(lambda: service.app.state.gateway.intake._size == 0)
+
+
 @pytest.mark.thorough
 def test_prompts_and_replies_of_many_megabytes_fit_into_the_memory_of_a_small_container():
     """Forty at once each time: 3.9 MB of prompt, then 8 MB of reply, then a reply of 3 MB of empty lists."""

@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 from helpers.chat_server import Response, completion, sure
 from helpers.command_line import run
-from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
+from helpers.gateway_service import SURE, UNSURE, gateway, gateway_process, make_policy, until
 from test_followed_bills import ladder
 
+from rcjax._base import files
+from rcjax.policy.ladder import Period
 from rcjax.serving.failures import ApiError
+from rcjax.serving.gateway import clients
 from rcjax.serving.gateway.catalog import METRICS_FOLDER, Settings
-from rcjax.serving.gateway.clients import Client, ClientLimits, add_key
+from rcjax.serving.gateway.clients import Client, ClientLimits, KeyRing, add_key
+from rcjax.serving.totals import FileTotals
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
@@ -74,6 +78,26 @@ def test_a_key_is_printed_once_and_its_hash_is_kept(tmp_path, monkeypatch):
     assert "is no name of a client" in run("key", "new", "a/b").stderr
     assert json.loads(run("key", "new", "b", "--json").stdout)["name"] == "b"
     assert (tmp_path / "keys.toml").read_text().startswith(text.rstrip())
+
+
+@pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
+def test_two_keys_that_are_made_at_once_are_both_kept(tmp_path, monkeypatch):
+    path, waits, made, real = tmp_path / "keys.toml", threading.Event(), [], clients.secrets.token_urlsafe
+    other = threading.Thread(target=lambda: made.append(add_key("other", path)), daemon=True)
+    monkeypatch.setattr(files.time, "sleep", lambda _: waits.set())
+
+    def token_while_the_other_starts(size):
+        if other.ident is None:
+            other.start()
+            while not waits.is_set() and other.is_alive():
+                other.join(0.01)
+        return real(size)
+
+    monkeypatch.setattr(clients.secrets, "token_urlsafe", token_while_the_other_starts)
+    made.append(add_key("one", path))
+    other.join()
+    ring = KeyRing.read(path, (), ())
+    assert {ring.clients[clients.hash_key(key)].name for key in made} == {"one", "other"}
 
 
 def test_each_may_name_what_its_table_says(keys):
@@ -142,6 +166,46 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         )
         assert refused.headers["x-should-retry"] == "false"
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
+
+
+def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone():
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    with limits.reserve(client, 0.6):
+        with pytest.raises(ApiError, match=r"beside its running requests .*try again") as refused:
+            limits.reserve(client, 0.6).__enter__()
+        assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
+        with pytest.raises(ApiError, match="the next month begins") as refused:
+            limits.reserve(client, 1.1).__enter__()
+        assert refused.value.headers["x-should-retry"] == "false"
+
+
+def test_what_a_running_request_has_paid_is_not_reserved_too():
+    client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
+    with limits.reserve(client, 0.75):
+        limits.pay(client, 0.5)
+        with limits.reserve(client, 0.25):
+            limits.pay(client, 0.5)  # more than was expected: the rest of the first reservation stays
+        with pytest.raises(ApiError):
+            limits.reserve(client, 0.01).__enter__()
+
+
+def test_calls_of_a_running_request_come_off_its_reservation(keys):
+    """The first model has answered, and the second one is asked: the cost of the first one counts once."""
+    keys.add("a", 'money = "1/month"')
+    known = []
+
+    def behave(request, headers):
+        limits = service.app.state.gateway.client_limits
+        client = service.app.state.gateway.catalog.ring.by_name("a")
+        paid = limits._total(client, time.time()).last_read()[0]
+        known.append((paid, sum(limits._by_client["a"].reserved.values())))
+        return Response(sure("B", UNSURE if request["model"] == "org/small" else SURE))
+
+    with gateway(behave=behave, keys_file=keys.path) as service:
+        assert keys.ask(service, "a").json["rcjax"]["models"] == ["small", "middle"]
+    (_, reserved), (paid, rest) = known
+    assert 0 < paid < reserved
+    assert paid + rest == pytest.approx(reserved)
 
 
 def test_figures_and_log_name_clients_and_show_no_key(keys):

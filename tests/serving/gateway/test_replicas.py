@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers.chat_server import Response, sure
@@ -12,8 +13,12 @@ from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from helpers.redis_store import in_a_store, store
 
+from rcjax.cli.inputs import shadow as read_shadow
+from rcjax.cli.serve import CallLogOptions, ReplicaOptions
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
+from rcjax.serving.call_log import ShadowRate
+from rcjax.serving.gateway.catalog import Settings
 from rcjax.serving.gateway.clients import add_key
 
 COSTS = {"small": 10.4e-6, "middle": 51.5e-6, "large": 315e-6}  # of 100 tokens sent and one received
@@ -83,6 +88,14 @@ def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
         clients = service.app.state.gateway.catalog.ring.named
     limits = {client.name: (client.money, client.requests, client.max_concurrent) for client in clients}
     assert limits == {"many": (Period(10.0, "month"), 120, 7), "few": (None, 1, None), "all": (None, None, None)}
+
+
+@pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
+def test_a_share_of_a_number_of_shadow_queries(shadow, queries):
+    """And none of a share of the queries, as a replica has a part of these only."""
+    given = CallLogOptions(log=Path("calls.jsonl"), shadow=read_shadow(shadow))
+    settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
+    assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
 
 
 def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica():

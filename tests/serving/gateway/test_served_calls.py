@@ -129,6 +129,7 @@ REASONS = [
     ({"tools": [TOOL, OTHER]}, "other tools"),
     ({"tools": [TOOL], "tool_choice": "required"}, "other tools"),
     ({"tools": [TOOL, {"type": "web_search"}]}, "provider tools"),
+    ({"tools": [TOOL, {"type": "custom", "custom": {"name": "sh"}}]}, "other tools"),  # which the client runs
     ({"tools": [TOOL], "messages": [*ASKED, {"role": "tool", "tool_call_id": "1", "content": "5"}]}, "a tool's result"),
     ({}, "no tools"),
     ({"response_format": {"type": "json_object"}}, "another schema"),

@@ -91,6 +91,16 @@ def test_a_service_that_stops_says_until_when(path):
         assert service.ask(model="large").status == 200  # on no bill
 
 
+def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
+    with gateway(month(1.0), behave, stops_at_budget=True) as service:
+        billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+        with billing.choose_option([1.0], float):
+            reply = service.ask()
+        assert (reply.status, reply.json["error"]["code"]) == (429, "too_many_requests")
+        assert (reply.headers["retry-after"], "x-should-retry" in reply.headers) == ("1", False)
+        assert service.ask().status == 200
+
+
 @pytest.mark.parametrize(("stops", "then"), [(False, "the cheapest rung answers"), (True, "requests are refused")])
 def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_path):
     log = tmp_path / "calls.jsonl"
