@@ -299,7 +299,7 @@ class Cascade:
             while self._background:
                 ended = tuple(self._background)
                 outcomes += await asyncio.gather(*ended, return_exceptions=True)
-                # Tasks remove themselves at the loop's next turn; from Python 3.12 on, a gather of ended tasks needs none.
+                # From Python 3.12 on, a gather of ended tasks gives the loop no turn, in which they would remove themselves.
                 self._background.difference_update(ended)
         finally:
             try:
