@@ -326,7 +326,8 @@ class Billing:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
         Shared totals hold the spending of a period already; a `FileTotals` stays in use, with its unwritten payments.
-        Requests that began before keep the old bill: both bills share their reservations, and late costs are forwarded.
+        Another kind of period has a total of its own: money spent in a month is not spent in a day. Requests that began
+        before keep the old bill: both bills share their reservations, and late costs are forwarded.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
@@ -337,5 +338,10 @@ class Billing:
             self._total()  # registers this period's total, which may be a new one, so that the sync reads it
             self._totals.try_sync()
             self._read_spending()
-        elif isinstance(own, PeriodBill) and isinstance(other, PeriodBill) and self._totals is None:
-            self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())
+        if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
+            if own.period.every != other.period.every:
+                change = f"its money is for a {own.period.every} from now on, not for a {other.period.every}"
+                news = f"policy {self.charge.policy}: {change}: what was spent before the change does not count in it"
+                warnings.warn(visible(news), CascadeWarning, stacklevel=2)
+            elif self._totals is None:
+                self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())

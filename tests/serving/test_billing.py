@@ -137,6 +137,25 @@ def test_a_bill_goes_on_with_the_policy_that_takes_its_place():
     assert (after.balance, after.position) == (pytest.approx(0.1 - 39.0), 0.0)
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_another_kind_of_period_begins_without_spending_and_says_so(tmp_path, clock, log):
+    """Also on the first day of a month, which begins when the month begins."""
+    clock.now = datetime(2024, 11, 1, 12, tzinfo=UTC).timestamp()
+    file = CallLog(tmp_path / "calls.jsonl") if log else None
+    monthly = replace(LADDER, period=Period(500.0, "month"))
+    before, after, again = (Billing(policy, "policy", file) for policy in (monthly, LADDER, LADDER))
+    before.pay_shadow([SimpleNamespace(cost=39.0)])
+    what = "policy policy: its money is for a day from now on, not for a month: what was spent before the change does"
+    with pytest.warns(CascadeWarning, match=what):
+        after.continue_from(before)
+    assert after.left == 200.0
+    after.pay_shadow([SimpleNamespace(cost=7.0)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.continue_from(after)
+    assert again.left == 193.0
+
+
 def test_requests_that_began_before_a_reload_count_after_it(clock):
     paid = [SimpleNamespace(cost=3.0, seconds=1.0)]
     bills = [Billing(Ladder(LADDER.rungs, LADDER.position, budget=0.1), "policy", None) for _ in range(3)]
