@@ -299,7 +299,7 @@ class Cascade:
             while self._background:
                 ended = tuple(self._background)
                 outcomes += await asyncio.gather(*ended, return_exceptions=True)
-                # From Python 3.12 on, a gather of ended tasks gives the loop no turn, in which they would remove themselves.
+                # A gather of ended tasks gives the loop no turn to remove them (Python 3.12 and newer).
                 self._background.difference_update(ended)
         finally:
             try:

@@ -451,7 +451,7 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
 
 
 def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score each model alone (k,), by its labels as they are; a model without answers has the error inf."""
+    """Score each model alone (k,), by its labels without blending; a model without answers has the error inf."""
     answers = rows.present.sum(0)
     error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
