@@ -231,9 +231,9 @@ class CrossValidation:
     def excess_optimism(self, candidates: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        `select_frontier` adds it to the errors of cascades. Errors of single models are counted by the labels. Where models
-        refuse, a single model has the best of its thresholds by the same labels; no optimism of it was measured: its
-        errors and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
+        `select_frontier` adds it to the errors of cascades. Errors of single models are counted by the labels. Where
+        models refuse, a single model has the best of its thresholds by the same labels; no optimism of it was measured:
+        its errors and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
 
         Args:
             candidates: set of the cascades; the largest set that the log has, if it lacks this one.
