@@ -83,7 +83,7 @@ JUDGES = (
 def partly(log: rcjax.Log, labelled: np.ndarray, judged: np.ndarray) -> rcjax.Log:
     """The log, of whose labels only some are left, with verdicts."""
     hand = HandLabels(jnp.asarray(labelled), jnp.asarray(judged), ("judged",))
-    return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand=hand)
+    return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand_labels=hand)
 
 
 def some(log: rcjax.Log, labels: int, rng: np.random.Generator) -> np.ndarray:
@@ -97,9 +97,9 @@ def _frontier(log: rcjax.Log) -> Frontier:
 
 
 def _at_its_word(log: rcjax.Log) -> rcjax.Log:
-    assert log.hand is not None
-    said = np.asarray(log.hand.judged)[..., 0] > 0.5
-    return dataclasses.replace(log, correct=jnp.asarray(np.where(log.labelled, log.correct, said)), hand=None)
+    assert log.hand_labels is not None
+    said = np.asarray(log.hand_labels.judged)[..., 0] > 0.5
+    return dataclasses.replace(log, correct=jnp.asarray(np.where(log.labelled, log.correct, said)), hand_labels=None)
 
 
 def compare(train: rcjax.Log, test: rcjax.Log, labels: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:

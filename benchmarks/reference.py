@@ -156,7 +156,7 @@ def with_few_labels(log: rcjax.Log, number: int, seed: int) -> rcjax.Log:
 
 def _labelled(log: rcjax.Log) -> rcjax.Log:
     assert log.errors is not None
-    return dataclasses.replace(log.errors, hand=None, reference=None)
+    return dataclasses.replace(log.errors, hand_labels=None, reference=None)
 
 
 def report(rows: list[dict[str, Any]]) -> None:

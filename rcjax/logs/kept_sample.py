@@ -78,7 +78,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     """
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
-    has_label = None if log.hand is None else np.asarray(labelled.any(axis=1))
+    has_label = None if log.hand_labels is None else np.asarray(labelled.any(axis=1))
     rows = _draw(carried_rows(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
@@ -184,7 +184,7 @@ def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
     fields = jax.device_put(fields)
     if not labelled[answered].all():
         hand = jax.device_put([labelled & answered, np.zeros((*answered.shape, 0))])
-        fields["hand"] = HandLabels(*hand, judges=())
+        fields["hand_labels"] = HandLabels(*hand, judges=())
     if correct.dtype != bool:
         fields["scores"] = Scores()
     if "week" in columns:
@@ -260,7 +260,7 @@ def pooled(carried: Log, fresh: Log) -> Log:
     kept = _at_costs_of(fresh, _with_models(kept, fresh.models))
     fields = {
         "queries": (*kept.queries, *fresh.queries),
-        "hand": _join_labels(kept, fresh),
+        "hand_labels": _join_labels(kept, fresh),
         "scores": fresh.scores or kept.scores,
         "labelled_log": None,
         "correct": _stack(kept.correct, fresh.correct),
@@ -299,9 +299,9 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
         "answer": None if log.answer is None else column(log.answer, NO_ANSWER),
         "seconds": None if log.seconds is None else column(log.seconds, np.nan),
     }
-    if log.hand is not None:
-        labelled = column(log.hand.labelled, False)
-        fields["hand"] = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
+    if log.hand_labels is not None:
+        labelled = column(log.hand_labels.labelled, False)
+        fields["hand_labels"] = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     return dataclasses.replace(
         log, models=models, cost=np.where(positions >= 0, np.asarray(log.cost)[positions], np.nan), **fields
     )
@@ -337,11 +337,13 @@ def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
 
 def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
     """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has `hand`."""
-    if old.hand is None and fresh.hand is None:
+    if old.hand_labels is None and fresh.hand_labels is None:
         return None
-    judges = () if fresh.hand is None else fresh.hand.judges
+    judges = () if fresh.hand_labels is None else fresh.hand_labels.judges
     verdicts = np.full((*np.shape(old.answered), len(judges)), np.nan)
-    judged = np.zeros((*np.shape(fresh.answered), 0)) if fresh.hand is None else np.asarray(fresh.hand.judged)
+    judged = (
+        np.zeros((*np.shape(fresh.answered), 0)) if fresh.hand_labels is None else np.asarray(fresh.hand_labels.judged)
+    )
     labelled = np.concatenate([old.labelled & np.asarray(old.answered), fresh.labelled & np.asarray(fresh.answered)])
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
 

@@ -253,7 +253,7 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
     cells = [*drawn, *labelled]
     correct = np.asarray(log.correct)
-    samples = log.hand and log.hand.samples
+    samples = log.hand_labels and log.hand_labels.samples
     columns = {
         "query": [str(log.queries[query]) for query, _ in cells],
         "model": [log.models[model] for _, model in cells],

@@ -161,7 +161,7 @@ class Log(Cells):
     """(n, k) integer codes: equal codes in a row are equal answers, −1 is no answer. None for a log without answers."""
     compare: AnswerForm | None = None
     """Kind of comparison of the answers (`rcjax.policy.decisions.comparable`); None for a log without answers."""
-    hand: HandLabels | None = None
+    hand_labels: HandLabels | None = None
     """Labels by hand and judges' verdicts; None if all answers are labelled and none is judged. `correct` is False for
     an answer without a label."""
     seconds: jax.Array | None = field(default=None, metadata=CELL)
@@ -201,7 +201,7 @@ class Log(Cells):
     @property
     def labelled(self) -> np.ndarray:
         """(n, k) bool NumPy array: the answer has a label."""
-        return np.asarray(self.answered if self.hand is None else self.hand.labelled)
+        return np.asarray(self.answered if self.hand_labels is None else self.hand_labels.labelled)
 
     @property
     def digest(self) -> str:
@@ -215,7 +215,7 @@ class Log(Cells):
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
         head = [self.task, self.models, [self.queries[i] for i in order.tolist()]]
-        by_hand = () if self.hand is None else (self.hand.labelled, self.hand.judged)
+        by_hand = () if self.hand_labels is None else (self.hand_labels.labelled, self.hand_labels.judged)
         matrices = [self.logprob, self.correct, self.query_cost, self.answered, *by_hand]
         content = b"".join(np.asarray(matrix, "<f4")[order].tobytes() for matrix in matrices)
         return hashlib.sha256(json.dumps(head).encode() + content).hexdigest()
@@ -285,9 +285,9 @@ class Log(Cells):
         text += f" {remark[:1].upper()}{remark[1:]}." if remark else ""
         text += "" if self.reference is None else f" {self.reference.describe()}"
         text += "" if self.scores is None else f" {self.scores.describe()}"
-        if self.hand is None:
+        if self.hand_labels is None:
             return text
-        sentence = describe_labels(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand)
+        sentence = describe_labels(self.models, np.asarray(self.answered), np.asarray(self.correct), self.hand_labels)
         return f"{text} {sentence[:1].upper()}{sentence[1:]}."
 
     __repr__ = describe

@@ -98,8 +98,8 @@ def read_log(
     Labels may be incomplete: cells of `correct` may be empty, and with judges or `labels` the column may be missing.
     Judges (a larger model, a heuristic) have columns `judged`, or `judged_a`, `judged_b` and so on, from 0 (wrong) to 1
     (right), or empty. The labelled answers must be a random sample. An `UnlabelledWarning` counts the labels, and
-    `Log.hand` holds their mask. A model needs two labels; a model without any is left out with a `LeftOutWarning`, or
-    refused if `models` names it.
+    `Log.hand_labels` holds their mask. A model needs two labels; a model without any is left out with a
+    `LeftOutWarning`, or refused if `models` names it.
 
     The beginning of a text file tells its separator (`,` `;` tab or `|`) and its encoding (UTF-8, or UTF-16 or UTF-32
     with a byte order mark). Files, and lazy frames of polars, are read in batches. Memory grows with the number of
@@ -197,9 +197,9 @@ def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelle
 
 def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
     """Warn if answers lack labels; if `replaced`, other labels have replaced the log's own column."""
-    if log.hand is None or log.labelled[np.asarray(log.answered)].all():
+    if log.hand_labels is None or log.labelled[np.asarray(log.answered)].all():
         return
-    labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand)
+    labels = describe_labels(log.models, np.asarray(log.answered), np.asarray(log.correct), log.hand_labels)
     unused = "; the log's own column correct is not used: if a judge filled it in, call it judged"
     warn(UnlabelledWarning, f"{os.path.basename(log.source)}: {labels}{unused if replaced else ''}")
 
@@ -220,7 +220,11 @@ def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
 def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:
     """Return the fields `correct`, `hand` and `scores` of a log, as numpy matrices."""
     correct = as_labels(answers.matrix("correct", math.nan))
-    return {"correct": correct, "hand": answers.hand_labels(), "scores": None if correct.dtype == bool else scores}
+    return {
+        "correct": correct,
+        "hand_labels": answers.hand_labels(),
+        "scores": None if correct.dtype == bool else scores,
+    }
 
 
 _MIN_LABELS = 2  # per model

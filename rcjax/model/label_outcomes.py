@@ -82,13 +82,13 @@ class LabelRegression:
 
     @classmethod
     def of(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
-        """Fit the regressions to the labels of a log with `Log.hand`.
+        """Fit the regressions to the labels of a log with `Log.hand_labels`.
 
         Args:
             log: training log.
             counted: (W, n) bool, the queries whose labels each regression uses; None: one regression on all.
         """
-        assert log.hand is not None
+        assert log.hand_labels is not None
         scale = Scale.of(_transformed(log, log.task))
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
@@ -120,8 +120,8 @@ def _transformed(log: Log, transform: Transform) -> np.ndarray:
 
 def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
     """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
-    assert log.hand is not None
-    answered, judged = np.asarray(log.answered), np.asarray(log.hand.judged, float)
+    assert log.hand_labels is not None
+    answered, judged = np.asarray(log.answered), np.asarray(log.hand_labels.judged, float)
     z = scale.standard(_transformed(log, transform))
     verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0: no verdict
     is_judged = np.isfinite(judged).any(-1) & answered
@@ -241,7 +241,11 @@ def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
 
 def expected_log(log: Log) -> Log:
     """Return the log for selecting policies: unlabelled answers count with the probability that they are right."""
-    return dataclasses.replace(log, hand=None) if is_fully_labelled(log) else with_outcomes(log, expected_right(log))
+    return (
+        dataclasses.replace(log, hand_labels=None)
+        if is_fully_labelled(log)
+        else with_outcomes(log, expected_right(log))
+    )
 
 
 def corrected_log(log: Log) -> Log:
@@ -250,7 +254,7 @@ def corrected_log(log: Log) -> Log:
     Outcomes of single answers may be below 0 or above 1.
     """
     if is_fully_labelled(log):
-        return dataclasses.replace(log, hand=None)
+        return dataclasses.replace(log, hand_labels=None)
     labelled, right = log.labelled, np.asarray(log.correct, float)
     fold = _folds(log)
     cross_fitted = _predict_folds(log, fold, FOLDS)
@@ -279,25 +283,25 @@ def labelled_by_hand(log: Log) -> Log:
 
     Raises `LogError` if there are none.
     """
-    if log.hand is None:
+    if log.hand_labels is None:
         return log
     labelled, answered = log.labelled, np.asarray(log.answered)
     fully_labelled = (labelled | ~answered).all(axis=1) & answered.any(axis=1)
     if not fully_labelled.any():
         raise LogError(f"{log.source}: no query has a label for the answers of all of {', '.join(log.models)}")
     subset = log.take(fully_labelled)
-    return dataclasses.replace(subset, hand=None)
+    return dataclasses.replace(subset, hand_labels=None)
 
 
 def is_fully_labelled(log: Log) -> bool:
     """Return whether every answer has a label."""
-    return log.hand is None or bool((log.labelled | ~np.asarray(log.answered)).all())
+    return log.hand_labels is None or bool((log.labelled | ~np.asarray(log.answered)).all())
 
 
 def with_outcomes(log: Log, right: np.ndarray) -> Log:
     """Replace the labels of a log by outcomes (n, k)."""
     column = np.where(log.answered, right, 0.0).astype(log.logprob.dtype)
-    return dataclasses.replace(log, correct=jax.device_put(column), hand=None)
+    return dataclasses.replace(log, correct=jax.device_put(column), hand_labels=None)
 
 
 def _shrink(predictions: np.ndarray, right: np.ndarray, answered: np.ndarray, weight: np.ndarray) -> np.ndarray:

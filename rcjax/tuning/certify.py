@@ -209,7 +209,7 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
         held_out = held_out.select(log.models)
         require_unseen(held_out, log)
         return log, held_out
-    if log.hand is None:
+    if log.hand_labels is None:
         tested, rest = log.split(_HELD_OUT, seed=0)
         return rest, tested
     known = log.labelled.any(1) if spec.judged else (log.labelled | ~np.asarray(log.answered)).all(1)
@@ -456,7 +456,7 @@ def certify(
     today, bill = (None, math.inf) if spec.match is None else _todays(frontier, log, spec.today, tuned_on)
     others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
-    judged = spec.judged and log.hand is not None
+    judged = spec.judged and log.hand_labels is not None
     test = LadderTest.of(frontier, log, _with_judges(log, tuned_on) if judged else None, today)
     positions = _positions_below(frontier, bill)
     if not positions.size:
@@ -519,7 +519,12 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
 
 def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     """Return the log tuned on, with the models of `log`. Raises ValueError if it does not have the same judges."""
-    if log.hand is None or tuned_on is None or tuned_on.hand is None or tuned_on.hand.judges != log.hand.judges:
+    if (
+        log.hand_labels is None
+        or tuned_on is None
+        or tuned_on.hand_labels is None
+        or tuned_on.hand_labels.judges != log.hand_labels.judges
+    ):
         raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
     return tuned_on.select(log.models)
 

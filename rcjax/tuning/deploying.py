@@ -173,7 +173,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         policy = frontier.ladder(float(places.position[place]), Target("match", margin))
         return Deployed(policy, notes=(places.describe(place),))
     needed = places.labels_needed(margin)
-    noun = "query" if log.hand is None else "labelled query"
+    noun = "query" if log.hand_labels is None else "labelled query"
     why = f"no cheaper policy is shown to keep to {points(margin)} on {count(places.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"

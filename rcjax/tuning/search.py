@@ -295,7 +295,7 @@ def drawn(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
         queries: (n,) rows of the log, which may repeat.
     """
     logprob, correct, answered = (np.asarray(column)[queries] for column in (log.logprob, log.correct, log.answered))
-    if log.hand is not None:
+    if log.hand_labels is not None:
         correct = np.asarray(expected_log(log.take(queries)).correct)
     answer = None if log.answer is None else np.asarray(log.answer)[queries]
     return LabelledAnswers(logprob, correct, answered, answer), filled_query_cost(log)[queries]

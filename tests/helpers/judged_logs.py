@@ -31,7 +31,7 @@ def partly(log: Log, labelled: np.ndarray, judged: np.ndarray) -> Log:
     """The log, of whose labels only some are left, with verdicts."""
     names = tuple(f"judged_{place}" for place in range(judged.shape[-1]))
     hand = HandLabels(jnp.asarray(labelled), jnp.asarray(judged), names)
-    return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand=hand)
+    return dataclasses.replace(log, correct=jnp.asarray(labelled & np.asarray(log.correct)), hand_labels=hand)
 
 
 def judged_log(n: int = 600, labels: int = 100, kind: str = "fair", seed: int = 0, by_answer: bool = False) -> Log:

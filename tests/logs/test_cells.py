@@ -50,7 +50,7 @@ def arrays_of(record):
 
 
 def test_every_array_of_a_log_declares_its_axes(log):
-    assert None not in (log.labelled_log.hand, log.seconds, log.answer)
+    assert None not in (log.labelled_log.hand_labels, log.seconds, log.answer)
     for part in (log, log.take([2, 0, 0]), log.select(["large"]), log.take([1]).select(MODELS[::-1])):
         sizes = {"query": part.n_queries, "model": len(part.models)}
         for field, value in arrays_of(part):

@@ -115,9 +115,9 @@ def test_labels_of_some_answers_come_back():
     log = make_log(900)
     labelled = (np.random.default_rng(1).random(log.logprob.shape) < 0.1) & np.asarray(log.answered)
     hand = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
-    partly = dataclasses.replace(log, correct=log.correct & labelled, hand=hand)
+    partly = dataclasses.replace(log, correct=log.correct & labelled, hand_labels=hand)
     held = json.loads(json.dumps(describe_reference(partly)))
     again = read_reference(held, log.task)
-    assert again.hand is not None
+    assert again.hand_labels is not None
     assert again.labelled.sum() == labelled.sum()  # queries with labels go first
     assert np.asarray(again.correct).sum() == np.asarray(partly.correct).sum()

@@ -76,12 +76,12 @@ def test_texts_of_a_call_log_are_those_of_the_calls_that_count(tmp_path):
 def bare_log(n=100):
     """A log of which no answer has a label, and one query lacks a model."""
     log = judged_log(n, 2)
-    assert log.hand is not None
+    assert log.hand_labels is not None
     answered = np.asarray(log.answered).copy()
     answered[0, 0] = False
     none = jax.device_put(np.zeros(answered.shape, bool))
     return dataclasses.replace(
-        log, answered=jax.device_put(answered), hand=dataclasses.replace(log.hand, labelled=none)
+        log, answered=jax.device_put(answered), hand_labels=dataclasses.replace(log.hand_labels, labelled=none)
     )
 
 

@@ -34,19 +34,19 @@ def test_answers_without_a_label_are_kept():
     assert log.labelled.tolist() == [[True] * 2] * 4 + [[False] * 2] * 4
     assert np.asarray(log.correct)[:4].tolist() == [[True, True], [False, True], [False, False], [True, True]]
     assert not np.asarray(log.correct)[4:].any()
-    assert log.hand is not None
-    assert log.hand.judges == ()
-    assert log.hand.judged.shape == (QUERIES, 2, 0)
+    assert log.hand_labels is not None
+    assert log.hand_labels.judges == ()
+    assert log.hand_labels.judged.shape == (QUERIES, 2, 0)
 
 
 def test_verdicts_of_judges():
     verdicts = [None, *np.linspace(0, 1, 2 * QUERIES - 1)]
     truth = pl.Series([True, False] * QUERIES)
     log = quiet(table(judged_b=verdicts, judged=truth, judged_empty=[None] * 16))
-    assert log.hand is not None
-    assert log.hand.judges == ("judged_b", "judged")  # one that says nothing is left out
-    np.testing.assert_allclose(log.hand.judged[..., 0], np.array(verdicts, float).reshape(-1, 2), rtol=1e-6)
-    np.testing.assert_array_equal(log.hand.judged[..., 1], [[1, 0]] * QUERIES)
+    assert log.hand_labels is not None
+    assert log.hand_labels.judges == ("judged_b", "judged")  # one that says nothing is left out
+    np.testing.assert_allclose(log.hand_labels.judged[..., 0], np.array(verdicts, float).reshape(-1, 2), rtol=1e-6)
+    np.testing.assert_array_equal(log.hand_labels.judged[..., 1], [[1, 0]] * QUERIES)
 
 
 def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
@@ -124,8 +124,8 @@ def test_votes_take_the_label_of_their_answer():
     log = quiet(frame, unlabelled=True, models=["small", "large"])
     assert log.labelled.tolist() == [[True, True]] * 4
     assert np.asarray(log.correct)[:, 0].all()
-    assert log.hand is not None
-    np.testing.assert_array_equal(log.hand.judged[..., 0], [[0.75, np.nan]] * 4)
+    assert log.hand_labels is not None
+    np.testing.assert_array_equal(log.hand_labels.judged[..., 0], [[0.75, np.nan]] * 4)
     labels = {"query": [0, 1] * 2, "model": ["small"] * 2 + ["large"] * 2, "sample": [1, 1, 0, 0]}
     labels = pl.DataFrame(labels | {"correct": [1, 0, 1, 0]})
     instead = quiet(frame, labels=labels, models=["small", "large"])

@@ -66,10 +66,10 @@ def test_labels_judges_answers_and_scores_of_one_of_them(logs):
     labelled = np.zeros((100, 3), bool)
     labelled[:40] = True
     hand = HandLabels(*jax.device_put([labelled, np.full((100, 3, 1), 0.5)]), judges=("judged",))
-    partly = dataclasses.replace(fresh, hand=hand, answer=jax.device_put(np.zeros((100, 3), np.int32)))
+    partly = dataclasses.replace(fresh, hand_labels=hand, answer=jax.device_put(np.zeros((100, 3), np.int32)))
     both = pooled(carried(old), partly)
     assert both.labelled.sum() == 3 * 240
-    assert np.isnan(np.asarray(both.hand.judged)).sum() == 3 * 200
+    assert np.isnan(np.asarray(both.hand_labels.judged)).sum() == 3 * 200
     assert (np.asarray(both.answer)[:200] == -1).all()
     back = pooled(carried(partly), old)  # where no answer of the log is known, none is
     assert (back.answer, back.labelled.sum()) == (None, 3 * 240)

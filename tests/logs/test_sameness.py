@@ -29,7 +29,7 @@ def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_tha
         log = rcjax.read_log(table(), reference="large")
     assert log.queries == (1, 2, 4)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
-    assert (log.hand, log.labelled_log, log.reference) == (None, None, DIFFERENCES)
+    assert (log.hand_labels, log.labelled_log, log.reference) == (None, None, DIFFERENCES)
     assert "differ from those of large" in log.describe()
 
 
@@ -47,17 +47,17 @@ def test_labels_make_the_reference_a_judge_unless_differences_are_to_count():
     judged = rcjax.read_log(frame, reference="large")
     assert judged.reference is not None
     assert judged.reference.counts == "errors"
-    assert judged.hand is not None
-    assert judged.hand.judges == ("judged_same",)
-    assert judged.hand.judged[..., 0].tolist() == [[1, 1], [0, 1], [1, 1]]
+    assert judged.hand_labels is not None
+    assert judged.hand_labels.judges == ("judged_same",)
+    assert judged.hand_labels.judged[..., 0].tolist() == [[1, 1], [0, 1], [1, 1]]
     assert judged.correct.tolist() == [[True, False], [False, False], [False, False]]
     log = rcjax.read_log(frame, reference=DIFFERENCES)
-    assert (log.reference, log.hand) == (DIFFERENCES, None)
+    assert (log.reference, log.hand_labels) == (DIFFERENCES, None)
     assert log.correct.tolist() == [[True, True], [False, True], [True, True]]
     assert log.labelled_log is not None
     for part, whole in ((log.labelled_log, judged), (log.take([0]).labelled_log, judged.take([0]))):
         assert part.correct.tolist() == whole.correct.tolist()
-        assert part.hand.labelled.tolist() == whole.hand.labelled.tolist()
+        assert part.hand_labels.labelled.tolist() == whole.hand_labels.labelled.tolist()
     assert log.select(["large", "small"]).labelled_log.models == ("large", "small")
 
 

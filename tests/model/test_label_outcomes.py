@@ -18,13 +18,13 @@ def test_a_log_with_all_labels_is_as_it_was():
     assert expected_log(log) is not None
     for form in (expected_log(log), corrected_log(log)):
         assert form.correct is log.correct
-        assert form.hand is None
+        assert form.hand_labels is None
     judged = np.random.default_rng(0).random((*log.correct.shape, 1))
     full = partly(log, np.ones(log.correct.shape, bool), judged)
     for form in (expected_log(full), corrected_log(full)):
         assert form.correct.dtype == bool
         assert np.array_equal(form.correct, log.correct)
-        assert form.hand is None
+        assert form.hand_labels is None
 
 
 @pytest.mark.thorough
@@ -53,6 +53,8 @@ def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind)
 def test_no_pattern_of_labels_makes_a_nan(seed):
     rng = np.random.default_rng(seed)
     log = judged_log(30, 20, rng.choice(KINDS), seed=seed % 5, by_answer=True)
-    log = partly(log, log.labelled & (rng.random(log.labelled.shape) < rng.random()), np.asarray(log.hand.judged))
+    log = partly(
+        log, log.labelled & (rng.random(log.labelled.shape) < rng.random()), np.asarray(log.hand_labels.judged)
+    )
     for form in (expected_log(log), corrected_log(log)):
         assert np.isfinite(np.asarray(form.correct, float)).all()

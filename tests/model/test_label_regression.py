@@ -16,7 +16,7 @@ def reference(log):
     """(n, k) predictions by scipy's BFGS, on features that are put together one answer at a time."""
     raw = np.asarray(transform_confidence(log.logprob, log.task), float)
     z = (raw - raw.mean(0)) / raw.std(0)
-    said = np.asarray(log.hand.judged)[..., 0]
+    said = np.asarray(log.hand_labels.judged)[..., 0]
     n, k = raw.shape
     rows, wide = {}, {}
     for i in range(n):
@@ -70,7 +70,7 @@ def test_only_labels_that_count_are_learnt_from():
     log = judged_log(120, 60)
     half = np.arange(120) < 60
     both = LabelRegression.of(log, np.stack([np.ones(120, bool), half]))
-    cut = partly(log, log.labelled & half[:, None], np.asarray(log.hand.judged))
+    cut = partly(log, log.labelled & half[:, None], np.asarray(log.hand_labels.judged))
     assert both.predict(log)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=1e-9)
     assert both.predict(log)[1] == pytest.approx(LabelRegression.of(cut).predict(cut)[0], abs=1e-6)
 

@@ -60,7 +60,7 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert hold_out(log, None, judged)[1].n_queries == 200
     drawn = np.zeros((400, len(log.models)), bool)  # by the same generator as the half that is held out
     drawn[np.random.default_rng(0).permutation(400)[:80]] = True
-    others = partly(rcjax.sample_log(400, seed=0).select(log.models), drawn, np.asarray(log.hand.judged))
+    others = partly(rcjax.sample_log(400, seed=0).select(log.models), drawn, np.asarray(log.hand_labels.judged))
     halves = hold_out(others, None, judged)
     assert [half.labelled.any(1).sum() for half in halves] == [40, 40]
 

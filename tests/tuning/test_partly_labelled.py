@@ -36,8 +36,8 @@ def test_what_is_promised_is_what_comes(kind):
         frontier = rcjax.tuning.select_frontier(log, lam=lam).frontier
         comes = np.asarray(rcjax.replay(frontier, fresh).error)
         gaps.append(np.asarray(frontier.error) - comes)
-        said = np.nan_to_num(np.asarray(log.hand.judged)[..., 0]) > 0.5
-        believed = dataclasses.replace(log, correct=jnp.asarray(said), hand=None)
+        said = np.nan_to_num(np.asarray(log.hand_labels.judged)[..., 0]) > 0.5
+        believed = dataclasses.replace(log, correct=jnp.asarray(said), hand_labels=None)
         word.append(np.asarray(rcjax.replay(frontier, believed).error) - comes)
     assert np.abs(np.mean(gaps, 0)).max() < 0.035
     if kind == "useless":
@@ -48,10 +48,10 @@ def test_queries_with_labels_alone_are_a_log_of_their_own():
     log = judged_log(100, 30)
     alone = labelled_by_hand(log)
     assert alone.n_queries == 30
-    assert alone.hand is None
+    assert alone.hand_labels is None
     assert labelled_by_hand(alone) is alone
     with pytest.raises(rcjax.LogError, match="no query has a label"):
-        labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand.judged)))
+        labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand_labels.judged)))
 
 
 @pytest.mark.thorough

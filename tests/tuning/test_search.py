@@ -107,7 +107,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     labelled = np.ones((N, 3), bool)
     labelled[100:] = False
     hand = HandLabels(*jax.device_put([labelled, np.zeros((N, 3, 0))]), judges=())
-    some, rows = dataclasses.replace(log, hand=hand), np.arange(80, 120)
+    some, rows = dataclasses.replace(log, hand_labels=hand), np.arange(80, 120)
     turned = dataclasses.replace(some, correct=some.correct.at[:80].set(~np.asarray(some.correct)[:80]))
     expected, again = (drawn(one, rows)[0].correct for one in (some, turned))
     np.testing.assert_array_equal(expected, again)  # labels outside the draw do not count

@@ -250,7 +250,7 @@ def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(subject, str):
         place = log.models.index(subject)
         return np.full(n, place), money[:, place]
-    walked = replay_rungs(subject, replace(log, hand=None))  # labels do not affect which model answers
+    walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
     rung = np.array([subject.rung_of(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])

@@ -189,14 +189,14 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
 
 def _differences(log: Log) -> Log:
     """Replace the labels of a log by whether an answer is the same as the reference's."""
-    if log.hand is None or JUDGED_SAME not in log.hand.judges:
+    if log.hand_labels is None or JUDGED_SAME not in log.hand_labels.judges:
         return log
-    same = np.asarray(log.hand.judged)[..., log.hand.judges.index(JUDGED_SAME)]
+    same = np.asarray(log.hand_labels.judged)[..., log.hand_labels.judges.index(JUDGED_SAME)]
     judged = np.isfinite(same)
     hand = None
     if not judged[np.asarray(log.answered)].all():
-        hand = dataclasses.replace(log.hand, labelled=judged, judged=np.zeros((*judged.shape, 0)), judges=())
-    return dataclasses.replace(log, correct=same == 1, hand=hand, scores=None)
+        hand = dataclasses.replace(log.hand_labels, labelled=judged, judged=np.zeros((*judged.shape, 0)), judges=())
+    return dataclasses.replace(log, correct=same == 1, hand_labels=hand, scores=None)
 
 
 def _percent(figure: tuple[float, float]) -> str:
@@ -264,9 +264,9 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     models of the log do not matter. Both rungs beside the position of a ladder answer every query, and their weighted
     mean counts: the expected figures, without the noise of the lots.
 
-    If answers lack labels, errors are computed from corrected outcomes (`Log.hand`, `rcjax.model.label_outcomes`).
-    These errors are unbiased for any judge, and their standard errors account for the number of labels. The
-    regression behind them is fitted to the queries of this log and the models of the policy.
+    If answers lack labels (`Log.hand_labels`), errors are computed from corrected outcomes
+    (`rcjax.model.label_outcomes`). They are unbiased for any judge, and their standard errors account for the number of
+    labels. The regression behind them is fitted to the queries of this log and the models of the policy.
 
     `Replay.seconds` has the seconds until queries were answered, where the log has seconds. It leaves out queries with
     an answer on their path whose seconds are not known.

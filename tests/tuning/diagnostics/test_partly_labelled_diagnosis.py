@@ -22,7 +22,7 @@ def logs():
     judged = (right ^ (rng.random(right.shape) < 0.05))[..., None].astype(float)
     parts = jax.device_put([labelled, judged])
     hand = HandLabels(*parts, judges=("judged",))
-    return whole, dataclasses.replace(whole, correct=jax.device_put(right & labelled), hand=hand)
+    return whole, dataclasses.replace(whole, correct=jax.device_put(right & labelled), hand_labels=hand)
 
 
 @pytest.fixture(scope="module")

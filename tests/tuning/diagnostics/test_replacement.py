@@ -133,7 +133,7 @@ def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
     sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
     labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
     hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
-    _, *checks = judge_sample(dataclasses.replace(whole, hand=hand), whole.models)
+    _, *checks = judge_sample(dataclasses.replace(whole, hand_labels=hand), whole.models)
     assert [(check.subject, check.verdict) for check in checks] == [(name, verdict) for name in whole.models]
     shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
     told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"

@@ -68,9 +68,9 @@ def test_differences_are_what_is_not_the_same_whatever_the_labels_say(known, fro
     few = judged_log(N, LABELS, "fair", by_answer=True)
     rng = np.random.default_rng(0)
     same = np.where(rng.random((N, len(MODELS))) < known, rng.random((N, len(MODELS))) < 0.9, np.nan)
-    hand = dataclasses.replace(few.hand, judges=(JUDGED_SAME,), judged=same[..., None])
+    hand = dataclasses.replace(few.hand_labels, judges=(JUDGED_SAME,), judged=same[..., None])
     reference = rcjax.policy.Reference(MODELS[-1], counts="errors")
-    log = dataclasses.replace(few, hand=hand, reference=reference)
+    log = dataclasses.replace(few, hand_labels=hand, reference=reference)
     differs, _ = beside_reference(frontier.policy(lam=100.0), log).differs
     assert differs == pytest.approx(0.1, abs=0.05 / known)
 
