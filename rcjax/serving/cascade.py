@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -125,6 +125,21 @@ KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]
 
 It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _ShadowCalls:
+    """The calls of a shadow query that the policy did not make."""
+
+    query: Query
+    models: Sequence[str]
+    """The models to ask."""
+    exchanges: Exchanges
+    """The exchanges with these models so far."""
+    held: ExitStack
+    """The query's place, money and bytes, which its end releases; models that were not asked are then logged."""
+    reserve_bytes: ReserveBytes
+    """The counter of the bytes of the replies."""
 
 
 class Cascade:
@@ -253,9 +268,11 @@ class Cascade:
         full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
         result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
         if shadow_calls is not None:
-            task = asyncio.create_task(shadow_calls)
+            held = shadow_calls.held
+            task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop itself keeps no hold of it
             task.add_done_callback(self._background.discard)
+            task.add_done_callback(lambda _: held.close())  # a task cancelled before its first step releases nothing
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -272,7 +289,7 @@ class Cascade:
             async with slots:
                 result, shadow_calls = await self._answer(self._make_query(messages, query))
                 if shadow_calls is not None:
-                    await shadow_calls
+                    await self._ask_others(shadow_calls)
                 return result
 
         listed = list(questions)
@@ -313,8 +330,8 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Coroutine[Any, Any, None] | None]:
-        """Return the result and, for a shadow query, a coroutine that makes its shadow calls; None without any."""
+    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, _ShadowCalls | None]:
+        """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
@@ -340,7 +357,10 @@ class Cascade:
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
-            return result, self._ask_others(others, query, held.pop_all(), reserve_bytes)
+            query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
+            exchanges = Exchanges()
+            held.callback(self._log_unasked, query, others, exchanges)
+            return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
 
     def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -398,20 +418,16 @@ class Cascade:
             news = f"{reason}: until one has ended, no other is drawn"
             warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
 
-    async def _ask_others(
-        self, models: Sequence[str], query: Query, held: ExitStack, reserve_bytes: ReserveBytes
-    ) -> None:
-        """Ask the models that the policy did not ask, then release the money put aside and the bytes kept."""
-        RESERVE_BYTES.set(reserve_bytes)
-        query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
-        with held:
-            exchanges = Exchanges()
-            calls = (self._caller.call(query, model, None, exchanges) for model in models)
+    async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
+        """Ask the models that the policy did not ask."""
+        RESERVE_BYTES.set(shadow_calls.reserve_bytes)
+        query, exchanges = shadow_calls.query, shadow_calls.exchanges
+        with shadow_calls.held:
+            calls = (self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             try:
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(exchanges.calls)
-                self._log_unasked(query, models, exchanges)
         _raise_first(outcomes)
 
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Exchanges) -> None:
