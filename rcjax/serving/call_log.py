@@ -232,30 +232,43 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 _DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
 
 
+_DAYS_COUNTED = 28  # days before the newest query: by older ones nobody knows the traffic of now
+
+
 def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) -> float | None:
-    """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
+    """Compute a service's mean number of queries a day in the last four weeks of its call logs.
+
+    Return None if the logs cover less than a day.
 
     Args:
         logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
         policy: name of the policy whose judged queries count; None for all queries of all policies.
     """
-    files = dict[tuple[int, int], Path]()  # by device and inode: a file may have several names
+    files = dict[tuple[int, int], tuple[float, Path]]()  # by device and inode: a file may have several names
     for log in map(Path, logs):
         for path in log.iterdir() if log.is_dir() else (log,):
             files |= dict(_with_rotated(path.absolute()))
-    times = [time for file in files.values() for time in _query_times(file, policy)]
+    times, oldest = list[float](), -math.inf
+    for changed, file in sorted(files.values(), reverse=True):
+        if changed >= oldest:  # the file may have a query that counts
+            times += _query_times(file, policy)
+            oldest = max(times, default=-math.inf) - _DAYS_COUNTED * _DAY
+    times = [time for time in times if time >= oldest]
     days = (max(times) - min(times)) / _DAY if times else 0.0
     return (len(times) - 1) / days if days >= 1 else None
 
 
-def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
-    """Yield (device and inode, file) of a log and of the rotated files beside it, whose names have a date or number."""
+def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Path]]]:
+    """Yield ((device, inode), (time of its last change, file)) of a log and of its rotated files beside it.
+
+    Their names have a date or a number.
+    """
     names = re.compile(rf"{re.escape(path.stem)}{_DATE}{re.escape(path.suffix)}{_DATE}")
     for file in path.parent.iterdir() if path.parent.is_dir() else ():
         with suppress(OSError):
             if names.fullmatch(file.name) and file.is_file():
                 status = file.stat()
-                yield (status.st_dev, status.st_ino), file
+                yield (status.st_dev, status.st_ino), (status.st_mtime, file)
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:

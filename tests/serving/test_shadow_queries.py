@@ -1,5 +1,6 @@
 """Shadow queries: a share or a number a week, what they cost, and on whose bill that is."""
 
+import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from helpers.gateway_samples import make_call
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.cascade import _shadow_share
 
 _DAY = 86_400.0
@@ -63,6 +64,22 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
             for name in ("busy", "quiet", "new")
         }
     assert shares == {"busy": pytest.approx(200 / 280, rel=0.02), "quiet": 1.0, "new": 1.0}
+
+
+def test_the_traffic_is_that_of_the_last_four_weeks_and_older_files_are_not_read(tmp_path):
+    """A start would read all the months of a log, and count their traffic as that of now."""
+    for name, days in {
+        "calls.jsonl": [80 + query / 2 for query in range(40)],
+        "calls.jsonl.1": [60 + query / 10 for query in range(100)] + [70 + query / 2 for query in range(20)],
+        "calls.jsonl.2": [90 + query / 100 for query in range(900)],  # by its last change, all of it is older
+    }.items():
+        with CallLog(tmp_path / name) as log:
+            for day in days:
+                time = datetime.fromtimestamp(1e9 + day * _DAY, UTC).isoformat()
+                log.write(make_call(time=time, charge=Charge("a")))
+        changed = 1e9 + _DAY * (50 if name == "calls.jsonl.2" else max(days))
+        os.utime(tmp_path / name, (changed, changed))
+    assert queries_per_day(tmp_path / "calls.jsonl", policy="a") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
