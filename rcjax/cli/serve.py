@@ -358,7 +358,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
             problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if settings.stops_at_budget and all(
-        deployment.cascade.billing.left is None for deployment in catalog.policies.values()
+        deployment.cascade.billing.money_left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(catalog.models.values()):

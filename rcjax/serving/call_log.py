@@ -114,7 +114,8 @@ class Call:
     client: str | None = None
     """The client's name; None if clients have no names."""
     charge: Charge | None = None
-    """The charge to a policy's bill; None for a call that no bill pays, as a shadow call under a budget per query."""
+    """The charge to a policy's bill; None for a call that no bill pays, for example a shadow call when the budget is per
+    query."""
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
@@ -163,7 +164,7 @@ class CallLog:
         self.observe: Callable[[str], None] | None = None
         """Called by `write_or_count` with the outcome of each call, one of `LOGGED`."""
         self._lost = 0  # calls since the last line that was written
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
@@ -187,7 +188,7 @@ class CallLog:
         except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-        with self._turn:
+        with self._lock:
             before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
         if self.observe is not None:
             self.observe(outcome)
@@ -346,11 +347,11 @@ class ShadowShare:
         self._count = 7 * per_day / shadow.workers if per_day is not None and isinstance(shadow, ShadowRate) else 0.0
         self._time: float | None = None
 
-    def of_next(self, time: float) -> float:
+    def count_and_share(self, time: float) -> float:
         """Count a query and return the share for it; `time` is its time in seconds.
 
         >>> share = ShadowShare(ShadowRate(200, "week"), per_day=4_000.0)
-        >>> round(share.of_next(1e9), 5)
+        >>> round(share.count_and_share(1e9), 5)
         0.00714
         """
         if not isinstance(self.shadow, ShadowRate):

@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -339,13 +339,13 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = Exchanges()
         expect = partial(self._expect_rung, query)
-        with ExitStack() as held, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
+        with ExitStack() as held, self.billing.reserve_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
-            place = None if position is None else rung_index
+            reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.first, query))
-            query = replace(query, position=position, rung=place, shadow=is_shadow)
+            query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
             except BaseException:  # the queries that end well would be a sample of the easy ones
@@ -374,7 +374,7 @@ class Cascade:
     ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        share = self.shadow_share.of_next(time.time()) if self.shadow else 0.0
+        share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
 
@@ -423,12 +423,10 @@ class Cascade:
         RESERVE_BYTES.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.held:
-            calls = (self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             try:
-                outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
+                await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(exchanges.calls)
-        _raise_first(outcomes)
 
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: Exchanges) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
@@ -488,10 +486,9 @@ class Cascade:
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
         try:
-            outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one does not stop the other
+            await gather_all(calls)
         finally:
             exchanges.ended.extend(exchange for record in records for exchange in record.ended)
-        _raise_first(outcomes)
         return {exchange.model: exchange for record in records for exchange in record.ended}
 
 
@@ -501,6 +498,11 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
     whole(retries, "retries", 0)
     if not number(timeout, "timeout", 0.0, math.inf):
         raise ValueError("timeout must be above 0 seconds")
+
+
+async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
+    """Await all at the same time, and raise the first exception once all have ended: a fault of one stops no other."""
+    _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
 
 
 def _raise_first(outcomes: Iterable[object]) -> None:

@@ -36,7 +36,7 @@ def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
     while time < 21 * _DAY:
         night = time % _DAY < _DAY / 2
         time += rng.expovariate(a_day / _DAY * (1 / 3 if night else 5 / 3) * (1.0 if time < 7 * _DAY else 1.5))
-        shadow = rng.random() < shares[rng.randrange(workers)].of_next(time)
+        shadow = rng.random() < shares[rng.randrange(workers)].count_and_share(time)
         total, asleep = total + 1, asleep + night
         drawn, nights = drawn + shadow, nights + (shadow and night)
     wanted = min(600, total)
@@ -47,8 +47,8 @@ def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
 
 def test_what_came_before_is_known_from_the_log():
     share = ShadowShare(ShadowRate(200, "week", 2), per_day=4_000.0)
-    assert share.of_next(1e9) == pytest.approx(200 / 28_000, rel=0.01)
-    assert ShadowShare(0.05).of_next(1e9) == 0.05
+    assert share.count_and_share(1e9) == pytest.approx(200 / 28_000, rel=0.01)
+    assert ShadowShare(0.05).count_and_share(1e9) == 0.05
 
 
 def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
@@ -60,7 +60,7 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
             log.write(make_call(time=time, charge=Charge(policy)))
             log.write(make_call(time=time, charge=Charge(policy), not_judged="tools"))  # never a shadow query
         shares = {
-            name: _shadow_share(ShadowRate(200, "week"), log, name).of_next(1e9 + 100 * 86_400)
+            name: _shadow_share(ShadowRate(200, "week"), log, name).count_and_share(1e9 + 100 * 86_400)
             for name in ("busy", "quiet", "new")
         }
     assert shares == {"busy": pytest.approx(200 / 280, rel=0.02), "quiet": 1.0, "new": 1.0}
@@ -103,5 +103,5 @@ def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
         before = billing.bill
         billing.pay_shadow([call])
         assert (billing.shadow_charge is not None, billing.bill != before) == (on_it, on_it)
-    assert billing.left == pytest.approx(497.0)
+    assert billing.money_left == pytest.approx(497.0)
     assert billing.bill.queries == pytest.approx(before.queries)  # it is no query that came
