@@ -143,7 +143,7 @@ class StandardOutput:
 
     def __init__(self) -> None:
         self._lines = SimpleQueue[bytes | None]()
-        self._turn, self._waiting = threading.Lock(), 0  # bytes
+        self._lock, self._waiting = threading.Lock(), 0  # bytes
         self._problem: OSError | None = None  # of the last line
         self._thread = threading.Thread(target=self._write_lines, name="rcjax-output", daemon=True)
         self._thread.start()
@@ -154,7 +154,7 @@ class StandardOutput:
 
         Raises OSError if an earlier line could not be written, or if so many wait that this one is dropped.
         """
-        with self._turn:
+        with self._lock:
             if self._waiting + len(line) > MAX_WAITING_BYTES:
                 raise OSError(errno.ENOBUFS, "its reader does not keep up")
             self._waiting += len(line)
@@ -175,7 +175,7 @@ class StandardOutput:
                 _write_output(line)
             except OSError as error:
                 problem = error
-            with self._turn:
+            with self._lock:
                 self._problem = problem
                 self._waiting -= len(line)
 
@@ -218,13 +218,13 @@ class LineFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._full_path = os.path.abspath(self.path)  # the process may change its folder
-        self._turn = threading.Lock()
+        self._thread_lock = threading.Lock()
         self._is_kept_locked = False  # by another program, the last time
         self._file = os.open(self._full_path, _FLAGS, 0o600)
 
     def append(self, line: bytes) -> None:
         """Write a line, which must end in a newline."""
-        with self._turn:
+        with self._thread_lock:
             if self._file < 0:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
             self._follow_the_name()
@@ -239,7 +239,7 @@ class LineFile:
 
     def close(self) -> None:
         """Close the file; closing twice is fine."""
-        with self._turn:
+        with self._thread_lock:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1

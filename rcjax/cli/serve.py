@@ -222,7 +222,7 @@ class LimitOptions:
         max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
-        max_in_flight: Limit on the bytes of all requests at once, per worker; about a tenth of a worker's memory.
+        max_in_flight: Limit on the bytes of requests and shadow queries at once, per worker; a tenth of its memory.
         drain: Time for requests under way when the service is stopped.
     """
 
@@ -358,7 +358,7 @@ def announce(settings: Settings, as_json: bool, workers: int, url: str, catalog:
             problem = f"{settings.models.name} has no table for {reference.model}, the reference of policy {name}"
             warn(f"{problem}: shadow queries are not asked of it, and rcjax check cannot tell what differs: add it")
     if settings.stops_at_budget and all(
-        deployment.cascade.billing.left is None for deployment in catalog.policies.values()
+        deployment.cascade.billing.money_left is None for deployment in catalog.policies.values()
     ):
         warn("--stop-at-budget stops nothing: no policy here follows money for a day, a week or a month")
     for line in describe_listed(catalog.models.values()):

@@ -92,7 +92,7 @@ class Billing:
     def __init__(self, policy: AbstractPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
         self.bill: AbstractBill | None = new_bill(policy, time.time())
         self.charge = Charge(name)
-        self._fixed = policy.position
+        self._fixed_position = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()
         self._totals = self._open_totals(None if log is None else log.path, ledger)
         self._warned_spent = self._warned_expensive = -math.inf
@@ -103,7 +103,7 @@ class Billing:
         """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
         self._last_read = LastRead()
         self._has_begun = False
-        if self._total() is not None and self._totals is not None:
+        if self._shared_total() is not None and self._totals is not None:
             self._totals.start()
         self._read_spending()
 
@@ -127,7 +127,7 @@ class Billing:
         """
         if self._is_spending_unknown:
             return 0.0
-        return self._fixed if self.bill is None else self.bill.position(self._costs, time.time())
+        return self._fixed_position if self.bill is None else self.bill.position(self._costs, time.time())
 
     @property
     def _is_spending_unknown(self) -> bool:
@@ -147,18 +147,19 @@ class Billing:
         return self.bill.balance if isinstance(self.bill, Bill) else None
 
     @property
-    def left(self) -> float | None:
+    def money_left(self) -> float | None:
         """Money left for the period; None without one."""
         return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
-    def choose_option(
+    def reserve_option(
         self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
     ) -> Iterator[Option]:
         """Yield the option that a bill allows; the money of a period is put aside for it until the request has ended.
 
         Args:
-            options: rungs or models that may answer, the cheapest last, which answers if the money is spent.
+            options: rungs or models that may answer, in order of preference; the last is the cheapest, and is used when
+                none is covered.
             expect: returns the money that an option may cost.
             client: the client's name.
 
@@ -179,15 +180,14 @@ class Billing:
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
             end = period.bounds(now)[1]
-            raise BudgetSpentError(period, None if covers(self.left or 0.0, min(costs)) else end)
+            raise BudgetSpentError(period, None if covers(self.money_left or 0.0, min(costs)) else end)
         place = covered[0] if covered else len(options) - 1
         with reserving(self._reserved, costs[place]):
             yield options[place]
 
     def _choose_by_aim(self, options: Sequence[Option], client: str | None) -> Option:
         """Return the first option while the bill (a named client's own) aims above $0, else the cheapest."""
-        own = None if client is None else self._clients.get(client)
-        bill = own if client is not None else self.bill
+        bill = self.bill if client is None else self._clients.get(client)
         return options[-1] if bill is not None and not bill.aim() else options[0]
 
     @contextmanager
@@ -198,7 +198,7 @@ class Billing:
             yield is_covered
 
     def _covers(self, cost: float) -> bool:
-        return self.left is None or covers(self.left - math.fsum(self._reserved.values()), cost)
+        return self.money_left is None or covers(self.money_left - math.fsum(self._reserved.values()), cost)
 
     def pay(self, calls: Sequence[Call], expected: float | None = None, client: str | None = None) -> None:
         """Add the cost of a query to the bill, if there is one.
@@ -252,13 +252,13 @@ class Billing:
             self.bill = self.bill.spend(cost, time.time(), queries=0)
             self._record(cost, 0)
 
-    def _total(self) -> Total | None:
+    def _shared_total(self) -> Total | None:
         """Return the total of the bill that processes share; None for a bill of this process alone."""
         bill = self.bill
         if isinstance(bill, PeriodBill) and self._totals is not None:
             return self._totals.total(self._account, bill.period.every, bill.period.bounds(time.time()))
         if isinstance(bill, Bill) and isinstance(self._totals, Ledger):
-            return self._totals.total(self._account, "query", (0.0, 0.0), falls=True, cap=bill.window * bill.budget)
+            return self._totals.total(self._account, "query", (0.0, 0.0), may_fall=True, cap=bill.window * bill.budget)
         return None
 
     @property
@@ -268,7 +268,7 @@ class Billing:
 
     def _record(self, cost: float, queries: int) -> None:
         """Record a payment in the totals, if the bill is shared."""
-        total = self._total()
+        total = self._shared_total()
         if total is None or self._totals is None:
             return
         if isinstance(self.bill, PeriodBill):
@@ -310,7 +310,7 @@ class Billing:
 
     def _read_spending(self) -> None:
         """Update the bill with the spending of others."""
-        total = self._total()
+        total = self._shared_total()
         if total is not None and self._totals is not None:
             self._totals.try_sync_if_due()
             self._apply_total(total)
@@ -335,7 +335,7 @@ class Billing:
             self.bill = replace(own, balance=other.balance)
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
-            self._total()  # registers this period's total, which may be a new one, so that the sync reads it
+            self._shared_total()  # registers this period's total, which may be a new one, so that the sync reads it
             self._totals.try_sync()
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):

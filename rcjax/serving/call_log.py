@@ -114,7 +114,10 @@ class Call:
     client: str | None = None
     """The client's name; None if clients have no names."""
     charge: Charge | None = None
-    """The charge to a policy's bill; None for a call that no bill pays, as a shadow call under a budget per query."""
+    """The charge to a policy's bill.
+
+    None for a call that no bill pays, for example a shadow call when the budget is per query.
+    """
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
@@ -163,7 +166,7 @@ class CallLog:
         self.observe: Callable[[str], None] | None = None
         """Called by `write_or_count` with the outcome of each call, one of `LOGGED`."""
         self._lost = 0  # calls since the last line that was written
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
 
     def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
@@ -187,7 +190,7 @@ class CallLog:
         except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-        with self._turn:
+        with self._lock:
             before, self._lost = self._lost, self._lost + 1 if outcome == "lost" else 0
         if self.observe is not None:
             self.observe(outcome)
@@ -232,30 +235,43 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 _DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
 
 
+_DAYS_COUNTED = 28  # days before the newest query: by older ones nobody knows the traffic of now
+
+
 def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) -> float | None:
-    """Compute a service's mean number of queries a day from its call logs; None if they cover less than a day.
+    """Compute a service's mean number of queries a day in the last four weeks of its call logs.
+
+    Return None if the logs cover less than a day.
 
     Args:
         logs: paths of each replica's log, or of folders of logs; the rotated files beside a log count once.
         policy: name of the policy whose judged queries count; None for all queries of all policies.
     """
-    files = dict[tuple[int, int], Path]()  # by device and inode: a file may have several names
+    files = dict[tuple[int, int], tuple[float, Path]]()  # by device and inode: a file may have several names
     for log in map(Path, logs):
         for path in log.iterdir() if log.is_dir() else (log,):
             files |= dict(_with_rotated(path.absolute()))
-    times = [time for file in files.values() for time in _query_times(file, policy)]
+    times, oldest = list[float](), -math.inf
+    for changed, file in sorted(files.values(), reverse=True):
+        if changed >= oldest:  # the file may have a query that counts
+            times += _query_times(file, policy)
+            oldest = max(times, default=-math.inf) - _DAYS_COUNTED * _DAY
+    times = [time for time in times if time >= oldest]
     days = (max(times) - min(times)) / _DAY if times else 0.0
     return (len(times) - 1) / days if days >= 1 else None
 
 
-def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
-    """Yield (device and inode, file) of a log and of the rotated files beside it, whose names have a date or number."""
+def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Path]]]:
+    """Yield ((device, inode), (time of its last change, file)) of a log and of its rotated files beside it.
+
+    Their names have a date or a number.
+    """
     names = re.compile(rf"{re.escape(path.stem)}{_DATE}{re.escape(path.suffix)}{_DATE}")
     for file in path.parent.iterdir() if path.parent.is_dir() else ():
         with suppress(OSError):
             if names.fullmatch(file.name) and file.is_file():
                 status = file.stat()
-                yield (status.st_dev, status.st_ino), file
+                yield (status.st_dev, status.st_ino), (status.st_mtime, file)
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
@@ -333,11 +349,11 @@ class ShadowShare:
         self._count = 7 * per_day / shadow.workers if per_day is not None and isinstance(shadow, ShadowRate) else 0.0
         self._time: float | None = None
 
-    def of_next(self, time: float) -> float:
+    def count_and_share(self, time: float) -> float:
         """Count a query and return the share for it; `time` is its time in seconds.
 
         >>> share = ShadowShare(ShadowRate(200, "week"), per_day=4_000.0)
-        >>> round(share.of_next(1e9), 5)
+        >>> round(share.count_and_share(1e9), 5)
         0.00714
         """
         if not isinstance(self.shadow, ShadowRate):

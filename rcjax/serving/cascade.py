@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -125,6 +125,21 @@ KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]
 
 It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _ShadowCalls:
+    """The calls of a shadow query that the policy did not make."""
+
+    query: Query
+    models: Sequence[str]
+    """The models to ask."""
+    exchanges: QueryHistory
+    """The exchanges with these models so far."""
+    held: ExitStack
+    """The query's place, money and bytes, which its end releases; models that were not asked are then logged."""
+    reserve_bytes: ReserveBytes
+    """The counter of the bytes of the replies."""
 
 
 class Cascade:
@@ -253,9 +268,11 @@ class Cascade:
         full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
         result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
         if shadow_calls is not None:
-            task = asyncio.create_task(shadow_calls)
+            held = shadow_calls.held
+            task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop itself keeps no hold of it
             task.add_done_callback(self._background.discard)
+            task.add_done_callback(lambda _: held.close())  # a task cancelled before its first step releases nothing
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -272,7 +289,7 @@ class Cascade:
             async with slots:
                 result, shadow_calls = await self._answer(self._make_query(messages, query))
                 if shadow_calls is not None:
-                    await shadow_calls
+                    await self._ask_others(shadow_calls)
                 return result
 
         listed = list(questions)
@@ -297,10 +314,10 @@ class Cascade:
         outcomes = list[object]()
         try:
             while self._background:
-                ended = tuple(self._background)
-                outcomes += await asyncio.gather(*ended, return_exceptions=True)
+                tasks = tuple(self._background)
+                outcomes += await asyncio.gather(*tasks, return_exceptions=True)
                 # A gather of ended tasks gives the loop no turn to remove them (Python 3.12 and newer).
-                self._background.difference_update(ended)
+                self._background.difference_update(tasks)
         finally:
             try:
                 self.billing.settle()
@@ -316,8 +333,8 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, Coroutine[Any, Any, None] | None]:
-        """Return the result and, for a shadow query, a coroutine that makes its shadow calls; None without any."""
+    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, _ShadowCalls | None]:
+        """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
@@ -325,13 +342,13 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = QueryHistory()
         expect = partial(self._expect_rung, query)
-        with ExitStack() as held, self.billing.choose_option((drawn, 0), expect, query.client) as rung_index:
+        with ExitStack() as held, self.billing.reserve_option((drawn, 0), expect, query.client) as rung_index:
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
-            place = None if position is None else rung_index
+            reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.first, query))
-            query = replace(query, position=position, rung=place, shadow=is_shadow)
+            query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
             except BaseException:  # the queries that end well would be a sample of the easy ones
@@ -343,7 +360,10 @@ class Cascade:
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
-            return result, self._ask_others(others, query, held.pop_all(), reserve_bytes)
+            query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
+            exchanges = QueryHistory()
+            held.callback(self._log_unasked, query, others, exchanges)
+            return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
 
     def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
@@ -357,7 +377,7 @@ class Cascade:
     ) -> Query:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        share = self.shadow_share.of_next(time.time()) if self.shadow else 0.0
+        share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
         shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
         return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
 
@@ -401,21 +421,15 @@ class Cascade:
             news = f"{reason}: until one has ended, no other is drawn"
             warnings.warn(f"policy {self.billing.charge.policy}: {news}", CascadeWarning, stacklevel=2)
 
-    async def _ask_others(
-        self, models: Sequence[str], query: Query, held: ExitStack, reserve_bytes: ReserveBytes
-    ) -> None:
-        """Ask the models that the policy did not ask, then release the money put aside and the bytes kept."""
-        RESERVE_BYTES.set(reserve_bytes)
-        query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
-        with held:
-            exchanges = QueryHistory()
-            calls = (self._caller.call(query, model, None, exchanges) for model in models)
+    async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
+        """Ask the models that the policy did not ask."""
+        RESERVE_BYTES.set(shadow_calls.reserve_bytes)
+        query, exchanges = shadow_calls.query, shadow_calls.exchanges
+        with shadow_calls.held:
             try:
-                outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one stops no other
+                await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
                 self.billing.pay_shadow(exchanges.calls)
-                self._log_unasked(query, models, exchanges)
-        _raise_first(outcomes)
 
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: QueryHistory) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
@@ -475,10 +489,9 @@ class Cascade:
             for step, (name, record) in enumerate(zip(names, records, strict=True), start=1)
         ]
         try:
-            outcomes = await asyncio.gather(*calls, return_exceptions=True)  # a fault of one does not stop the other
+            await gather_all(calls)
         finally:
             exchanges.ended.extend(exchange for record in records for exchange in record.ended)
-        _raise_first(outcomes)
         return {exchange.model: exchange for record in records for exchange in record.ended}
 
 
@@ -488,6 +501,11 @@ def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
     whole(retries, "retries", 0)
     if not number(timeout, "timeout", 0.0, math.inf):
         raise ValueError("timeout must be above 0 seconds")
+
+
+async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
+    """Await all at the same time, and raise the first exception once all have ended: a fault of one stops no other."""
+    _raise_first(await asyncio.gather(*awaitables, return_exceptions=True))
 
 
 def _raise_first(outcomes: Iterable[object]) -> None:

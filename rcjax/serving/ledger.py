@@ -24,7 +24,7 @@ from rcjax._base.codec import visible
 from rcjax._base.extras import required
 from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
-from rcjax.serving.totals import SYNC_SECONDS, QueryCount, seconds_kept
+from rcjax.serving.totals import SYNC_SECONDS, QueryCount, SharedSpending, seconds_kept
 
 _SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
@@ -72,7 +72,7 @@ class LedgerTotal:
     """Seconds that the store keeps the total after the last increment."""
     cap: float = _INFINITE
     """Limit on the absolute amount; money beyond it is dropped."""
-    falls: bool = False
+    may_fall: bool = False
     """Whether the amount may fall, as a balance does."""
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
@@ -81,33 +81,33 @@ class LedgerTotal:
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
-    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""
-        with self._turn:
+        with self._lock:
             self._waiting.add(amount, queries)
 
-    def last_read(self) -> tuple[float, float]:
-        """Return (the amount of all replicas, the queries of others), as last read, with own payments since."""
-        with self._turn:
+    def last_read(self) -> SharedSpending:
+        """Return the amount of all replicas and the queries of others, as last read, with own payments since."""
+        with self._lock:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
-            return max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others
+            return SharedSpending(max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others)
 
     @property
     def waiting(self) -> int:
         """Number of payments that the store has not confirmed."""
-        with self._turn:
+        with self._lock:
             return self._waiting.payments + (0 if self._sent is None else self._sent.payments)
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments of the store's script: the unconfirmed increment, or else all payments that wait."""
-        with self._turn:
+        with self._lock:
             if self._sent is None and self._waiting.payments:
                 self._sent, self._waiting, self._number = self._waiting, _Sum(), self._number + 1
             sent = _Sum() if self._sent is None else self._sent
             number = 0 if self._sent is None else self._number
-            floors = (-_INFINITE, 0.0) if self.falls else (self._stored.amount, self._stored.queries)
+            floors = (-_INFINITE, 0.0) if self.may_fall else (self._stored.amount, self._stored.queries)
             own = "" if self.own_query_count is None or not number else " ".join(map(repr, self.own_query_count))
             return (
                 number,
@@ -125,7 +125,7 @@ class LedgerTotal:
         """Apply the reply of the store. Raises an exception for a malformed one."""
         amount, queries = (float(figure) for figure in reply[:2])
         counted = tuple(map(float, reply[2].split()))
-        with self._turn:
+        with self._lock:
             sent = _Sum() if self._sent is None else self._sent
             self._others += max(0.0, queries - self._stored.queries - sent.queries)
             self._stored, self._sent = _Sum(amount, queries), None
@@ -161,10 +161,10 @@ class Ledger:
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
         self._numbers = itertools.count()  # of the totals made, as one may be made twice
-        self._turn = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
-        self._known = threading.Lock()  # guards `_totals`; not held during I/O, as requests take it on the event loop
+        self._totals_lock = threading.Lock()  # not held during I/O: requests take it on the event loop
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
@@ -180,7 +180,7 @@ class Ledger:
             return
 
     def total(
-        self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, falls: bool = False
+        self, name: str, every: str, bounds: tuple[float, float], cap: float = _INFINITE, *, may_fall: bool = False
     ) -> LedgerTotal:
         """Return the total of a policy or a client in a period.
 
@@ -189,10 +189,10 @@ class Ledger:
             every: "minute", "day", "week" or "month"; "query" for the balance of budgets per query.
             bounds: start and end of the period, in seconds since 1970; zeros for a balance.
             cap: limit on the absolute amount; the last call's counts, as a reload may change the budget.
-            falls: whether the amount may fall, as a balance does.
+            may_fall: whether the amount may fall, as a balance does.
         """
         start, end = bounds
-        with self._known:
+        with self._totals_lock:
             if (name, every, start) not in self._totals:
                 for key in [key for key in self._totals if key[:2] == (name, every) and key[2] < start]:
                     if not self._totals[key].waiting:
@@ -203,7 +203,7 @@ class Ledger:
                 # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, falls=falls)
+                self._totals[name, every, start] = LedgerTotal(keys, seconds, may_fall=may_fall)
             total = self._totals[name, every, start]
             total.cap = cap
             return total
@@ -223,8 +223,7 @@ class Ledger:
 
     def try_sync(self, *, waits: bool = False) -> None:
         """Let the thread send the payments that wait, without waiting for it: `close` does."""
-        if not self._wake.is_set():
-            self._wake.set()
+        self._wake.set()
 
     def try_sync_if_due(self) -> None:
         """Do nothing: the thread synchronises totals."""
@@ -236,7 +235,7 @@ class Ledger:
 
     def sync(self) -> bool:
         """Send the payments that wait, read the totals, and return whether the store answered."""
-        with self._turn:
+        with self._sync_lock:
             totals = self._current_totals()
             try:
                 pipe = self._client.pipeline(transaction=False)
@@ -253,7 +252,7 @@ class Ledger:
     def _current_totals(self) -> list[LedgerTotal]:
         """Return the totals to synchronise, and forget those of past minutes, which clients leave when they pause."""
         now = time.time()
-        with self._known:
+        with self._totals_lock:
             for (name, every, start), total in [*self._totals.items()]:
                 if every == "minute" and start + total.seconds < now and not total.waiting:
                     del self._totals[name, every, start]

@@ -47,6 +47,13 @@ class Spending(NamedTuple):
         return Spending(self.money + other.money, self.queries + other.queries)
 
 
+class SharedSpending(NamedTuple):
+    """A total as last read: the money of all processes, and the queries of the other ones."""
+
+    money_of_all: float
+    queries_of_others: float
+
+
 class QueryCount(NamedTuple):
     """The exponentially decayed count of a policy's queries, at a time."""
 
@@ -65,8 +72,8 @@ class Total(Protocol):
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
 
-    def last_read(self) -> tuple[float, float]:
-        """Return (money of all processes, requests of the other processes), as last read."""
+    def last_read(self) -> SharedSpending:
+        """Return the spending of all processes, as last read."""
         ...
 
 
@@ -109,9 +116,9 @@ class FileTotal:
         """Add money and requests."""
         self.own = self.own.plus(Spending(amount, queries))
 
-    def last_read(self) -> tuple[float, float]:
-        """Return (the money of all processes, the requests of others), as last read."""
-        return self.own.money + self.others.money, self.others.queries
+    def last_read(self) -> SharedSpending:
+        """Return the spending of all processes, as last read."""
+        return SharedSpending(self.own.money + self.others.money, self.others.queries)
 
     def apply_rows(self, others: Sequence[_Row]) -> None:
         """Add up the rows of the other processes."""
@@ -157,7 +164,7 @@ class FileTotals:
         >>> total = other.total("team-a", "month", (0.0, 4e9))
         >>> other.sync()
         >>> total.last_read()
-        (0.5, 1)
+        SharedSpending(money_of_all=0.5, queries_of_others=1)
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, writer: str | None = None) -> None:
@@ -166,7 +173,7 @@ class FileTotals:
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
-        self._turn = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
+        self._sync_lock = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
         self._tried_at = self._synced_at = -math.inf
         self.is_unknown = False
         """Whether the file is unreadable or unwritable, or has been locked for a minute."""
@@ -208,12 +215,12 @@ class FileTotals:
         Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
         `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
         """
-        if not self._turn.acquire(timeout=patience):
+        if not self._sync_lock.acquire(timeout=patience):
             raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
         try:
             self._sync(patience)
         finally:
-            self._turn.release()
+            self._sync_lock.release()
 
     def _sync(self, patience: float) -> None:
         now = time.time()

@@ -82,12 +82,12 @@ def test_workers_of_one_log_share_the_money_through_kills_and_rotation(tmp_path,
             os.rename(path, tmp_path / f"calls-202411{query}.jsonl")
         paid.append((idle if query % 10 == 9 else busy).answer(query))
         other.answer(query)
-        apart.append(abs(busy.billing.left - idle.billing.left))
+        apart.append(abs(busy.billing.money_left - idle.billing.money_left))
     assert sum(paid) == pytest.approx(200, rel=0.01)
     assert np.mean(paid[:1000]) == pytest.approx(0.1, rel=0.15)  # by day and night alike
     assert max(apart) < 10 * 0.3 * 1.4 * 1.5  # what came since the last look
     new = Worker(path, clock).billing
-    assert new.left == pytest.approx(200 - sum(paid))
+    assert new.money_left == pytest.approx(200 - sum(paid))
     assert new.bill.queries == pytest.approx(busy.billing.bill.queries, rel=0.01)  # how many queries come
     assert queries_per_day(path) is None  # of less than a day
 
@@ -99,7 +99,7 @@ def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
         for query in range(3000):
             clock.now = START + 2 * DAY * query / 3000
             worker.answer(query)
-            if worker.billing.left <= 0:
+            if worker.billing.money_left <= 0:
                 ended.append(worker.billing.position)
     assert {*ended} == {0.0}
     what = "policy policy: the money of this day is spent ($200 a day): the cheapest rung answers until it ends"
@@ -148,12 +148,12 @@ def test_another_kind_of_period_begins_without_spending_and_says_so(tmp_path, cl
     what = "policy policy: its money is for a day from now on, not for a month: what was spent before the change does"
     with pytest.warns(CascadeWarning, match=what):
         after.continue_from(before)
-    assert after.left == 200.0
+    assert after.money_left == 200.0
     after.pay_shadow([SimpleNamespace(cost=7.0)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again.continue_from(after)
-    assert again.left == 193.0
+    assert again.money_left == 193.0
 
 
 def test_requests_that_began_before_a_reload_count_after_it(clock):
@@ -169,20 +169,20 @@ def test_requests_that_began_before_a_reload_count_after_it(clock):
 def test_money_put_aside_stays_aside_after_a_reload(clock):
     before, after = Billing(LADDER, "policy", None), Billing(LADDER, "policy", None)
     after.stops_at_budget = True
-    with before.choose_option([150.0], float):
+    with before.reserve_option([150.0], float):
         after.continue_from(before)
-        with pytest.raises(BudgetSpentError), after.choose_option([100.0], float):
+        with pytest.raises(BudgetSpentError), after.reserve_option([100.0], float):
             pass
-    with after.choose_option([100.0], float) as chosen:
+    with after.reserve_option([100.0], float) as chosen:
         assert chosen == 100.0
 
 
 def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone(clock):
     billing = Billing(LADDER, "policy", None)
     billing.stops_at_budget = True
-    with billing.choose_option([150.0], float):
+    with billing.reserve_option([150.0], float):
         for costs, end in (([100.0], None), ([300.0, 100.0], None), ([201.0], START + DAY)):
-            with pytest.raises(BudgetSpentError) as refused, billing.choose_option(costs, float):
+            with pytest.raises(BudgetSpentError) as refused, billing.reserve_option(costs, float):
                 pass
             assert refused.value.end == end
             assert ("try again" in str(refused.value)) == (end is None)
@@ -227,12 +227,12 @@ def test_a_lost_log_loses_no_money(tmp_path, today):
     paid = ask(worker, today, range(20)) + ask(other, today, range(20, 40))
     path.write_bytes(b"")
     new = Worker(path, today)
-    assert new.billing.left == pytest.approx(200 - paid)
+    assert new.billing.money_left == pytest.approx(200 - paid)
     paid += ask(new, today, range(40, 50)) + ask(worker, today, range(50, 60))
     for one in (worker, other, new):
         today.now += 2
         one.billing.catch_up()
-        assert one.billing.left == pytest.approx(200 - paid)
+        assert one.billing.money_left == pytest.approx(200 - paid)
 
 
 def test_a_log_without_totals_says_so(tmp_path, today):
@@ -258,10 +258,10 @@ def test_lost_totals_are_no_new_money_while_a_worker_knows_them(tmp_path, today)
     queries, position = worker.billing.bill.queries, worker.billing.position
     os.remove(f"{path}.totals")
     paid += ask(worker, today, range(703, 706))
-    assert worker.billing.left == pytest.approx(200 - paid)
+    assert worker.billing.money_left == pytest.approx(200 - paid)
     assert worker.billing.bill.queries == pytest.approx(queries, rel=0.01)
     assert worker.billing.position == pytest.approx(position, abs=0.1)
-    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+    assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 
 
 def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, today, monkeypatch):
@@ -280,7 +280,7 @@ def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, toda
     monkeypatch.setattr(FileTotals, "sync", real)
     paid += ask(worker, today, range(5, 10))
     assert worker.billing.position > 0
-    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+    assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
@@ -302,7 +302,7 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
     what = f"what is spent is not kept in {path}.totals: {LOCKED}: until it is, the cheapest rung answers"
     assert str(heard[0].message) == what
     paid += ask(worker, today, range(3, 6))
-    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+    assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
@@ -318,13 +318,13 @@ def test_what_the_lock_held_back_is_recorded_by_a_new_policy_and_at_the_end(tmp_
         paid += before.answer(3)
     if then == "reload":
         after.billing.continue_from(before.billing)
-        assert after.billing.left == pytest.approx(200 - paid)
+        assert after.billing.money_left == pytest.approx(200 - paid)
         assert after.billing.bill.queries == pytest.approx(before.billing.bill.queries)
         paid += ask(before, today, range(4, 6)) + ask(after, today, range(6, 9))  # as requests that had begun
-        assert after.billing.left == pytest.approx(200 - paid)
+        assert after.billing.money_left == pytest.approx(200 - paid)
     else:
         before.billing.settle()
-    assert Worker(path, today).billing.left == pytest.approx(200 - paid)
+    assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
@@ -340,5 +340,5 @@ def test_queries_before_a_start_that_could_not_read_them_are_none_of_now(tmp_pat
         assert late.position == 0
     today.now += 2
     late.catch_up()
-    assert late.left == pytest.approx(first.billing.left)
+    assert late.money_left == pytest.approx(first.billing.money_left)
     assert late.bill.queries == pytest.approx(first.billing.bill.queries, rel=0.01)

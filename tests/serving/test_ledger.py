@@ -74,12 +74,12 @@ def settled(*billings):
     for billing in billings:
         assert billing._totals.sync()
         billing.catch_up()
-    return [billing.left if billing.balance is None else billing.balance for billing in billings]
+    return [billing.money_left if billing.balance is None else billing.balance for billing in billings]
 
 
 def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name):
     one, two = (Billing(LADDER, name, None, ledgers(shared.url, replica)) for replica in "ab")
-    assert [one.left, two.left] == [MONEY, MONEY]
+    assert [one.money_left, two.money_left] == [MONEY, MONEY]
     for _ in range(60):
         paying(3.0, one)
     paying(5.0, two)
@@ -88,10 +88,10 @@ def test_replicas_share_money_and_a_new_one_begins_with_it(shared, ledgers, name
     paying(0.0, one)  # which tells how many queries come, the others' too
     assert settled(one) == pytest.approx([MONEY - 185])
     new = Billing(LADDER, name, None, ledgers(shared.url, "c"))
-    assert new.left == pytest.approx(MONEY - 185)
+    assert new.money_left == pytest.approx(MONEY - 185)
     assert new.bill.queries == pytest.approx(one.bill.queries, abs=1.1) != LADDER.period.money / BUDGET
     other = Billing(LADDER, "other than it", None, ledgers(shared.url, "c"))
-    assert other.left == MONEY
+    assert other.money_left == MONEY
     one.pay_shadow([call_samples.call("q", "m", cost=7.0)])
     assert settled(one, new) == pytest.approx([MONEY - 192] * 2)
 
@@ -121,12 +121,12 @@ def test_an_answer_of_the_store_that_is_lost_counts_once(shared, ledgers, name):
         until(lambda: far._totals.down_since is not None)
         paying(4.0, far)
         assert settled(near) == [MONEY - 3.0]  # nothing is sent before the first payment is confirmed
-        assert (far.left, far._totals.waiting) == (MONEY - 7.0, 2)  # by its own count
+        assert (far.money_left, far._totals.waiting) == (MONEY - 7.0, 2)  # by its own count
         proxy.cut = ""
         until(lambda: far._totals.waiting == 0 and far._totals.down_since is None)
         assert settled(near) == [MONEY - 7.0]
         far.catch_up()
-        assert far.left == MONEY - 7.0
+        assert far.money_left == MONEY - 7.0
     news = "\n".join(str(one.message) for one in said)
     assert re.search(r"does not answer since \d{4}-\d\d-\d\d .*\(TimeoutError\): answers go on", news)
     assert "answers again, after" in news
@@ -145,13 +145,13 @@ def test_an_emptied_store_is_restored_by_the_replicas(ledgers, name):
             paying(7.0, one)
             for billing in (one, two, one, two):
                 assert not billing._totals.sync()
-            assert one.left == MONEY - 15.0
+            assert one.money_left == MONEY - 15.0
             assert one.position > 0.0  # answers go on
             forgetful.start()
             assert settled(one, two) == [MONEY - 15.0] * 2
         assert sum("does not answer" in str(one.message) for one in said) == 2  # once for each
         late = Billing(LADDER, name, None, ledgers(forgetful.url))
-        assert late.left == MONEY - 15.0
+        assert late.money_left == MONEY - 15.0
 
 
 def test_an_emptied_store_is_told_balances_by_the_replicas(ledgers, name):
@@ -249,7 +249,7 @@ def test_totals_of_minutes_are_forgotten_after_a_minute(ledgers, name):
 
 def test_a_new_cap_holds_from_the_next_call_on(ledgers, name):
     """As where a policy with a lower budget is taken up."""
-    total = partial(ledgers("redis://127.0.0.1:1").total, name, "query", (0.0, 0.0), falls=True)
+    total = partial(ledgers("redis://127.0.0.1:1").total, name, "query", (0.0, 0.0), may_fall=True)
     total(cap=40.0).add(30.0)
     assert total(cap=40.0).last_read()[0] == 30.0
     assert total(cap=20.0).last_read()[0] == 20.0

@@ -127,6 +127,25 @@ def test_a_shadow_query_that_ends_early_says_whom_it_did_not_ask(tmp_path):
     assert [(calls.asked, calls.failed) for calls in log.failed] == [({*MODELS}, {"middle", "large"})]
 
 
+def test_shadow_calls_that_are_cancelled_before_they_begin_are_logged_and_give_up_their_place(tmp_path):
+    """As where a program ends with its answer."""
+
+    async def main(log):
+        async with serving(script(small=good("A", SURE))) as (_, client):
+            cascade = Cascade(POLICY, client, signal=signals.Choice(), log=log, shadow=1.0)
+            await cascade.ask("one", "q1")
+            (task,) = cascade._background
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await cascade.close()
+            assert cascade._shadow_queries == 0
+
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        asyncio.run(main(log))
+    errors = {row["model"]: row["error"] for row in read(tmp_path / "calls.jsonl")}
+    assert errors == {"small": None} | dict.fromkeys(("middle", "large"), "not asked: the query ended early")
+
+
 def test_a_fault_of_one_of_two_models_asked_at_once_does_not_stop_the_other(tmp_path, monkeypatch):
     """Each model has one line: the other's call was logged as not made, and once more when it ended."""
 

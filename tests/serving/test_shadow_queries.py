@@ -1,5 +1,6 @@
 """Shadow queries: a share or a number a week, what they cost, and on whose bill that is."""
 
+import os
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from helpers.gateway_samples import make_call
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare
+from rcjax.serving.call_log import CallLog, Charge, ShadowCost, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.cascade import _shadow_share
 
 _DAY = 86_400.0
@@ -35,7 +36,7 @@ def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
     while time < 21 * _DAY:
         night = time % _DAY < _DAY / 2
         time += rng.expovariate(a_day / _DAY * (1 / 3 if night else 5 / 3) * (1.0 if time < 7 * _DAY else 1.5))
-        shadow = rng.random() < shares[rng.randrange(workers)].of_next(time)
+        shadow = rng.random() < shares[rng.randrange(workers)].count_and_share(time)
         total, asleep = total + 1, asleep + night
         drawn, nights = drawn + shadow, nights + (shadow and night)
     wanted = min(600, total)
@@ -46,8 +47,8 @@ def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
 
 def test_what_came_before_is_known_from_the_log():
     share = ShadowShare(ShadowRate(200, "week", 2), per_day=4_000.0)
-    assert share.of_next(1e9) == pytest.approx(200 / 28_000, rel=0.01)
-    assert ShadowShare(0.05).of_next(1e9) == 0.05
+    assert share.count_and_share(1e9) == pytest.approx(200 / 28_000, rel=0.01)
+    assert ShadowShare(0.05).count_and_share(1e9) == 0.05
 
 
 def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
@@ -59,10 +60,26 @@ def test_a_rate_starts_from_the_traffic_of_its_own_policy(tmp_path):
             log.write(make_call(time=time, charge=Charge(policy)))
             log.write(make_call(time=time, charge=Charge(policy), not_judged="tools"))  # never a shadow query
         shares = {
-            name: _shadow_share(ShadowRate(200, "week"), log, name).of_next(1e9 + 100 * 86_400)
+            name: _shadow_share(ShadowRate(200, "week"), log, name).count_and_share(1e9 + 100 * 86_400)
             for name in ("busy", "quiet", "new")
         }
     assert shares == {"busy": pytest.approx(200 / 280, rel=0.02), "quiet": 1.0, "new": 1.0}
+
+
+def test_the_traffic_is_that_of_the_last_four_weeks_and_older_files_are_not_read(tmp_path):
+    """A start would read all the months of a log, and count their traffic as that of now."""
+    for name, days in {
+        "calls.jsonl": [80 + query / 2 for query in range(40)],
+        "calls.jsonl.1": [60 + query / 10 for query in range(100)] + [70 + query / 2 for query in range(20)],
+        "calls.jsonl.2": [90 + query / 100 for query in range(900)],  # by its last change, all of it is older
+    }.items():
+        with CallLog(tmp_path / name) as log:
+            for day in days:
+                time = datetime.fromtimestamp(1e9 + day * _DAY, UTC).isoformat()
+                log.write(make_call(time=time, charge=Charge("a")))
+        changed = 1e9 + _DAY * (50 if name == "calls.jsonl.2" else max(days))
+        os.utime(tmp_path / name, (changed, changed))
+    assert queries_per_day(tmp_path / "calls.jsonl", policy="a") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
@@ -86,5 +103,5 @@ def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
         before = billing.bill
         billing.pay_shadow([call])
         assert (billing.shadow_charge is not None, billing.bill != before) == (on_it, on_it)
-    assert billing.left == pytest.approx(497.0)
+    assert billing.money_left == pytest.approx(497.0)
     assert billing.bill.queries == pytest.approx(before.queries)  # it is no query that came

@@ -50,7 +50,7 @@ class Responder:
         self._waiting: list[bytes] = []
         self._size = 0  # bytes that wait
         self._writing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def read(self, body: bytes) -> ChatRequest:
         """Read the request in a body. Raises ApiError for an invalid one."""
@@ -95,7 +95,7 @@ class Responder:
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         self.has_begun = True
         pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        async with self._turn:
+        async with self._lock:
             await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
@@ -112,7 +112,7 @@ class Responder:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self, *, more: bool = True) -> None:
-        async with self._turn:
+        async with self._lock:
             body, self._size = b"".join(self._waiting), 0
             self._waiting.clear()
             if body or not more:
@@ -253,27 +253,32 @@ class RequestHandler:
         """The status of an answer that a model has given."""
         return "answered" if self._judged else "passed on" if self._deployment is None else "not judged"
 
+    def _make_query(self) -> Query:
+        """Make the query of the request."""
+        deployment, context = self._deployment, self.context
+        checked = deployment.checkable_fields if deployment is not None and self._judged else ()
+        options = self.request.options(judged=self._judged, checked=checked)
+        return Query(context.query, self.request.messages, options, context.segment, context.client.name)
+
     def _expected_cost(self) -> float:
         """Estimate the money that the request may cost."""
-        context, deployment = self.context, self._deployment
+        query, deployment = self._make_query(), self._deployment
         if deployment is not None and self._judged:
-            options = self.request.options(judged=True, checked=deployment.checkable_fields)
-            query = Query(context.query, self.request.messages, options, context.segment, context.client.name)
             return deployment.cascade.expect(query)
-        query = Query(context.query, self.request.messages, self.request.options(judged=False))
         model = self.request.model if deployment is None else deployment.policy.models[-1]
         return self.catalog.unjudged_caller.expect(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
+        query = self._make_query()
         try:
             return await deployment.cascade.ask(
-                self.request.messages,
-                self.context.query,
-                options=self.request.options(judged=True, checked=deployment.checkable_fields),
+                query.messages,
+                query.id,
+                options=query.options,
                 deadline=self._seconds_left,
                 deliver=self._send_piece if self.request.stream and not self.request.fields.get("tools") else None,
-                segment=self.context.segment,
-                client=self.context.client.name,
+                segment=query.segment,
+                client=query.client,
             )
         except CascadeError as problem:
             result = problem.result
@@ -282,12 +287,8 @@ class RequestHandler:
 
     async def _ask_model(self, deployment: Deployment | None) -> Result:
         fields = ", ".join(self._why_not_judged)
-        query = Query(
-            self.context.query,
-            self.request.messages,
-            self.request.options(judged=False),
-            segment=self.context.segment,
-            client=self.context.client.name,
+        query = replace(
+            self._make_query(),
             deliver=self._send_piece if self.request.stream else None,
             not_judged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
@@ -313,7 +314,7 @@ class RequestHandler:
             return
         largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         deployment.cascade.billing.catch_up()
-        with deployment.cascade.billing.choose_option((largest, cheapest), expect, self.context.client.name) as model:
+        with deployment.cascade.billing.reserve_option((largest, cheapest), expect, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:

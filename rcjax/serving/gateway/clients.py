@@ -284,7 +284,7 @@ class ClientLimits:
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
-        left = client.money.money - self._total(client, now).last_read()[0]
+        left = client.money.money - self._total(client, now).last_read().money_of_all
         if not covers(left, cost):
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
@@ -329,7 +329,7 @@ class ClientLimits:
         if state.minute != end:
             state.minute, state.requests = end, 0
         total = self._totals.total(_key(name), "minute", (start, end))
-        if state.requests + int(total.last_read()[1]) >= limit:
+        if state.requests + int(total.last_read().queries_of_others) >= limit:
             problem = f"{name} may send {limit:,} requests a minute: the next one begins {_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
         total.add(0.0, 1)

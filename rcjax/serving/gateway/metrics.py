@@ -166,7 +166,9 @@ class Metrics:
         """Set the position and the money of a policy that follows its bill."""
         if billing.bill is not None:
             self._figure("ladder_position", name).set(billing.position)
-            figure, money = ("bill_balance", billing.balance) if billing.left is None else ("period_left", billing.left)
+            figure, money = (
+                ("bill_balance", billing.balance) if billing.money_left is None else ("period_left", billing.money_left)
+            )
             self._figure(figure, name).set(money)
 
     def set_ledger(self, *, is_up: bool, waiting: int) -> None:

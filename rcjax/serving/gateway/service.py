@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rcjax._base.codec import visible
 from rcjax.serving.call_log import Call
-from rcjax.serving.cascade import Cascade
+from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.failures import ApiError, fault_within
 from rcjax.serving.gateway.catalog import (
     Catalog,
@@ -262,8 +262,9 @@ class Gateway:
                     request = responder.read(body)
                     self._require_permitted(request, client)
                     context = RequestContext(client, query, segment_of(headers), self.client_limits)
-                    parts = self.metrics, request, context, responder, start
-                    handler = RequestHandler(self.settings, self.catalog, *parts)
+                    handler = RequestHandler(
+                        self.settings, self.catalog, self.metrics, request, context, responder, start
+                    )
                     await cancel_on_disconnect(handler.answer(), receive, responder)
             self.metrics.count_response(client.name, 200)
         except ClientLeftError:
@@ -321,10 +322,7 @@ class Gateway:
         """Close each cascade within the time limit, and raise the first error at the end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.limits.drain_seconds):
-                closing = (cascade.close() for cascade in [*self.cascades])
-                for outcome in await asyncio.gather(*closing, return_exceptions=True):
-                    if isinstance(outcome, Exception):
-                        raise outcome
+                await gather_all(cascade.close() for cascade in [*self.cascades])
 
 
 _STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped")

@@ -42,13 +42,13 @@ def behave(request, headers):
 def spend_all(service):
     """Have more than the month's money spent."""
     billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-    billing.pay_shadow([SimpleNamespace(cost=2 * billing.left)])
+    billing.pay_shadow([SimpleNamespace(cost=2 * billing.money_left)])
 
 
 def spend_most(service):
     """Leave so little that the cheapest rung answers."""
     billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-    billing.pay_shadow([SimpleNamespace(cost=billing.left - 0.001)])
+    billing.pay_shadow([SimpleNamespace(cost=billing.money_left - 0.001)])
 
 
 def spent(service):
@@ -94,7 +94,7 @@ def test_a_service_that_stops_says_until_when(path):
 def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
     with gateway(month(1.0), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.choose_option([1.0], float):
+        with billing.reserve_option([1.0], float):
             reply = service.ask()
         assert (reply.status, reply.json["error"]["code"]) == (429, "too_many_requests")
         assert (reply.headers["retry-after"], "x-should-retry" in reply.headers) == ("1", False)
@@ -128,8 +128,8 @@ def test_what_requests_may_cost_is_put_aside_before_they_are_answered(fields, st
             assert {reply.status for reply in replies} == {200}
             assert spent(service) <= MONEY + 60 * (100 * 3 / 1e6 + cheapest)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
-        with billing.reserve_shadow(max(billing.left, 0.0)) as nothing_is_put_aside:
-            assert nothing_is_put_aside is (billing.left > 0)
+        with billing.reserve_shadow(max(billing.money_left, 0.0)) as nothing_is_put_aside:
+            assert nothing_is_put_aside is (billing.money_left > 0)
 
 
 def test_shadow_calls_end_with_the_money(tmp_path):
@@ -162,7 +162,7 @@ def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
         service.server.wait_for(3)
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     with gateway(month(1.0), slow, log=log) as service:
-        left = service.app.state.gateway.catalog.policies["policy"].cascade.billing.left
+        left = service.app.state.gateway.catalog.policies["policy"].cascade.billing.money_left
     assert {row["model"] for row in rows} == {"small", "middle", "large"}
     assert left == pytest.approx(0.001 - sum(row["cost"] for row in rows))
 
