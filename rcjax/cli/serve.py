@@ -222,7 +222,7 @@ class LimitOptions:
         max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
-        max_in_flight: Limit on the bytes of all requests at once, per worker; about a tenth of a worker's memory.
+        max_in_flight: Limit on the bytes of requests and shadow queries at once, per worker; a tenth of its memory.
         drain: Time for requests under way when the service is stopped.
     """
 

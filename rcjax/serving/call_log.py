@@ -114,8 +114,10 @@ class Call:
     client: str | None = None
     """The client's name; None if clients have no names."""
     charge: Charge | None = None
-    """The charge to a policy's bill; None for a call that no bill pays, for example a shadow call when the budget is per
-    query."""
+    """The charge to a policy's bill.
+
+    None for a call that no bill pays, for example a shadow call when the budget is per query.
+    """
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
