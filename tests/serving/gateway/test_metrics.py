@@ -83,7 +83,7 @@ from rcjax.serving.gateway.metrics import Metrics
 other = os.fork()
 metrics = Metrics()
 metrics.count_request("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
-metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, left=None))
+metrics.set_bill("support", SimpleNamespace(position=1.5, bill=object(), balance=2.0, money_left=None))
 if other:
     os.waitpid(other, 0)
     sys.stdout.buffer.write(metrics.text()[0])
