@@ -21,7 +21,7 @@ _MAX_SUMMAND = 10**12  # largest figure of a reply that is summed over replies
 
 #: Tokens by which a count may exceed its bound: a server adds its own to the prompt's bytes, and some do not count
 #: hidden reasoning against the limit of an answer.
-_ADDED = 16_384
+_TOKEN_SLACK = 16_384
 
 _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
 
@@ -195,14 +195,17 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     [True, False, False]
     """
     max_tokens = token_limit(options)
-    if tokens.written > (_MAX_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _ADDED:
+    if (
+        tokens.written
+        > (_MAX_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
+    ):
         return False
-    if tokens.read <= _ADDED:
+    if tokens.read <= _TOKEN_SLACK:
         return True
     texts = [message for message in messages if isinstance(message.get("content"), str)]
     if len(texts) < len(messages) or "web_search_options" in options:
         return True
-    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _ADDED
+    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:

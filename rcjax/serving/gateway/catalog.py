@@ -5,7 +5,6 @@ A running service reads its files again on a signal, and when one has changed; a
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import ipaddress
 import json
@@ -27,7 +26,7 @@ from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
-from rcjax.serving.cascade import Cascade
+from rcjax.serving.cascade import Cascade, gather_all
 from rcjax.serving.endpoints import THINKING, Endpoint, checked_options
 from rcjax.serving.exchange import Caller
 from rcjax.serving.gateway.chat_request import ChatRequest, RequestLimits
@@ -174,10 +173,7 @@ class EndpointConnections:
 
     async def close(self) -> None:
         """Close all connections, also if some fail to close, and raise the first error at the end."""
-        closing = (client.close() for client in self._clients.values())
-        for outcome in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(outcome, Exception):
-                raise outcome
+        await gather_all(client.close() for client in self._clients.values())
 
 
 @dataclass(frozen=True, slots=True)
