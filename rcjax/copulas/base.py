@@ -193,7 +193,7 @@ class Copula:
     # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
 
     def prepared(self, u: Unit) -> Unit:
-        """Return u with its score, if the family's formulas need a score that no free parameter changes; else u itself.
+        """Return u with the score of u that stays the same during a fit, such as its normal score; by default u itself.
 
         A likelihood prepares its data once, and then evaluates many members of the family.
         """
@@ -273,7 +273,7 @@ class TailDependence(NamedTuple):
 def farthest(support: tuple[float, float]) -> tuple[float, float]:
     """Return the ends of a support; the farthest value that a fit by likelihood reaches replaces an infinite end.
 
-    There dependence is as strong as rounding shows.
+    Beyond this value, rounding hides any stronger dependence.
 
     >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))

@@ -208,9 +208,9 @@ class Log(Cells):
         """SHA-256 of the queries, models, confidences, labels, verdicts and costs, in hexadecimal.
 
         It is the same in any order of queries and any float dtype. Answer codes, latencies, segments, times, sample
-        numbers, the scale of scores, names of judges, prices and request settings do not enter it. Logs that differ
-        only in these hold the same queries, so they count as one where queries that were tuned on are sought; a sweep
-        uses none of these columns.
+        numbers, the scale of scores, names of judges, prices and request settings do not enter it. Two
+        logs that differ only in these have the same digest, which identifies queries already tuned on; a sweep uses
+        none of these columns.
         """
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))

@@ -218,7 +218,7 @@ def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
 
 
 def _labels(answers: Answers, scores: Scores) -> dict[str, Any]:
-    """Return the fields `correct`, `hand` and `scores` of a log, as numpy matrices."""
+    """Return the fields `correct`, `hand_labels` and `scores` of a log, as numpy matrices."""
     correct = as_labels(answers.matrix("correct", math.nan))
     return {
         "correct": correct,

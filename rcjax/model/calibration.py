@@ -43,7 +43,9 @@ _ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step mus
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
-    """Transform the raw confidence p = exp(logprob) to ξ, elementwise; ±inf at p = 1 and p = 0.
+    """Transform the raw confidence p = exp(logprob) to ξ, elementwise.
+
+    ξ is infinite at an end of [0, 1] where its formula is.
 
     A missing confidence is p = 0. The transforms:
 

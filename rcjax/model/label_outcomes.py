@@ -191,10 +191,10 @@ FOLDS = 5
 
 
 def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.ndarray:
-    """Deal queries into folds at random, each with as many complete queries, and return each query's fold: (n,).
+    """Deal queries into folds at random, and return each query's fold: (n,).
 
-    `complete` (n,) bool marks the queries that all models answered. A plain random deal of a log with gaps may leave a
-    fold without any.
+    The folds' numbers of complete queries differ by at most one; `complete` (n,) bool marks the queries that all models
+    answered. A plain random deal of a log with gaps may leave a fold without any.
 
     >>> complete = np.arange(12) < 4
     >>> fold = deal_folds(complete, 4, seed=0)

@@ -11,7 +11,7 @@ expectation–maximisation (`rcjax.model.maximum_likelihood`). If a model states
 
     F = Σ_a w_a δ(φ_a) + (1 − Σ_a w_a) · G
 
-Functions take one marginal, and are elementwise in their other argument.
+Functions take one marginal, and all but `cramer_von_mises` are elementwise in their other argument.
 """
 
 import dataclasses

@@ -36,7 +36,7 @@ _JUMP = 60.0  # seconds: a time this much before the last one is a clock set bac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbstractBill:
-    """The costs that a service which follows its bill remembers: immutable.
+    """The running means of a service's paid and expected costs; immutable.
 
     Args:
         paid: running mean of the paid costs, in dollars per query.

@@ -61,8 +61,8 @@ def draw_enough(rows: np.ndarray) -> np.ndarray:
     return np.sort(np.random.default_rng(0).permutation(rows)[:ENOUGH_QUERIES])
 
 
-#: Rungs of the ladders of folds and bootstrap replicates, more than a deployed ladder has (`frontier.MAX_RUNGS`); the
-#: last rung is repeated, so that few shapes are compiled.
+#: Ladders of folds and bootstrap replicates are padded to this many rungs, so that few shapes are compiled; a deployed
+#: ladder has fewer (`frontier.MAX_RUNGS`).
 RESAMPLED_RUNGS = 32
 
 
@@ -100,7 +100,8 @@ class Candidates:
     fallback: Array
     """(C,) confidence of the second model up to which the third is asked, for queries whose answers are not known."""
     error: Array
-    """(C,) error by blended labels, refusals at their price; inf for a threshold that divides no queries."""
+    """(C,) error by blended labels, refusals at their price; inf for a pair's threshold that divides no queries,
+    and for a model without answers."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
     label_error: Array

@@ -70,7 +70,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 
 def sample_queries(log: Log, seed: int) -> Log:
-    """Take at most 50,000 queries of a log: all with labels, others at random; the log itself if it has no more."""
+    """Take at most 50,000 queries of a log: those with labels first, others at random; the log if it has no more."""
     if log.n_queries <= MAX_QUERIES:
         return log
     order = np.random.default_rng(seed).permutation(log.n_queries)

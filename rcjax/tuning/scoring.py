@@ -447,7 +447,7 @@ def _chains_of_verdicts(
 def _undominated_rows(pairs: Candidates) -> np.ndarray:
     """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
 
-    Thresholds that divide no queries are dropped too.
+    Where models may refuse, single models beat none. Thresholds that divide no queries are dropped too.
     """
     use, k = np.isfinite(pairs.error), pairs.k
     if pairs.refusal_threshold is None:

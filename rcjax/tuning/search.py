@@ -1,11 +1,12 @@
 """The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, and agreement policies. Noisy estimates choose these cascades: the more cascades are searched, the
-more optimistic the best estimate is. Three measures limit this optimism. Labels of pairs are averaged with their
-probabilities (`candidates`). Agreement policies (`scoring`) are used only where they gain on pairs in
-`cross_validation`. The errors of cascades are raised by their optimism (`CrossValidation.excess_optimism`), while
-single models are counted by their labels. So a cascade does not stay on the frontier where a single model does better.
+for optimism: pairs, agreement policies, and chains where confidences are verdicts of a check. Noisy estimates choose
+these cascades: the more cascades are searched, the more optimistic the best estimate is. Three measures limit this
+optimism. Labels of pairs are averaged with their probabilities (`candidates`). Agreement policies (`scoring`) are used
+only where they gain on pairs in `cross_validation`. The errors of cascades are raised by their optimism
+(`CrossValidation.excess_optimism`), while single models are counted by their labels. So a cascade does not stay on the
+frontier where a single model does better.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 @dataclasses.dataclass(frozen=True)
 class LabelSearch:
-    """The search among single models, pairs, and agreement policies, scored by labels."""
+    """The search among single models, pairs, agreement policies and chains of verdicts, scored by labels."""
 
     spec: Spec
 

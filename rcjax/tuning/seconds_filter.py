@@ -76,7 +76,8 @@ class SecondsFilter:
     def require_any(self, model: Fitted) -> None:
         """Raise InfeasibleError if no policy over a model's models keeps to the limit.
 
-        Single models suffice for the check, as a policy that asks more models does not take less time.
+        Single models suffice for the check, as a policy that asks more models does not take less time. Queries whose
+        seconds are not known count for no policy that asks the model.
         """
         k = len(model.models)
         singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))

@@ -1,4 +1,4 @@
-"""The tuning of a log, or of a policy again: the frontier, the policy for a target, its comparison with today's.
+"""Tune a log, or retune a policy on a fresh log: the frontier, the policy for a target, its comparison with today's.
 
 The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. A policy
 is tuned again on a fresh log and the queries that it carries: on one week's labels alone a new policy is worse half of
@@ -130,8 +130,8 @@ class Tuned:
     model: Fitted
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search. Its errors are corrected for optimism by the default search, and uncorrected predictions
-    of the model by a search with the paper's model (`spec.cascade`)."""
+    """Frontier of the search. By the default search, errors of cascades are corrected for optimism. By a search with
+    the paper's model (`spec.cascade`), errors are the model's predictions, uncorrected."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]
@@ -175,10 +175,12 @@ class Tuned:
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
+        spec = self.spec.with_target(target)
         frontier, _ = with_bills(self.frontier, self.log)
-        policy = frontier.policy(**target.to_json())
-        policy = with_following(policy, follows=self.spec.follows, period=None)
-        return _replace_unearned(policy, frontier, self.log, self.unshown_gain(policy, target), target)[0]
+        policy = deploy(frontier, self.log, None, spec).policy
+        policy = with_following(policy, follows=spec.follows, period=None)
+        policy, _ = _replace_unsupported(policy, frontier, self.log, self.unshown_gain(policy, target), target)
+        return with_spec(policy, spec)
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -394,7 +396,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     frontier, cost_notes = with_bills(tuned.frontier, tuned.log)
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
     target = Target.of(**tuned.target)
-    policy, why = _replace_unearned(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
+    policy, why = _replace_unsupported(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
     if target.name == "budget":  # If today's policy is kept, its own `follows` and `period` stay.
         policy = with_following(policy, follows=spec.follows, period=spec.period)
     policy = with_spec(policy, spec)
@@ -415,7 +417,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     )
 
 
-def _replace_unearned(
+def _replace_unsupported(
     policy: AbstractPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
 ) -> tuple[AbstractPolicy, list[str]]:
     """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).

@@ -1,4 +1,4 @@
-"""How far labels are averaged with what is expected of them: the weights, against SciPy and by what they are for."""
+"""The weights that blend labels with expected outcomes: against SciPy, their defaults, and their effect."""
 
 import itertools
 

@@ -14,7 +14,7 @@ import rcjax
 from rcjax.logs import with_segments
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.signals import Choice
-from rcjax.policy.spec import Target
+from rcjax.policy.spec import Target, recorded_tuning
 from rcjax.serving.cascade import Cascade
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.deploying import _at_target
@@ -62,6 +62,14 @@ def test_at_a_price_the_rung_is_the_one_that_costs_least_with_its_errors(tuned):
         chosen.append(best)
         assert _at_target(rungs, Target("error_cost", price)) is _at_target(rungs, Target("lam", 1 / price)) is best
     assert (chosen[0], chosen[-1]) == (rungs[0], rungs[-1])
+
+
+def test_the_policy_for_another_target_has_segments_and_the_options_of_its_tuning(tuned):
+    policy = tuned.policy_for(Target("budget", 9e-5))
+    assert [set(rung.segments) for rung in policy.rungs] == [set(rung.segments) for rung in tuned.policy.rungs]
+    assert policy.expected["cost"] == pytest.approx(9e-5)
+    spec = recorded_tuning(policy).spec
+    assert (spec.target, spec.segment, spec.today) == ({"budget": 9e-5}, "kind", tuned.spec.today)
 
 
 def test_a_limit_that_no_rung_meets_is_refused(log):

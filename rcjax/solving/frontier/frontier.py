@@ -348,7 +348,7 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm
     simple = points.policies
     if simple.agreements is not None and not np.asarray(simple.agreements.compares).any():
         simple = dataclasses.replace(simple, agreements=None)
-    # `jnp.asarray` would compile a programme for each shape.
+    # `jnp.asarray` would compile a program for each shape.
     lam, status, expected, policies = jax.device_put((points.lam, points.status, points.expected, simple))
     return Frontier(
         *(lam, expected.wrong, expected.cost, status, policies, model),

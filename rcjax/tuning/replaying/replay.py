@@ -1,4 +1,4 @@
-"""Replays of policies on the queries of a log: a policy, the policies of a frontier, or a stream; areas and intervals.
+"""Replays of policies: their errors, bills and waiting times on the recorded answers of a log.
 
 A policy walks through the answers of a log, and its errors are counted: no model of the queries is used. A log that was
 not used for tuning gives an unbiased figure beside the predicted one. In a stream, a ladder moves by its bill after
@@ -344,7 +344,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
-    # The number of points is rounded up, so that few programmes are compiled.
+    # The number of points is rounded up, so that few programs are compiled.
     points = len(policies.first)
     filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
     batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
