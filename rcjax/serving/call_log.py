@@ -275,10 +275,7 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Pa
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
-    """Yield the end of the first call of each query, in seconds since 1970: of those that a policy judged, or of all.
-
-    Other lines are skipped.
-    """
+    """Yield each query's first-call end time (Unix seconds); with `policy`, only queries that it judged."""
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
             row = object_in(line)

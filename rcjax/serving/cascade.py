@@ -146,8 +146,8 @@ class Cascade:
     """Asks the models of a policy until one is sure enough.
 
     A ladder tuned for a budget follows the bill: `billing` has the money paid, the budget, and the position on the
-    ladder. Shadow calls do not count. If the budget is money for a period, a file beside `log` holds the money spent
-    before, and by other processes that write to the log.
+    ladder. Shadow calls count towards money for a period, never towards a budget per query. If the budget is money for
+    a period, a file beside `log` holds the money spent before, and by other processes that write to the log.
 
     A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
     An answer whose confidence cannot be read counts as the least sure: the model's rule for its lowest confidences

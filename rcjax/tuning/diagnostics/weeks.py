@@ -319,7 +319,7 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
         means = (Mean.of(earlier), Mean.of(last_week))
         unit = choose_unit([float(last_week.mean())])
         money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
-        advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
+        advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"
         yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 
 
