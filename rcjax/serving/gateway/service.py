@@ -153,7 +153,8 @@ class Gateway:
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
-        self._files = self._signatures()  # taken before the files are read, so that no change is missed
+        self._refusal: tuple[list[Any], str] | None = None  # of files that are still refused: signatures, problem
+        self._files: list[Any] | None = self._signatures()  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
@@ -219,9 +220,12 @@ class Gateway:
         await self._share_totals()
 
     async def _reload_files(self) -> None:
-        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
-        files = self._signatures()
-        if not self.reload_requested.is_set() and files == self._files:
+        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies.
+
+        A file that cannot be read is tried again each time.
+        """
+        files, is_requested = self._signatures(), self.reload_requested.is_set()
+        if not is_requested and files == self._files:
             return
         self._files = files
         self.reload_requested.clear()
@@ -229,10 +233,17 @@ class Gateway:
         try:
             catalog = await asyncio.to_thread(self._maker.read, before)
         except Exception as problem:  # whatever the content of a file
+            if isinstance(problem, OSError):  # it may pass without a change of the file
+                self._files = None
+            refusal = files, describe_problem(problem)
+            if refusal == self._refusal and not is_requested:
+                return
+            self._refusal = refusal
             for name in self.settings.policies:
                 self.metrics.count_reload(name, "refused")
-            _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
+            _LOGGER.error("a new file is refused, the old policies stay: %s", refusal[1])
             return
+        self._refusal = None
         self.install(catalog, before)
         for line in catalog.describe_changes(before, self.settings.models.name):
             _LOGGER.info(visible(line))
