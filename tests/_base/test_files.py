@@ -194,3 +194,30 @@ def test_a_reader_of_standard_output_that_does_not_read_holds_up_nobody(monkeypa
     until(is_gone)
     output.close()
     os.close(writer)
+
+
+def test_each_line_that_standard_output_did_not_take_is_an_error_once(monkeypatch):
+    """The last one's alone was told: of several that were lost in a row, one counted."""
+    written = []
+
+    def write(line):
+        written.append(line)
+        if line == b"lost\n":
+            begun.wait(30)
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    begun = threading.Event()
+    monkeypatch.setattr(files, "_write_output", write)
+    output, told = files.StandardOutput(), 0
+    for _ in range(3):
+        output.append(b"lost\n")
+    begun.set()
+    until(lambda: len(written) == 3 and not output._waiting)
+    for _ in range(5):
+        try:
+            output.append(b"kept\n")
+        except BrokenPipeError:
+            told += 1
+        until(lambda: not output._waiting)
+    output.close()
+    assert (told, len(written)) == (3, 8)
