@@ -152,7 +152,7 @@ class StandardOutput:
     def append(self, line: bytes) -> None:
         """Have a line written, which must end in a newline.
 
-        Raises OSError once for each earlier line that could not be written, or if so many wait that this one is dropped.
+        Raises OSError once per earlier line that could not be written, or if so many wait that this one is dropped.
         """
         with self._lock:
             if self._waiting + len(line) > MAX_WAITING_BYTES:
