@@ -388,7 +388,7 @@ class Cascade:
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
     def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
-        """Put aside, before the first model is asked, the money for models not yet reserved; give whether it is covered.
+        """Put aside, before the first model is asked, the money for all others; give whether it is covered.
 
         The log calls a query a shadow query from its first line on, whatever the policy decides.
         """

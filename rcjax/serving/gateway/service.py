@@ -154,7 +154,9 @@ class Gateway:
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
         self._refusal: tuple[list[Any], str] | None = None  # of files that are still refused: signatures, problem
-        self._files: list[Any] | None = self._signatures()  # taken before the files are read, so that no change is missed
+        self._files: list[Any] | None = (
+            self._signatures()
+        )  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
