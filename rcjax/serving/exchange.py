@@ -515,7 +515,8 @@ class Caller:
 
     def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.write_or_count(exchange.call, exchange.query.messages)
+        query = exchange.query
+        news = None if self.log is None else self.log.write_or_count(exchange.call, query.messages, query.options)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
