@@ -186,7 +186,7 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
 
 def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypatch):
     """Near the limit it was refused, though the money covered all of its calls."""
-    policy = month()
+    policy = month(1000.0)
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
     policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
@@ -199,9 +199,11 @@ def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypa
     monkeypatch.setattr(Billing, "reserve_shadow", note)
     log = tmp_path / "calls.jsonl"
     with gateway(policy, behave, shadow=1.0, log=log) as service:
+        position = service.app.state.gateway.catalog.policies["policy"].cascade.billing.position
         service.ask()
         service.server.wait_for(3)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
         until(lambda: not billing._reserved)
     ((extra, reserved),) = seen
-    assert extra == 0 < reserved
+    assert (position, extra) == (1.0, 0)
+    assert reserved > 0
