@@ -161,13 +161,13 @@ class Gateway:
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._sync_failed = False
-        self.client_limits.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.key_ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
         self.metrics.count_call(call, policy)
-        client = None if call.is_shadow_call else self.catalog.ring.by_name(call.client)
+        client = None if call.is_shadow_call else self.catalog.key_ring.by_name(call.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
 
@@ -186,7 +186,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
-        self.client_limits.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.key_ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -263,7 +263,7 @@ class Gateway:
         """Answer a request in the responder's interface."""
         headers, ids, query, client = Headers(scope=scope), {}, "", None
         try:
-            client = self.catalog.ring.client_of(headers)
+            client = self.catalog.key_ring.client_of(headers)
             query = query_of(headers, client.name)
             ids = id_headers(query)
             self._require_place()
@@ -395,7 +395,7 @@ async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     """List the policies, then the models, that the client may call; or describe one of them."""
-    client = gateway.catalog.ring.client_of(request.headers)
+    client = gateway.catalog.key_ring.client_of(request.headers)
     data = list[dict[str, Any]]()
     for name, deployment in gateway.catalog.policies.items():
         policy = deployment.policy
@@ -412,7 +412,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    if not gateway.catalog.ring.client_of(request.headers).metrics:
+    if not gateway.catalog.key_ring.client_of(request.headers).metrics:
         raise ApiError(403, "this key may not see metrics: its client needs metrics = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
