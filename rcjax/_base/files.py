@@ -144,7 +144,7 @@ class StandardOutput:
     def __init__(self) -> None:
         self._lines = SimpleQueue[bytes | None]()
         self._lock, self._waiting = threading.Lock(), 0  # bytes
-        self._problem: OSError | None = None  # of the last line
+        self._lost, self._problem = 0, OSError()  # lines not yet reported as lost; the last problem
         self._thread = threading.Thread(target=self._write_lines, name="rcjax-output", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -152,14 +152,15 @@ class StandardOutput:
     def append(self, line: bytes) -> None:
         """Have a line written, which must end in a newline.
 
-        Raises OSError if an earlier line could not be written, or if so many wait that this one is dropped.
+        Raises OSError once per earlier line that could not be written, or if so many wait that this one is dropped.
         """
         with self._lock:
             if self._waiting + len(line) > MAX_WAITING_BYTES:
                 raise OSError(errno.ENOBUFS, "its reader does not keep up")
             self._waiting += len(line)
             self._lines.put(line)
-            if self._problem is not None:
+            if self._lost:
+                self._lost -= 1
                 raise self._problem
 
     def close(self) -> None:
@@ -176,8 +177,9 @@ class StandardOutput:
             except OSError as error:
                 problem = error
             with self._lock:
-                self._problem = problem
                 self._waiting -= len(line)
+                if problem is not None:
+                    self._lost, self._problem = self._lost + 1, problem
 
 
 OUTPUT = 1

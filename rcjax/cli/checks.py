@@ -417,8 +417,8 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
     _print_checks(screen, traffic["checks"], _verdict_in_words)
-    if traffic["dear"]:
-        screen.print(traffic["dear"])
+    if traffic["expensive_calls_note"]:
+        screen.print(traffic["expensive_calls_note"])
 
 
 def _verdict_in_words(check: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 from rcjax._base.codec import number, object_in
@@ -29,6 +29,7 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
 from rcjax.policy.ladder import PERIODS, figure_at
 from rcjax.policy.policy import AbstractPolicy
+from rcjax.policy.signals.answers import FORM_OPTIONS
 
 #: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
@@ -47,6 +48,7 @@ LOGGED = ("written", "lost")
 #: Hexadecimal digits of a prompt's hash: equal prompts have equal hashes, and count once. Unsalted: hashes must match
 #: across workers and restarts, and a salt stored in the log would not prevent guessing.
 _DIGITS = 16
+_DIGEST_OPTIONS = (*FORM_OPTIONS, "functions", "function_call", "n")  # with others, equal messages are another prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,24 +171,39 @@ class CallLog:
         self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
 
-    def write(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> None:
-        """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts."""
+    def write(
+        self,
+        call: Call,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts.
+
+        The hash covers `tools`, `response_format` and the like among the options too: with others it is another prompt.
+        """
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
         if messages is not None:
             prompt = json.dumps(messages, default=str)
-            row["prompt_digest"] = hashlib.sha256(prompt.encode()).hexdigest()[:_DIGITS]
+            asked = {name: options[name] for name in _DIGEST_OPTIONS if options.get(name) is not None}
+            hashed = prompt + json.dumps(asked, sort_keys=True, default=str) if asked else prompt
+            row["prompt_digest"] = hashlib.sha256(hashed.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
         row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
-    def write_or_count(self, call: Call, messages: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+    def write_or_count(
+        self,
+        call: Call,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str | None:
         """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
 
         An exception is no reason to withhold an answer, so none is raised.
         """
         outcome, reason = "written", ""
         try:
-            self.write(call, messages)
+            self.write(call, messages, options)
         except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
@@ -275,10 +292,7 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Pa
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
-    """Yield the end of the first call of each query, in seconds since 1970: of those that a policy judged, or of all.
-
-    Other lines are skipped.
-    """
+    """Yield each query's first-call end time (Unix seconds); with `policy`, only queries that it judged."""
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
             row = object_in(line)

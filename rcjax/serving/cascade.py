@@ -146,8 +146,8 @@ class Cascade:
     """Asks the models of a policy until one is sure enough.
 
     A ladder tuned for a budget follows the bill: `billing` has the money paid, the budget, and the position on the
-    ladder. Shadow calls do not count. If the budget is money for a period, a file beside `log` holds the money spent
-    before, and by other processes that write to the log.
+    ladder. Shadow calls count towards money for a period, never towards a budget per query. If the budget is money for
+    a period, a file beside `log` holds the money spent before, and by other processes that write to the log.
 
     A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
     An answer whose confidence cannot be read counts as the least sure: the model's rule for its lowest confidences
@@ -342,12 +342,13 @@ class Cascade:
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = QueryHistory()
         expect = partial(self._expect_rung, query)
-        with ExitStack() as held, self.billing.reserve_option((drawn, 0), expect, query.client) as rung_index:
+        with ExitStack() as held:
+            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), expect, query.client))
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
-            is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.first, query))
+            is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
             query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
@@ -386,12 +387,12 @@ class Cascade:
         digest = hashlib.sha256(json.dumps(messages, default=str).encode()).hexdigest()
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
-    def _reserve_others(self, first: str, query: Query) -> AbstractContextManager[bool]:
-        """Put aside, before the first model is asked, the money for all other models; give whether it is covered.
+    def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
+        """Put aside, before the first model is asked, the money for all others; give whether it is covered.
 
         The log calls a query a shadow query from its first line on, whatever the policy decides.
         """
-        others = (model for model in self.all_models if model != first)
+        others = (model for model in self.all_models if model not in reserved)
         return self.billing.reserve_shadow(self._expect_all(query, others))
 
     @contextmanager

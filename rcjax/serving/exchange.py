@@ -441,8 +441,11 @@ class Caller:
             exchange.error, exchange.error_kind = f"rcjax failed: {in_short(problem)}", "other"
             raise
         finally:
-            self._end(exchange, policy)
-            exchanges.ended.append(exchange)
+            try:
+                self._end(exchange, policy)
+            finally:
+                if hasattr(exchange, "call"):  # it is paid for, though its report may fail
+                    exchanges.ended.append(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
@@ -512,7 +515,8 @@ class Caller:
 
     def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        news = None if self.log is None else self.log.write_or_count(exchange.call, exchange.query.messages)
+        query = exchange.query
+        news = None if self.log is None else self.log.write_or_count(exchange.call, query.messages, query.options)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 

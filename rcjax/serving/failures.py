@@ -93,8 +93,7 @@ _WITHHELD = """
     image_recitation image_safety language prohibited_content recitation refusal safety sensitive spii
 """
 
-_HELD_BACK = frozenset[str](_WITHHELD.split())
-_NO_ANSWER = _HELD_BACK | frozenset[str](_BROKEN.split())
+_NO_ANSWER = frozenset[str]((*_WITHHELD.split(), *_BROKEN.split()))
 
 _NOT_ENDED = ("", "null", "not_finished")  # no finish reason yet, by DashScope and watsonx
 
@@ -134,7 +133,7 @@ def _words(reason: str) -> list[str]:
 def is_withheld(choice: Any) -> bool:
     """Return whether a filter withheld a choice, by its finish reason."""
     reason = finish_reason_of(choice)
-    return reason is not None and not _HELD_BACK.isdisjoint(_words(reason))
+    return reason is not None and not set(_words(reason)).isdisjoint(_WITHHELD.split())
 
 
 def choice_failure(choice: Any) -> CallError | None:

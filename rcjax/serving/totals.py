@@ -199,8 +199,9 @@ class FileTotals:
         except OSError as problem:
             is_brief = isinstance(problem, TimeoutError) and now - self._synced_at < _LOCKED_SECONDS
             if not is_brief and not self.is_unknown:
-                news = f"what is spent is not kept in {self.path}: {problem.strerror or problem}"
-                warnings.warn(visible(f"{news}: until it is, the cheapest rung answers"), CascadeWarning, stacklevel=2)
+                news = f"cannot save spending to {self.path}: {problem.strerror or problem}"
+                then = "the cheapest rung answers until this works"
+                warnings.warn(visible(f"{news}: {then}"), CascadeWarning, stacklevel=2)
                 self.is_unknown = True
         else:
             self.is_unknown, self._synced_at = False, now

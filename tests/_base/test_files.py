@@ -194,3 +194,27 @@ def test_a_reader_of_standard_output_that_does_not_read_holds_up_nobody(monkeypa
     until(is_gone)
     output.close()
     os.close(writer)
+
+
+def test_each_line_that_standard_output_did_not_take_is_an_error_once(monkeypatch):
+    """The last one's alone was told: of several that were lost in a row, one counted."""
+    reader, writer = os.pipe()
+    good_reader, good_writer = os.pipe()
+    monkeypatch.setattr(files, "OUTPUT", writer)
+    output, told = files.StandardOutput(), 0
+    for line in (b"x" * 200_000 + b"\n", b"lost\n", b"lost\n"):  # the first fills the pipe
+        output.append(line)
+    os.close(reader)
+    until(lambda: not output._waiting)
+    monkeypatch.setattr(files, "OUTPUT", good_writer)
+    for _ in range(5):
+        try:
+            output.append(b"kept\n")
+        except BrokenPipeError:
+            told += 1
+        until(lambda: not output._waiting)
+    output.close()
+    os.close(writer)
+    os.close(good_writer)
+    with os.fdopen(good_reader, "rb") as file:
+        assert (told, file.read()) == (3, b"kept\n" * 5)

@@ -273,7 +273,7 @@ def test_a_full_disk_is_a_warning_once_and_totals_are_saved_later(tmp_path, toda
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(FileTotals, "sync", full)
-    with pytest.warns(CascadeWarning, match=r"what is spent is not kept in .*totals: No space") as told:
+    with pytest.warns(CascadeWarning, match=r"cannot save spending to .*totals: No space") as told:
         paid = ask(worker, today, range(5))
     assert len(told) == 1
     assert worker.billing.position_of("a") == worker.billing.position == 0
@@ -299,7 +299,7 @@ def test_no_request_waits_for_a_process_that_holds_the_lock_of_the_totals(tmp_pa
             request.join(10)
             assert not request.is_alive()
             assert len(heard) == told
-    what = f"what is spent is not kept in {path}.totals: {LOCKED}: until it is, the cheapest rung answers"
+    what = f"cannot save spending to {path}.totals: {LOCKED}: the cheapest rung answers until this works"
     assert str(heard[0].message) == what
     paid += ask(worker, today, range(3, 6))
     assert Worker(path, today).billing.money_left == pytest.approx(200 - paid)

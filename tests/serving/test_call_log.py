@@ -44,6 +44,27 @@ def test_a_log_that_ends_within_a_line_is_continued_on_a_new_one(path):
     assert b"\n\n" not in path.read_bytes()
 
 
+def test_the_same_messages_with_other_tools_or_another_schema_are_another_prompt(path):
+    """They counted as a repeat, and were left out."""
+    tool = {"type": "function", "function": {"name": "look"}}
+    schema = {"response_format": {"type": "json_object"}}
+    given = (
+        {},
+        {"temperature": 0.5},
+        {"tools": None},
+        {"tools": [tool]},
+        {"functions": [tool["function"]]},
+        schema,
+        {"n": 2},
+    )
+    with CallLog(path) as log:
+        for options in given:
+            log.write(call(1), [{"role": "user", "content": "?"}], options)
+    digests = [json.loads(line)["prompt_digest"] for line in path.read_text().splitlines()]
+    assert len({*digests[:3]}) == 1
+    assert len({*digests}) == 5
+
+
 @pytest.mark.skipif(files.fcntl is None, reason="a system without locks of files")
 def test_a_program_that_keeps_the_lock_does_not_hold_up_the_log(path):
     with CallLog(path) as log, open(path) as holder:

@@ -19,6 +19,7 @@ import rcjax
 from rcjax._base.extras import how_to_install
 from rcjax.logs import NoConfidenceWarning
 from rcjax.policy import Policy, Rule, signals
+from rcjax.serving.billing import Billing
 from rcjax.serving.call_log import CallLog, call_row, has_failed
 from rcjax.serving.cascade import Cascade, CascadeError
 from rcjax.serving.failures import CascadeWarning
@@ -258,6 +259,17 @@ def test_an_observer_that_fails(tmp_path):
     rows = (tmp_path / "calls.jsonl").read_text().splitlines()
     assert (result.status, result.text, len(rows)) == ("answered", "A", 1)
     assert "s3cret" not in str([one.message for one in told])
+
+
+def test_a_call_is_paid_for_though_its_report_fails(tmp_path, monkeypatch):
+    paid, pay = [], Billing.pay
+    monkeypatch.setattr(Billing, "pay", lambda bill, calls, *rest: paid.extend(calls) or pay(bill, calls, *rest))
+    with CallLog(tmp_path / "calls.jsonl") as log, warnings.catch_warnings():
+        warnings.simplefilter("error", CascadeWarning)
+        monkeypatch.setattr(log, "write", fail)
+        with pytest.raises(CascadeWarning, match="calls are not logged"):
+            ask(script(small=good("A", SURE)), log=log)
+    assert [call.model for call in paid] == ["small"]
 
 
 def test_an_observer_gets_the_calls_that_a_shadow_query_adds():

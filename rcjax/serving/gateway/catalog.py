@@ -224,7 +224,7 @@ class Catalog:
     models: Mapping[str, ModelSettings]
     unjudged_caller: Caller
     """The caller that asks a model without judging its answer."""
-    ring: KeyRing
+    key_ring: KeyRing
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
@@ -250,8 +250,8 @@ class Catalog:
             yield f"policy {name} is {deployment.digest} from now on: {' → '.join(deployment.policy.models)}"
         if self.models != before.models:
             yield f"{models} is taken up: {', '.join(self.models)}"
-        if self.ring.named != before.ring.named:
-            yield f"the file of keys is taken up: {', '.join(client.name or '' for client in self.ring.named)}"
+        if self.key_ring.named != before.key_ring.named:
+            yield f"the file of keys is taken up: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
             yield "the files are read again: what they say is as before"
 

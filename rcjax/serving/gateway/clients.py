@@ -273,7 +273,8 @@ class ClientLimits:
     def reserve(self, client: Client, cost: float) -> Iterator[None]:
         """Put aside the money that a request may cost its client.
 
-        Raises ApiError: 429 if less is left, 503 while the ledger has not told what the client has spent.
+        Raises ApiError: 429 if less is left, 503 while the ledger has not answered since the start. If the ledger is
+        away later, a client that is new then counts as having spent nothing before.
         """
         if client.name is None or client.money is None:
             yield

@@ -37,7 +37,7 @@ _COUNTERS = {
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
     "refused_requests": ("Requests answered with an error, by the gateway's word for it", ("reason", "status")),
-    "log_lines": ("Calls for the log: written; lost, as the disk was full, say", ("outcome",)),
+    "log_lines": ("Call-log lines by outcome: written, or lost (a full disk, for example).", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
     "reloads": (
         "New files, counted by every worker: taken up, by the policies that change; refused, by all policies",

@@ -1,8 +1,8 @@
 """Running the service on Uvicorn: the socket, one process or several workers, signals.
 
 Uvicorn has no time limit for request heads. On shutdown it closes idle connections at once, though a request may be in
-flight. `Connection` mends both. Its parser is h11, which takes a tenth of a millisecond more than httptools: it
-limits the size of heads, and loses no body after an offer of HTTP/2, as by `curl --http2`.
+flight. `Connection` fixes both. It uses h11 (0.1 ms slower than httptools), because h11 bounds header size and keeps
+the body after an HTTP/2 upgrade offer.
 """
 
 from __future__ import annotations

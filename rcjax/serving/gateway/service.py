@@ -153,18 +153,21 @@ class Gateway:
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
-        self._files = self._signatures()  # taken before the files are read, so that no change is missed
+        self._refusal: tuple[list[Any], str] | None = None  # of files that are still refused: signatures, problem
+        self._files: list[Any] | None = (
+            self._signatures()
+        )  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
         self._catch_up()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._sync_failed = False
-        self.client_limits.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.key_ring.named)
         self._totals.sync()
 
     def _count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call that has ended."""
         self.metrics.count_call(call, policy)
-        client = None if call.is_shadow_call else self.catalog.ring.by_name(call.client)
+        client = None if call.is_shadow_call else self.catalog.key_ring.by_name(call.client)
         if client is not None:
             self.client_limits.pay(client, call.cost)
 
@@ -183,7 +186,7 @@ class Gateway:
 
     async def _share_totals(self) -> None:
         """Synchronise the clients' totals with other workers."""
-        self.client_limits.watch(self.catalog.ring.named)
+        self.client_limits.watch(self.catalog.key_ring.named)
         try:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
@@ -219,9 +222,12 @@ class Gateway:
         await self._share_totals()
 
     async def _reload_files(self) -> None:
-        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies."""
-        files = self._signatures()
-        if not self.reload_requested.is_set() and files == self._files:
+        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies.
+
+        A file that cannot be read is tried again each time.
+        """
+        files, is_requested = self._signatures(), self.reload_requested.is_set()
+        if not is_requested and files == self._files:
             return
         self._files = files
         self.reload_requested.clear()
@@ -229,10 +235,17 @@ class Gateway:
         try:
             catalog = await asyncio.to_thread(self._maker.read, before)
         except Exception as problem:  # whatever the content of a file
+            if isinstance(problem, OSError):  # it may pass without a change of the file
+                self._files = None
+            refusal = files, describe_problem(problem)
+            if refusal == self._refusal and not is_requested:
+                return
+            self._refusal = refusal
             for name in self.settings.policies:
                 self.metrics.count_reload(name, "refused")
-            _LOGGER.error("a new file is refused, the old policies stay: %s", describe_problem(problem))
+            _LOGGER.error("a new file is refused, the old policies stay: %s", refusal[1])
             return
+        self._refusal = None
         self.install(catalog, before)
         for line in catalog.describe_changes(before, self.settings.models.name):
             _LOGGER.info(visible(line))
@@ -250,7 +263,7 @@ class Gateway:
         """Answer a request in the responder's interface."""
         headers, ids, query, client = Headers(scope=scope), {}, "", None
         try:
-            client = self.catalog.ring.client_of(headers)
+            client = self.catalog.key_ring.client_of(headers)
             query = query_of(headers, client.name)
             ids = id_headers(query)
             self._require_place()
@@ -382,7 +395,7 @@ async def _lifespan(gateway: Gateway, _: Starlette) -> AsyncIterator[None]:
 
 async def _models(gateway: Gateway, request: Request) -> Response:
     """List the policies, then the models, that the client may call; or describe one of them."""
-    client = gateway.catalog.ring.client_of(request.headers)
+    client = gateway.catalog.key_ring.client_of(request.headers)
     data = list[dict[str, Any]]()
     for name, deployment in gateway.catalog.policies.items():
         policy = deployment.policy
@@ -399,7 +412,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
-    if not gateway.catalog.ring.client_of(request.headers).metrics:
+    if not gateway.catalog.key_ring.client_of(request.headers).metrics:
         raise ApiError(403, "this key may not see metrics: its client needs metrics = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))

@@ -167,8 +167,8 @@ class PolicyCheck:
     models: tuple[ModelChange, ...]
     """Figures of each model."""
     error: PrimaryFigure
-    """Error of the policy, or its difference from today's where a margin was promised; of a ladder that follows its
-    bill, as it follows."""
+    """Error of the policy, or its difference from today's where a margin was promised. For a ladder that follows its
+    bill: its error while following."""
     cost: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""

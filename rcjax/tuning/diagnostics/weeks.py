@@ -156,7 +156,7 @@ class TrafficCheck:
     """Number of checks per year."""
     checks: tuple[CheckResult, ...]
     """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
-    dear: str | None = None
+    expensive_calls_note: str | None = None
     """Note on calls that cost a hundred times the mean of their model; None without any."""
 
     @property
@@ -172,7 +172,7 @@ class TrafficCheck:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
         checks = [check.to_json() for check in self.checks]
-        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "dear")}
+        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "expensive_calls_note")}
         return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
 
@@ -215,12 +215,12 @@ def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
     limits = {name: MAX_COST_RATIO * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
-    dear = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
-    if dear.is_empty():
+    expensive = now.filter((pl.col("cost") > limit) & (limit > 0)).sort("cost")
+    if expensive.is_empty():
         return None
-    model, cost = dear["model"][-1], dear["cost"][-1]
+    model, cost = expensive["model"][-1], expensive["cost"][-1]
     means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
-    finding = f"{count(len(dear), 'call')} cost over a hundred times the mean of the model {means}"
+    finding = f"{count(len(expensive), 'call')} cost over a hundred times the mean of the model {means}"
     return f"{finding}: is a count of its server wrong, or max_tokens too high?"
 
 
@@ -319,7 +319,7 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
         means = (Mean.of(earlier), Mean.of(last_week))
         unit = choose_unit([float(last_week.mean())])
         money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
-        advice = f"queries that {first} is asked first cost {money}: are prices, prompts or answers others?"
+        advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"
         yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
 
 

@@ -196,7 +196,7 @@ def test_calls_of_a_running_request_come_off_its_reservation(keys):
 
     def behave(request, headers):
         limits = service.app.state.gateway.client_limits
-        client = service.app.state.gateway.catalog.ring.by_name("a")
+        client = service.app.state.gateway.catalog.key_ring.by_name("a")
         paid = limits._total(client, time.time()).last_read()[0]
         known.append((paid, sum(limits._by_client["a"].reserved.values())))
         return Response(sure("B", UNSURE if request["model"] == "org/small" else SURE))

@@ -1,5 +1,6 @@
 """New files are taken up while the service runs: no request is lost, and a broken one changes nothing."""
 
+import errno
 import logging
 import os
 import queue
@@ -179,6 +180,24 @@ def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch
         alone("middle").save(service.folder / "policy.json")
         assert line().endswith(" from now on: middle")
         assert service.ask().json["model"] == "middle"
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_read_again_and_is_one_line(line, monkeypatch):
+    """Its signature does not change when the disk answers again."""
+    read, failed = gateway_module.CatalogMaker.read, []
+
+    def fail(maker, before=None):
+        if before is not None and len(failed) < 3:
+            failed.append(maker)
+            raise OSError(errno.EIO, "Input/output error")
+        return read(maker, before)
+
+    with gateway(alone("small"), answers) as service:
+        monkeypatch.setattr(gateway_module.CatalogMaker, "read", fail)
+        alone("large").save(service.folder / "policy.json")
+        assert line().startswith("a new file is refused, the old policies stay: ")
+        assert line().endswith(" from now on: large")
+        assert len(failed) == 3
 
 
 @pytest.mark.thorough

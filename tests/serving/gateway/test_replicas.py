@@ -85,7 +85,7 @@ def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
         add_key(name, keys)
         keys.write_text(f"{keys.read_text()}{limits}\n")
     with gateway(ladder(), share=0.2, keys_file=keys) as service:
-        clients = service.app.state.gateway.catalog.ring.named
+        clients = service.app.state.gateway.catalog.key_ring.named
     limits = {client.name: (client.money, client.requests, client.max_concurrent) for client in clients}
     assert limits == {"many": (Period(10.0, "month"), 120, 7), "few": (None, 1, None), "all": (None, None, None)}
 

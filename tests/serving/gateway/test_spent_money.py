@@ -1,17 +1,20 @@
 """A budget for a period is a limit: what a request may cost is put aside, and spent money is spent for all requests."""
 
 import json
+import math
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 from helpers.chat_server import Response, completion, sure
-from helpers.gateway_service import SURE, gateway
+from helpers.gateway_service import SURE, gateway, make_policy, until
 from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Period
+from rcjax.serving.billing import Billing
 from rcjax.serving.exchange import Query
 from rcjax.serving.failures import CascadeWarning
 
@@ -179,3 +182,28 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
             service.ask(n=2)
         assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
         assert caller.expect(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
+
+
+def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypatch):
+    """Near the limit it was refused, though the money covered all of its calls."""
+    policy = month(1000.0)
+    cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
+    whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
+    policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
+    seen, reserve = [], Billing.reserve_shadow
+
+    def note(billing, cost):
+        seen.append((cost, math.fsum(billing._reserved.values())))
+        return reserve(billing, cost)
+
+    monkeypatch.setattr(Billing, "reserve_shadow", note)
+    log = tmp_path / "calls.jsonl"
+    with gateway(policy, behave, shadow=1.0, log=log) as service:
+        position = service.app.state.gateway.catalog.policies["policy"].cascade.billing.position
+        service.ask()
+        service.server.wait_for(3)
+        billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+        until(lambda: not billing._reserved)
+    ((extra, reserved),) = seen
+    assert (position, extra) == (1.0, 0)
+    assert reserved > 0

@@ -110,10 +110,10 @@ def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
 
 def test_calls_that_cost_a_hundred_times_their_models_mean_are_reported(policy, weeks_of, tmp_path):
     lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
-    assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).dear is None
+    assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).expensive_calls_note is None
     last = max(range(len(lines)), key=lambda index: lines[index]["time"])
     lines[last]["cost"] = 1e6
-    told = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).dear
+    told = check_traffic(policy, write(tmp_path / "dear.jsonl", lines)).expensive_calls_note
     assert told is not None
     assert told.startswith("1 call cost over a hundred times the mean of the model")
 
