@@ -21,7 +21,7 @@ from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, request_bytes, token_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,8 @@ class Endpoint:
         options = self.options_for(options)
         read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
         cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
-        return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
+        is_bounded = max_tokens and is_text(messages)
+        return max((not is_bounded and self.mean_cost) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
@@ -173,8 +174,8 @@ class Endpoint:
             max_tokens: limit on the tokens of one answer; None without a limit.
         """
         money = usage.money(self.price)
-        is_complete = usage.replies == usage.counted and not usage.unanswered_read
-        estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
+        is_complete = usage.replies == usage.counted and not usage.unanswered
+        estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
             cost += self._uncounted_cost(usage, seconds, pace, max_tokens)
@@ -194,7 +195,7 @@ class Endpoint:
 
     def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, max_tokens: int | None) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
-        if not usage.unanswered_read and not usage.broken:
+        if not usage.unanswered and not usage.broken:
             return 0
         worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
         return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))

@@ -212,7 +212,7 @@ class Exchange:
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        is_cut = usage.unanswered_read or usage.broken
+        is_cut = usage.unanswered or usage.broken
         max_tokens = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
         figures = self.endpoint.call_fields(usage, seconds, self.pace, max_tokens)
         figures["cost"] += self.check_cost
@@ -225,7 +225,7 @@ class Exchange:
             logprob=logprob,
             confidence=confidence,
             **figures,
-            attempts=max(usage.attempts, 1 if usage.unanswered_read else 0),
+            attempts=max(usage.attempts, 1 if usage.unanswered else 0),
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=query.shadow,

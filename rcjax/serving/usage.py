@@ -67,8 +67,19 @@ def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, A
     return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
+def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether messages hold text alone: no images, sounds or files, whose tokens bytes do not tell.
+
+    >>> [is_text([{"content": content}]) for content in ("A?", None, [{"type": "text"}], [{"type": "image_url"}])]
+    [True, True, True, False]
+    """
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
+    return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
+
+
 _COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written")
-_COUNTED += ("unanswered_read", "unfinished", "broken", "impossible")
+_COUNTED += ("unanswered", "unanswered_read", "unfinished", "broken", "impossible")
 
 
 @dataclass(slots=True)
@@ -81,8 +92,10 @@ class CallUsage:
     """Bytes of the requests whose replies reported no tokens."""
     uncounted_written: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
+    unanswered: int = 0
+    """Number of requests without a reply that may be charged: under way, timed out, or lost."""
     unanswered_read: int = 0
-    """Bytes of requests without a reply that may be charged: under way, timed out, or lost."""
+    """Bytes of the text of those requests."""
     unfinished: int = 0
     """Number of those requests that are under way or given up: the server may still work on them."""
     broken: int = 0
@@ -121,12 +134,14 @@ class CallUsage:
         """Count a request before its reply, and return its bytes."""
         self._request = messages, options
         sent = request_bytes(messages, options)
+        self.unanswered += 1
         self.unanswered_read += sent
         self.unfinished += 1
         return sent
 
     def end_settled(self, sent: int) -> None:
         """End a request that `begin` counted: a reply came, or nothing is charged."""
+        self.unanswered -= 1
         self.unanswered_read -= sent
         self.unfinished -= 1
 
@@ -139,6 +154,7 @@ class CallUsage:
             given_up: whether the client has given up, while the server may still work on them.
         """
         self.end_settled(sent)
+        self.unanswered += requests
         self.unanswered_read += requests * sent
         self.unfinished += requests if given_up else 0
 
