@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.signals.answers import as_object, objects_in
@@ -213,7 +213,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     max_tokens = token_limit(options)
     if (
         tokens.written
-        > (_MAX_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
+        > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
     ):
         return False
     if tokens.read <= _TOKEN_SLACK:
@@ -368,7 +368,7 @@ class Pace:
     """
 
     written: float = 500.0
-    """Tokens of an answer."""
+    """Tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
     """Time of an answer."""
     _answers: int = 1
@@ -380,10 +380,10 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Tokens of an answer per second."""
         return self.written / self.seconds
 
-    def add(self, written: int, seconds: float) -> None:
+    def add(self, written: float, seconds: float) -> None:
         """Count an answer whose tokens are known."""
         self._answers = min(self._answers + 1, _ANSWERS_AVERAGED)
         share = 1 / self._answers
@@ -398,9 +398,14 @@ def token_limit(options: Mapping[str, Any]) -> int | None:
     (50, None)
     """
     limits = [options[name] for name in TOKEN_LIMITS if _is_count(options.get(name))]
+    return max(limits) * reply_samples(options) if limits else None
+
+
+def reply_samples(options: Mapping[str, Any]) -> int:
+    """Return the number of answers in a reply."""
     samples = options.get("n")
-    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
+    return samples if _is_count(samples) else 1
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and value > 0
