@@ -223,7 +223,7 @@ class Exchange:
             logprob=logprob,
             confidence=confidence,
             **figures,
-            attempts=max(usage.attempts, 1 if usage.unanswered else 0),
+            attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=query.shadow,
@@ -457,7 +457,7 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return the completion of one request; the client itself retries it."""
+        """Return the completion of one request and its retries."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
             return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)

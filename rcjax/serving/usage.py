@@ -134,6 +134,7 @@ class CallUsage:
         """Count a request before its reply, and return its bytes."""
         self._request = messages, options
         sent = request_bytes(messages, options)
+        self.attempts += 1
         self.unanswered += 1
         self.unanswered_read += sent
         self.unfinished += 1
@@ -145,18 +146,13 @@ class CallUsage:
         self.unanswered_read -= sent
         self.unfinished -= 1
 
-    def end_unanswered(self, sent: int, requests: int, *, given_up: bool) -> None:
-        """End a request that `begin` counted, without a reply, though each of its attempts may be charged.
+    def end_unanswered(self, *, given_up: bool) -> None:
+        """End a request that `begin` counted, without a reply, though it may be charged.
 
         Args:
-            sent: bytes of each request.
-            requests: number of requests, retries included.
-            given_up: whether the client has given up, while the server may still work on them.
+            given_up: whether the client has given up, while the server may still work on it.
         """
-        self.end_settled(sent)
-        self.unanswered += requests
-        self.unanswered_read += requests * sent
-        self.unfinished += requests if given_up else 0
+        self.unfinished -= not given_up
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
