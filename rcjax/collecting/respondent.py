@@ -317,7 +317,6 @@ class Respondent:
             cost = self.counted_money(once) if once.counted else max_cost
             return completion
         except TimeoutError:
-            once.attempts += 1
             raise connection_error(timed_out=True) from None
         except CallError as problem:
             counted = self.counted_money(once) if once.counted else max_cost

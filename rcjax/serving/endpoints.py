@@ -21,7 +21,7 @@ from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.openai_client import openai
-from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, request_bytes, token_limit
+from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_samples, request_bytes, token_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +152,19 @@ class Endpoint:
             return self.mean_cost or 0.0
         options = self.options_for(options)
         read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
-        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * (options.get("n") or 1))))
-        return max((not max_tokens and self.mean_cost) or 0.0, self.samples * cost)
+        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * reply_samples(options))))
+        is_bounded = max_tokens and is_text(messages)
+        return max((not is_bounded and self.mean_cost) or 0.0, self.samples * cost)
 
     def guess_pace(self) -> Pace:
         """Guess the pace of the model's answers before the first one, from their mean cost if that is known."""
         if self.mean_cost is None or self.price is None or not self.price.output:
             return Pace()
-        return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output)))
+        answers = self.samples * reply_samples(self.options)
+        return Pace.guess(max(1.0, 1e6 * self.mean_cost / float(self.price.output) / answers))
 
     def call_fields(
-        self, usage: CallUsage, seconds: float = 0.0, pace: Pace | None = None, max_tokens: int | None = None
+        self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Compute the tokens and the cost of a call, as fields of `Call`; the cost is estimated without all counts.
 
@@ -170,33 +172,35 @@ class Endpoint:
             usage: the usage of the call.
             seconds: seconds that the call took.
             pace: the pace of the model's answers; None estimates an interrupted answer by its bytes alone.
-            max_tokens: limit on the tokens of one answer; None without a limit.
+            options: the question's own options.
         """
         money = usage.money(self.price)
-        is_complete = usage.replies == usage.counted and not usage.unanswered_read
-        estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered_read)
+        is_complete = usage.replies == usage.counted and not usage.unanswered
+        estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
-            cost += self._uncounted_cost(usage, seconds, pace, max_tokens)
+            cost += self._uncounted_cost(usage, seconds, pace, options)
             cost = max(cost, self._min_cost(usage, has_pace=pace is not None))
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
 
-    def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, max_tokens: int | None) -> float:
+    def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]) -> float:
         """Estimate the money for the tokens that no reply counts, those of interrupted answers included."""
         if self.price is None:
             return 0.0
         read, written = _uncounted_tokens(usage)
         if pace is not None:
-            written = max(written, self._interrupted_tokens(usage, seconds, pace, max_tokens))
+            written = max(written, self._interrupted_tokens(usage, seconds, pace, options))
         return float(self.price.money(Tokens(read, written)))
 
-    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, max_tokens: int | None) -> int:
+    def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, options: Mapping[str, Any]) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
-        if not usage.unanswered_read and not usage.broken:
+        if not usage.unanswered and not usage.broken:
             return 0
-        worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written)
+        options = self.options_for(options)
+        worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written) * reply_samples(options)
+        max_tokens = token_limit(options)
         return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
     def _min_cost(self, usage: CallUsage, *, has_pace: bool) -> float:

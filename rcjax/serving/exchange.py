@@ -35,7 +35,7 @@ from rcjax.serving.failures import (
 )
 from rcjax.serving.models_file import record_request_settings
 from rcjax.serving.openai_client import complete, stream
-from rcjax.serving.usage import CallUsage, Pace, token_limit
+from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,7 @@ class Exchange:
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        is_cut = usage.unanswered_read or usage.broken
-        max_tokens = token_limit(self.endpoint.options_for(query.options)) if is_cut else None
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, max_tokens)
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, query.options)
         figures["cost"] += self.check_cost
         self.call = Call(
             query=query.id,
@@ -225,7 +223,7 @@ class Exchange:
             logprob=logprob,
             confidence=confidence,
             **figures,
-            attempts=max(usage.attempts, 1 if usage.unanswered_read else 0),
+            attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             shadow=query.shadow,
@@ -462,7 +460,7 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return the completion of one request; the client itself retries it."""
+        """Return the completion of one request and its retries."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
             return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)
@@ -498,7 +496,9 @@ class Caller:
             self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
         call = exchange.end(policy, self._record_of(exchange.model, query))
         if call.output_tokens and not call.estimated and exchange.pace is not None:
-            exchange.pace.add(call.output_tokens, call.seconds)
+            votes = min(endpoint.samples, exchange.usage.replies)
+            answers = votes * reply_samples(endpoint.options_for(query.options))
+            exchange.pace.add(call.output_tokens / answers, call.seconds)
         if self._observe is not None:
             try:
                 self._observe(call)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -253,7 +254,7 @@ _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorErro
 async def complete(
     api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
-    """Ask for the completion of a conversation, with the client's own retries, and return it as the endpoint sends it.
+    """Ask for the completion of a conversation, with the client's number of retries, and return it as it is sent.
 
     Args:
         api_client: client of the endpoint.
@@ -264,35 +265,20 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    problem = None
-    sent = usage.begin(messages, options)
-    lost = 0
-    try:
-        response = await _post(api_client, model, messages, options)
-        if NOT_READ in response.extensions:
-            raise malformed_error(response.extensions[NOT_READ])
-        content = response.content
-        usage.attempts += _attempts(response)
-    except CallError as error:
-        usage.attempts, problem = usage.attempts + 1, error
+    response, sent = await _post(api_client, usage, model, messages, options)
+    usage.end_settled(sent)
+    if NOT_READ in response.extensions:
         usage.add(None, sent)
-    except Exception as error:  # no error of a client may end a batch
-        before = usage.attempts
-        problem = _error_of_client(error, usage)
-        if problem.failure.charged:  # every attempt may be; a request that a server refuses is not
-            lost = usage.attempts - before
-    if lost:
-        usage.end_unanswered(sent, lost, given_up=problem is not None and problem.failure.timed_out)
-    else:
-        usage.end_settled(sent)
-    if problem is not None:  # raised here, without the client's error, which holds the request, as its context
-        raise problem
-    return read_completion(content, usage, sent)
+        raise malformed_error(response.extensions[NOT_READ])
+    return read_completion(response.content, usage, sent)
 
 
-async def _post(api_client: Any, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any) -> Any:
-    """Send a request and return the response, unread if it streams.
+async def _post(
+    api_client: Any, usage: CallUsage, model: str, messages: Any, options: Mapping[str, Any], **streaming: Any
+) -> tuple[Any, int]:
+    """Send a request, with retries, and return the response, unread if it streams, and the bytes of the request.
 
+    The response's request is under way in the usage. The client would retry without a word on what an attempt cost.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
     fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
@@ -300,12 +286,40 @@ async def _post(api_client: Any, model: str, messages: Any, options: Mapping[str
     body = {"model": model, "messages": messages, **fields}
     if streaming:
         body["stream"] = True
-    return await api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=beside, **streaming)
+    retries = 0
+    while True:
+        headers = {RETRY_HEADER: str(retries), **(beside.get("headers") or {})}
+        once: Any = {**beside, "headers": headers, "max_retries": 0}
+        sent = usage.begin(messages, options)
+        try:
+            posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=once, **streaming)
+            return await posted, sent
+        except Exception as error:  # no error of a client may end a batch
+            problem = _error_of_client(error)
+            wait = _retry_wait(error, problem.failure, retries)
+        if problem.failure.charged:  # a request that a server refuses is not
+            usage.end_unanswered(given_up=problem.failure.timed_out)
+        else:
+            usage.end_settled(sent)
+        if wait is None or retries >= api_client.max_retries:
+            raise problem  # without the client's error, which holds the request, as its context
+        retries += 1
+        await asyncio.sleep(wait)
 
 
-def _attempts(response: Any) -> int:
-    """Return the number of times that the request of a response was sent."""
-    return int(response.request.headers.get(RETRY_HEADER, "0")) + 1
+_BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
+
+_MAX_WAIT = 120.0  # seconds that a server may ask for: after a longer wait there is no retry
+
+
+def _retry_wait(error: Exception, failure: Failure, retries: int) -> float | None:
+    """Return the seconds before the next attempt, as OpenAI's client has them; None if another is of no use."""
+    word = error.response.headers.get("x-should-retry") if isinstance(error, openai.APIStatusError) else None
+    useful = {"true": True, "false": False}.get(word or "", failure.transient)
+    if not useful or (failure.wait or 0.0) > _MAX_WAIT:
+        return None
+    first, longest = _BACKOFF
+    return failure.wait or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
 
 
 async def stream(
@@ -326,15 +340,13 @@ async def stream(
         usage: the usage of the call, which is updated even if the call fails.
         forward: receives each chunk, and raises nothing.
     """
-    problem, response = None, None
-    before = usage.attempts
+    problem = None
     options = {**options, "stream_options": {**(options.get("stream_options") or {}), "include_usage": True}}
     assembly = Assembly()
     ended = False
-    sent = usage.begin(messages, options)
+    streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
+    response, sent = await _post(api_client, usage, model, messages, options, **streaming)
     try:
-        response = await _post(api_client, model, messages, options, stream=True, stream_cls=openai.AsyncStream[Any])
-        usage.attempts += _attempts(response)
         if isinstance(response.stream, LimitedStream):
             response.stream.read_by_pieces()
         async with aclosing(response), aclosing(_lines(response.aiter_bytes())) as lines:
@@ -347,14 +359,14 @@ async def stream(
     except CallError as error:  # something arrived, though no completion
         problem, assembly.arrived = error, True
     except Exception as error:
-        problem = _error_of_client(error, usage, connected=usage.attempts > before)
+        problem = _error_of_client(error, connected=True)
     finally:
-        if response is not None and NOT_READ in response.extensions:
+        if NOT_READ in response.extensions:
             problem = malformed_error(response.extensions[NOT_READ])
             assembly.arrived = True
         if not assembly.arrived and (problem is None or problem.failure.charged):
             given_up = problem is None or problem.failure.timed_out
-            usage.end_unanswered(sent, max(usage.attempts - before, 1), given_up=given_up)
+            usage.end_unanswered(given_up=given_up)
         else:
             usage.end_settled(sent)
         usage.broken += assembly.arrived and not ended
@@ -384,11 +396,8 @@ async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 _STATUSES = frozenset(map(int, HTTPStatus))
 
 
-def _error_of_client(error: Exception, usage: CallUsage, connected: bool = False) -> CallError:
-    """Turn a client's error into a CallError, and count the requests that failed."""
-    retries = error.request.headers.get(RETRY_HEADER, "0") if isinstance(error, openai.APIError) else "0"
-    if not connected:
-        usage.attempts += int(retries) + 1 if retries.isdigit() else 1
+def _error_of_client(error: Exception, connected: bool = False) -> CallError:
+    """Turn a client's error into a CallError; `connected`: whether a response had begun."""
     kinds = _class_names(error)
     timed_out = not kinds.isdisjoint(_TIMEOUTS)
     if isinstance(error, openai.APIConnectionError):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.signals.answers import as_object, objects_in
@@ -67,8 +67,19 @@ def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, A
     return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
+def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether messages hold text alone: no images, sounds or files, whose tokens bytes do not tell.
+
+    >>> [is_text([{"content": content}]) for content in ("A?", None, [{"type": "text"}], [{"type": "image_url"}])]
+    [True, True, True, False]
+    """
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
+    return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
+
+
 _COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written")
-_COUNTED += ("unanswered_read", "unfinished", "broken", "impossible")
+_COUNTED += ("unanswered", "unanswered_read", "unfinished", "broken", "impossible")
 
 
 @dataclass(slots=True)
@@ -81,8 +92,10 @@ class CallUsage:
     """Bytes of the requests whose replies reported no tokens."""
     uncounted_written: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
+    unanswered: int = 0
+    """Number of requests without a reply that may be charged: under way, timed out, or lost."""
     unanswered_read: int = 0
-    """Bytes of requests without a reply that may be charged: under way, timed out, or lost."""
+    """Bytes of the text of those requests."""
     unfinished: int = 0
     """Number of those requests that are under way or given up: the server may still work on them."""
     broken: int = 0
@@ -121,26 +134,25 @@ class CallUsage:
         """Count a request before its reply, and return its bytes."""
         self._request = messages, options
         sent = request_bytes(messages, options)
+        self.attempts += 1
+        self.unanswered += 1
         self.unanswered_read += sent
         self.unfinished += 1
         return sent
 
     def end_settled(self, sent: int) -> None:
         """End a request that `begin` counted: a reply came, or nothing is charged."""
+        self.unanswered -= 1
         self.unanswered_read -= sent
         self.unfinished -= 1
 
-    def end_unanswered(self, sent: int, requests: int, *, given_up: bool) -> None:
-        """End a request that `begin` counted, without a reply, though each of its attempts may be charged.
+    def end_unanswered(self, *, given_up: bool) -> None:
+        """End a request that `begin` counted, without a reply, though it may be charged.
 
         Args:
-            sent: bytes of each request.
-            requests: number of requests, retries included.
-            given_up: whether the client has given up, while the server may still work on them.
+            given_up: whether the client has given up, while the server may still work on it.
         """
-        self.end_settled(sent)
-        self.unanswered_read += requests * sent
-        self.unfinished += requests if given_up else 0
+        self.unfinished -= not given_up
 
     def join(self, other: CallUsage) -> None:
         """Add the usage of other requests of the call."""
@@ -197,7 +209,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     max_tokens = token_limit(options)
     if (
         tokens.written
-        > (_MAX_UNLIMITED * (options.get("n") or 1) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
+        > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
     ):
         return False
     if tokens.read <= _TOKEN_SLACK:
@@ -352,7 +364,7 @@ class Pace:
     """
 
     written: float = 500.0
-    """Tokens of an answer."""
+    """Tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
     """Time of an answer."""
     _answers: int = 1
@@ -364,10 +376,10 @@ class Pace:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Tokens of an answer per second."""
         return self.written / self.seconds
 
-    def add(self, written: int, seconds: float) -> None:
+    def add(self, written: float, seconds: float) -> None:
         """Count an answer whose tokens are known."""
         self._answers = min(self._answers + 1, _ANSWERS_AVERAGED)
         share = 1 / self._answers
@@ -382,9 +394,14 @@ def token_limit(options: Mapping[str, Any]) -> int | None:
     (50, None)
     """
     limits = [options[name] for name in TOKEN_LIMITS if _is_count(options.get(name))]
+    return max(limits) * reply_samples(options) if limits else None
+
+
+def reply_samples(options: Mapping[str, Any]) -> int:
+    """Return the number of answers in a reply."""
     samples = options.get("n")
-    return max(limits) * (samples if _is_count(samples) else 1) if limits else None
+    return samples if _is_count(samples) else 1
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and value > 0

@@ -1,5 +1,6 @@
 """What is booked for calls that fail: nothing where nothing came back, streamed or not; the mean for what did."""
 
+import asyncio
 import contextlib
 import http.client
 import itertools
@@ -8,13 +9,16 @@ import time
 from dataclasses import replace
 
 import pytest
-from helpers.chat_server import Response, completion, events_of
+from helpers.chat_server import Response, completion, events_of, serving
 from helpers.gateway_service import gateway, make_policy
 from helpers.scripted_cascade import ask, broken, cascade_policy, script
 from test_serving_votes import voting_policy
 
+from rcjax._base.tokens import Price
 from rcjax.policy import Ladder, Policy, Rule, signals
-from rcjax.serving.cascade import CascadeError
+from rcjax.serving.cascade import Cascade, CascadeError
+from rcjax.serving.exchange import Query
+from rcjax.serving.models_file import ServedModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
 MEAN = 3e-4  # of the large model, in the policy
@@ -91,6 +95,34 @@ def test_an_abandoned_answer_costs_the_mean_at_least_and_the_limit_at_most(strea
     calls = []
     ask(script(large=answers), "A or B?", policy=alone(), times=4, timeout=5.0, retries=0, observe=calls.append)
     assert calls[-1].cost >= 0.99 * calls[0].cost == pytest.approx(0.99 * (300 + 900 * 15) / 1e6)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("content", ["", [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]])
+def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, streamed):
+    """It reserves as much."""
+
+    async def deliver(piece):
+        pass
+
+    async def main():
+        models = {"large": ServedModel("large", "large", Price(3, 15))}
+        async with serving(lambda request, headers: LOST["late"]) as (server, client):
+            how = {"models": models, "options": {"max_tokens": 2}, "signal": signals.Choice(), "observe": calls.append}
+            async with Cascade(alone(), client, **how) as cascade:
+                query = Query("q", [{"role": "user", "content": content}], deliver=deliver if streamed else None)
+                expected = cascade.expect(query)
+                task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=query.deliver))
+                while not server.requests:
+                    await asyncio.sleep(0.01)
+                task.cancel()
+                await asyncio.wait([task])
+        return expected
+
+    calls = []
+    expected = asyncio.run(main())
+    assert [(call.cost, call.estimated, call.attempts) for call in calls] == [(pytest.approx(MEAN), True, 1)]
+    assert expected >= (MEAN if content else 0)
 
 
 def test_what_came_back_costs_the_mean_streamed_or_not():

@@ -39,13 +39,14 @@ class Way:
 
 
 class Server:
-    """Takes requests, one a connection at a time, and says what it was told to."""
+    """Takes requests, one a connection at a time, and says the same to each, or what a list has."""
 
     def __init__(self, way):
         self.way, self.requests = way, []
         self.asked, self.closed = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, reader, writer):
+        way = self.way.pop(0) if isinstance(self.way, list) else self.way
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
@@ -53,13 +54,13 @@ class Server:
                 body = await reader.readexactly(int(headers["content-length"]))
                 self.requests.append((head[0], headers, json.loads(body)))
                 self.asked.set()
-                writer.write(self.way.said)
+                writer.write(way.said)
                 await writer.drain()
-                if self.way.resets:
+                if way.resets:
                     writer.transport.get_extra_info("socket").setsockopt(
                         socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
                     )
-                if self.way.ends:
+                if way.ends:
                     break
         self.closed.set()
         writer.close()
@@ -153,6 +154,29 @@ def test_failures_are_alike_for_all_clients(kind, way, words, failure, monkeypat
     assert sent == ([] if way is None else ["0", "1"][: usage.attempts])
     assert usage.attempts == 2 or not failure.transient or b"no HTTP" in way.said
     assert problem.__context__ is None
+
+
+@every_client
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("said", ["lost, answer", "limited, limited, lost"])
+def test_each_attempt_that_may_be_charged_is_counted(kind, said, streamed, monkeypatch):
+    """A refused one is not, whatever comes before or after it."""
+    limited = Way(LIMITED.replace(b"retry-after: 1", b"retry-after-ms: 1\r\nconnection: close"))
+    answer = Way(BEGUN + b"0\r\n\r\n" if streamed else HEAD + BODY)
+    ways, usage = {"lost": Way(), "limited": limited, "answer": answer}, CallUsage()
+
+    async def forward(chunk):
+        pass
+
+    async def main():
+        script = [ways[name] for name in said.split(", ")]
+        async with serving(kind, script, monkeypatch, retries=2, timeout=30.0) as (_, client):
+            request = client, "m", MESSAGES, {}, usage
+            with contextlib.suppress(CallError):
+                await (stream(*request, forward) if streamed else complete(*request))
+
+    asyncio.run(main())
+    assert (usage.attempts, usage.replies, usage.unanswered) == (said.count(",") + 1, int("answer" in said), 1)
 
 
 @every_client

@@ -15,9 +15,11 @@ from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.records import contradiction, record_signal
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
-from rcjax.serving.endpoints import AsInLog, votes_apart
+from rcjax.serving.endpoints import AsInLog, Endpoint, votes_apart
+from rcjax.serving.exchange import Caller, Query, QueryHistory
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
+from rcjax.serving.usage import CallUsage
 
 MONEY = {name: ServedModel(name, name, Price(*price)) for name, price in PRICES.items()}
 
@@ -73,6 +75,33 @@ def ask(*texts, policy=None, log=None, **options):
             return await cascade.ask("Which planet is largest?", "q1"), server.requests
 
     return asyncio.run(main())
+
+
+@pytest.mark.parametrize(("samples", "n"), [(3, 1), (1, 3), (3, 2)])
+def test_reservations_and_estimates_count_each_answer_once(samples, n):
+    """Three votes or three choices: the mean cost and the tokens of a call are those of all of them."""
+
+    def behave(request, headers):
+        reply = completion("Mars", usage=(100, 300 * n))
+        return Response({**reply, "choices": [{**reply["choices"][0], "index": index} for index in range(n)]})
+
+    async def main():
+        signal = signals.Votes(samples, apart=True) if samples > 1 else signals.Votes(n)
+        async with serving(behave) as (_, client):
+            price, mean = Price(0, 10), 1e-5 * 200 * samples * n
+            endpoint = Endpoint(client, "small", signal, {"n": n}, price, mean, samples)
+            caller = Caller({"small": endpoint}, None, 9)
+            query, history = Query("q", [{"role": "user", "content": "?"}]), QueryHistory()
+            expected = [caller.expect(query, "small")]
+            for _ in range(50):
+                await caller.call(query, "small", None, history)
+            expected.append(caller.expect(query, "small"))
+            cancelled = CallUsage(unanswered=samples, unfinished=samples)
+            expected.append(endpoint.call_fields(cancelled, 0.0, caller._paces["small"], {})["cost"])
+            await caller.close()
+        return [cost / (1e-5 * samples * n) for cost in expected]
+
+    assert asyncio.run(main()) == [pytest.approx(200), *[pytest.approx(298, abs=1.0)] * 2]
 
 
 def test_a_model_is_asked_several_times_and_the_most_common_answer_is_kept():

@@ -172,7 +172,7 @@ def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
 
 def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
     def wordy(request, headers):
-        return Response(completion("x", usage=(100, 900)))
+        return Response(completion("x", usage=(100, 1800)))  # of two choices
 
     with gateway(month(1.0), wordy) as service:
         caller = service.app.state.gateway.catalog.unjudged_caller
