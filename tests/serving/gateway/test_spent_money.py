@@ -13,7 +13,7 @@ from helpers.chat_server import Response, completion, sure
 from helpers.gateway_service import SURE, gateway, make_policy, until
 from test_followed_bills import ladder
 
-from rcjax.policy.ladder import Period
+from rcjax.policy.ladder import Ladder, Period
 from rcjax.serving.billing import Billing
 from rcjax.serving.exchange import Query
 from rcjax.serving.failures import CascadeWarning
@@ -186,7 +186,7 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
 
 def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypatch):
     """Near the limit it was refused, though the money covered all of its calls."""
-    policy = month(1000.0)
+    policy = month(1.0)
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
     policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
@@ -196,14 +196,13 @@ def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypa
         seen.append((cost, math.fsum(billing._reserved.values())))
         return reserve(billing, cost)
 
+    monkeypatch.setattr(Ladder, "rung_of", lambda *_: 1)
     monkeypatch.setattr(Billing, "reserve_shadow", note)
     log = tmp_path / "calls.jsonl"
     with gateway(policy, behave, shadow=1.0, log=log) as service:
-        position = service.app.state.gateway.catalog.policies["policy"].cascade.billing.position
         service.ask()
         service.server.wait_for(3)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
         until(lambda: not billing._reserved)
     ((extra, reserved),) = seen
-    assert (position, extra) == (1.0, 0)
-    assert reserved > 0
+    assert extra == 0 < reserved
