@@ -360,11 +360,7 @@ class Spec:
         return Target.of(**given).to_json() if given else {}
 
     def with_target(self, target: Target) -> Spec:
-        """Return the options with another target, without a guarantee and the period of the money.
-
-        >>> Spec(max_error=0.1, confidence=0.9, abstain_price=0.3).with_target(Target("budget", 1e-4)).to_json()
-        {'budget': 0.0001, 'abstain_price': 0.3}
-        """
+        """Return the options with another target, without a guarantee and the period of the money."""
         without = dict.fromkeys(TARGETS) | {"confidence": None, "judged": False, "period": None}
         return replace(self, **without | target.to_json())
 
