@@ -38,7 +38,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import operator
 import os
 import reprlib
@@ -259,28 +258,6 @@ def read_table(path: str | os.PathLike[str]) -> Any:
     except (RecursionError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"{path.name}: cannot be read: {reason}: correct the file") from None
-
-
-def strict_json(text: str) -> Any:
-    """Parse JSON of finite numbers. Raises ValueError for other text, such as Python's NaN, and RecursionError.
-
-    >>> strict_json("[1.5]")
-    [1.5]
-    >>> strict_json("[1e999]")
-    Traceback (most recent call last):
-    ValueError: inf is not finite
-    """
-    return _STRICT.decode(text)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is not finite")
-    return number
-
-
-_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def object_in(line: bytes | str) -> dict[str, Any]:

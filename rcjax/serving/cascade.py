@@ -15,9 +15,8 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
@@ -35,7 +34,7 @@ from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, Qu
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import RESERVE_BYTES, openai
+from rcjax.serving.openai_client import KEEP_BYTES, RESERVE_BYTES, ReserveBytes, openai
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -114,17 +113,6 @@ def check_query(query: Any, messages: Any) -> None:
 
 
 _SHADOW_QUERIES_PER_SLOT = 16  # shadow queries under way for each slot of shadow calls: they keep their prompts
-
-ReserveBytes = Callable[[int], bool]
-"""Counts bytes of a reply, and returns whether there is room."""
-
-KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
-    "KEEP_BYTES", default=lambda: nullcontext(RESERVE_BYTES.get())
-)
-"""Keeps the bytes of a shadow query's prompt until its shadow calls end, and gives the counter of their replies.
-
-It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from rcjax._base.codec import strict_json
 from rcjax._base.extras import how_to_install, required
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
-from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls
+from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls, strict_json
 from rcjax.policy.signals.reply_checks import Verdict, read_verdict
 from rcjax.serving.failures import in_short
 

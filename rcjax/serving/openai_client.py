@@ -18,7 +18,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from http import HTTPStatus
@@ -117,8 +117,19 @@ MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 
 _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 
-RESERVE_BYTES: ContextVar[Callable[[int], bool]] = ContextVar("RESERVE_BYTES", default=lambda size: True)
+ReserveBytes = Callable[[int], bool]
+"""Counts bytes of a reply, and returns whether there is room."""
+
+RESERVE_BYTES: ContextVar[ReserveBytes] = ContextVar("RESERVE_BYTES", default=lambda size: True)
 """Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
+
+KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
+    "KEEP_BYTES", default=lambda: nullcontext(RESERVE_BYTES.get())
+)
+"""Keeps the bytes of a shadow query's prompt until its shadow calls end, and gives the counter of their replies.
+
+It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
+"""
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
 

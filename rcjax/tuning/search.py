@@ -1,4 +1,4 @@
-"""The two searches for a frontier: by the labels, the default, and by the paper's model, imported on demand.
+"""The searches for a frontier, by the labels and by the paper's model, and their limit on the seconds of policies.
 
 The default search returns the frontier of single models, and of the cascades that beat single models after correction
 for optimism: pairs, agreement policies, and chains where confidences are verdicts of a check. Noisy estimates choose
@@ -19,14 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.codec import takes
+from rcjax._base.figures import percent
+from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
-from rcjax.policy.spec import Spec
+from rcjax.policy.spec import SecondsLimit, Spec
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
-from rcjax.solving.frontier.hull import lower_hull
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull
 from rcjax.solving.frontier.points import (
     LossTerms,
     Points,
@@ -37,11 +39,10 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate
+from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
-from rcjax.tuning.replaying.walk import require_complete
+from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
-from rcjax.tuning.seconds_filter import SecondsFilter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +159,86 @@ def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: 
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
     return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
+
+
+_SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
+_AT_ONCE = 64  # policies that are replayed at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondsFilter:
+    """A limit on the seconds of policies, checked on the queries of a log."""
+
+    limit: SecondsLimit
+    log: Log
+
+    @classmethod
+    def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
+        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds of a model.
+
+        >>> import rcjax
+        >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
+        Traceback (most recent call last):
+        ...
+        rcjax.logs.errors.LogError: ...: no column seconds (or latency_ms): a limit on the seconds needs it
+        """
+        if log.seconds is None:
+            raise LogError(f"{log.source}: no column seconds (or latency_ms): a limit on the seconds needs it")
+        require_complete(log, "a limit on the seconds")
+        if unknown := [log.models[j] for j in np.flatnonzero(np.isnan(log.seconds).all(0))]:
+            advice = "log them, or leave the model out (models=, --models)"
+            raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
+        return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
+
+    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
+        """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
+        figure, error = self.figures(policies, model)
+        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+
+    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
+        """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
+
+        Only queries with known seconds count; without any, the first figure is infinite.
+        """
+        policies = policies.on_host()
+        log = self.log.select(model.models)
+
+        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+            seconds = np.asarray(log.seconds)
+            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, cost_is_seconds=True)
+            waits = np.asarray(terms.cost, float)
+            known = ~np.isnan(waits)
+            n = np.maximum(known.sum(1), 1)
+            values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
+            mean = values.sum(1) / n
+            spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
+            return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
+
+        return in_pieces(of_some, policies, _AT_ONCE)
+
+    def require_any(self, model: Fitted) -> None:
+        """Raise InfeasibleError if no policy over a model's models keeps to the limit.
+
+        Single models suffice for the check, as a policy that asks more models does not take less time. Queries whose
+        seconds are not known count for no policy that asks the model.
+        """
+        k = len(model.models)
+        singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        if not self.admits(singles, model).any():
+            figure, _ = self.figures(singles, model)
+            fastest = int(figure.argmin())
+            takes = f"takes {figure[fastest]:.3g} seconds on average"
+            if self.limit.tail:
+                takes = f"takes longer for {percent(float(figure[fastest]))} of the queries"
+            problem = f"no policy takes {self.limit} with one standard error to spare"
+            raise InfeasibleError(f"{problem}; the fastest, {model.models[fastest]} alone, {takes}")
+
+    def within(self, frontier: Frontier) -> Frontier:
+        """Return the points of a frontier that keep to the limit. Raises InfeasibleError if there are none."""
+        indices = np.flatnonzero(self.admits(frontier.policies, frontier.model))
+        if not indices.size:
+            raise InfeasibleError(f"no policy of this frontier takes {self.limit} with one standard error to spare")
+        return frontier.take(indices)
 
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread

@@ -14,8 +14,7 @@ from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.search import LabelSearch, ModelSearch, add_optimism, drawn, search_of
-from rcjax.tuning.seconds_filter import SecondsFilter
+from rcjax.tuning.search import LabelSearch, ModelSearch, SecondsFilter, add_optimism, drawn, search_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from rcjax._base.codec import strict_json
 
 #: The form of a request for text alone.
 PLAIN = "plain"
@@ -104,6 +103,28 @@ NO_CALL = "[]"
 TRUNCATED = ("length", "max_tokens")
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.S | re.I)
+
+
+def strict_json(text: str) -> Any:
+    """Parse JSON of finite numbers. Raises ValueError for other text, such as Python's NaN, and RecursionError.
+
+    >>> strict_json("[1.5]")
+    [1.5]
+    >>> strict_json("[1e999]")
+    Traceback (most recent call last):
+    ValueError: inf is not finite
+    """
+    return _STRICT.decode(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is not finite")
+    return number
+
+
+_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
 def read_json_text(text: str) -> Any:

@@ -17,12 +17,10 @@ from openai.types.chat import completion_create_params
 from starlette.datastructures import Headers
 from starlette.types import Receive
 
-from rcjax._base.codec import strict_json
-from rcjax.policy.signals.answers import PLAIN, request_form_of
-from rcjax.serving.cascade import KEEP_BYTES, ReserveBytes
+from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
-from rcjax.serving.openai_client import RESERVE_BYTES
+from rcjax.serving.openai_client import KEEP_BYTES, RESERVE_BYTES, ReserveBytes
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
