@@ -505,7 +505,7 @@ def report(
     check, retune = None if findings.check is None else findings.check.to_json(), ""
     if test is not None:
         retune = tune_and_retune(log, test, reading, spec, findings.start)
-        findings = dataclasses.replace(findings, again=retune)
+        findings = dataclasses.replace(findings, retuning=retune)
     with steps("writing the page"):
         problem = attempt(lambda: findings.save(out))
     document = findings.to_json() | ({} if problem else {"written": str(out)})

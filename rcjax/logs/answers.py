@@ -411,7 +411,7 @@ def _common_settings(records: list[dict[str, Any]]) -> dict[str, Any]:
     if "options" not in shared and len(options) == len(records):
         items = options[0].items()
         shared["options"] = {
-            name: value for name, value in items if all(value == each.get(name, ...) for each in options)
+            name: value for name, value in items if all(value == other.get(name, ...) for other in options)
         }
     prices = [record[_PRICES] for record in records if record.get(_PRICES) is not None]
     has_form = any(_REQUESTS in record for record in records)

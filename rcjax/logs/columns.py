@@ -160,16 +160,16 @@ def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list
     [('confidence', 'p'), ('query', 'Query'), ('model', 'model'), ('MODEL', 'MODEL')]
     """
     known = known_columns(columns)
-    found = {name: column for name, column in assigned.items() if column in columns}
-    taken = {alternative for name in found for alternative in in_place_of(name)}
+    given = {name: column for name, column in assigned.items() if column in columns}
+    taken = {alternative for name in given for alternative in in_place_of(name)}
     names = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)
         for name, column in zip(names, columns, strict=True)
     ]
     return [
-        *found.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in found.values()),
+        *given.items(),
+        *((name, column) for name, column in pairs if name not in taken and column not in given.values()),
     ]
 
 

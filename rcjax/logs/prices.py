@@ -214,12 +214,12 @@ def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> 
         return full[rows.frame["model"].replace_strict(names, range(len(names)), return_dtype=pl.Int64)]
     times = pl.col("time").str.to_datetime(time_zone="UTC", strict=False).dt.truncate("30m")
     moments = rows.frame.select(times).to_series() if "time" in rows.frame.columns else [None] * rows.frame.height
-    found: dict[tuple[str, Any], ListedPrice | None] = {}
+    listed_prices: dict[tuple[str, Any], ListedPrice | None] = {}
     per_million = np.empty((rows.frame.height, len(PRICES)))
     for number, key in enumerate(zip(rows.frame["model"], moments, strict=True)):
-        if key not in found:
-            found[key] = rates.find(*key)
-        listed_price = found[key]
+        if key not in listed_prices:
+            listed_prices[key] = rates.find(*key)
+        listed_price = listed_prices[key]
         price = prices[key[0]] if listed_price is None else listed_price.price_of(int(np.nan_to_num(read[number])))
         per_million[number] = price.full
     return per_million

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from rcjax._base.codec import (
     Amount,
@@ -39,7 +39,7 @@ from rcjax._base.codec import (
 from rcjax._base.figures import Money
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.policy import SHARED, AbstractPolicy, Decision, Policy, policy_of
+from rcjax.policy.policy import SHARED, AbstractPolicy, Decision, Evidence, Policy, policy_of
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
@@ -205,7 +205,7 @@ class Ladder(AbstractPolicy):
         """Map from raw to calibrated confidence, by model."""
         return merge(rung.calibrations for rung in self.rungs)
 
-    def step(self, model: str, *, query: int | str | None = None, **evidence: Any) -> Decision:
+    def step(self, model: str, *, query: int | str | None = None, **evidence: Unpack[Evidence]) -> Decision:
         """Decide after an answer of `model`: `Policy.step` on the rung that `choose` draws for the query.
 
         Args:

@@ -25,7 +25,7 @@ from functools import partial
 from hashlib import sha256
 from numbers import Real
 from types import MappingProxyType, NoneType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 from rcjax._base.codec import (
     HUGE,
@@ -56,6 +56,15 @@ from rcjax.policy.decisions import (
 
 #: The default of arguments for which None means "not known".
 _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"})()
+
+
+class Evidence(TypedDict, total=False):
+    """The evidence that a step decides by, as keywords of `Policy.step`."""
+
+    logprob: float | None
+    confidence: float | None
+    answer: str | None
+    answers: Mapping[str, str | None] | None
 
 
 class AbstractPolicy:
@@ -110,21 +119,13 @@ class AbstractPolicy:
         """
         return self.rungs[self.rung_of(query, position)].of_segment(segment)
 
-    def step(
-        self,
-        model: str,
-        *,
-        logprob: float | None = _NOT_GIVEN,
-        confidence: float | None = _NOT_GIVEN,
-        answer: str | None = _NOT_GIVEN,
-        answers: Mapping[str, str | None] | None = _NOT_GIVEN,
-        query: int | str | None = None,
-    ) -> Decision:
+    def step(self, model: str, *, query: int | str | None = None, **evidence: Unpack[Evidence]) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
 
         Args:
-            model, logprob, confidence, answer, answers: as for `Policy.step`.
+            model: name of the model that answered.
             query: id of the query, which a ladder draws the rung by.
+            evidence: `logprob` or `confidence`, `answer`, `answers`, as for `Policy.step`.
         """
         raise NotImplementedError
 

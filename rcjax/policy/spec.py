@@ -197,14 +197,7 @@ _MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
 
 
 def _offered(panel: str, form: tuple[str, str] | None = None, *, default: Any = None, flag: str | None = None) -> Any:
-    """Declare a field of `Spec` that is an option of the command line.
-
-    Args:
-        panel: panel of `--help`.
-        form: metavar and parser; None for a flag.
-        default: default value.
-        flag: spelling of the option, if it differs from the name.
-    """
+    """Declare a field of `Spec` that is an option: `form` is its metavar and parser, `flag` another spelling of it."""
     return field(default=default, metadata={"panel": panel, "form": form, "flag": flag})
 
 

@@ -181,7 +181,8 @@ def test_every_point_has_its_seconds():
 def test_the_command_writes_a_page(tmp_path):
     folder = write_folder(tmp_path)
     out = tmp_path / "out.html"
-    document = json.loads(succeed("report", folder / "train.csv", "-o", out, "--json"))
+    files = folder / "train.csv", "--test", folder / "test.csv", "-o", out
+    document = json.loads(succeed("report", *files, "--json"))
     assert document["written"] == str(out)
     assert out.read_text("utf-8").startswith("<!doctype html>")
 

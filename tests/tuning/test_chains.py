@@ -46,12 +46,12 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
     logprob, correct, query_cost = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     assert are_verdicts(logprob, np.asarray(log.answered))
     confidence = np.where(logprob == 0, 0.8, 0.2)
-    found = score_chains(confidence, correct.astype(float), log.complete, query_cost)
-    policies = found.policies()
+    chains = score_chains(confidence, correct.astype(float), log.complete, query_cost)
+    policies = chains.policies()
     assert {*policies.members.sum(1).tolist()} <= {3, 4, 5}
-    for at in range(0, len(found.cost), 5):
+    for at in range(0, len(chains.cost), 5):
         wrong, spent = [], []
-        members, cuts = np.flatnonzero(policies.members[at]), found.chain[at]
+        members, cuts = np.flatnonzero(policies.members[at]), chains.chain[at]
         for row in range(log.n_queries):
             asked = []
             for j in members:
@@ -60,8 +60,8 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
                     break
             wrong.append(1 - correct[row, asked[-1]])
             spent.append(query_cost[row, asked].sum())
-        assert np.mean(wrong) == pytest.approx(found.error[at], abs=1e-6)
-        assert np.mean(spent) == pytest.approx(found.cost[at], rel=1e-5)
+        assert np.mean(wrong) == pytest.approx(chains.error[at], abs=1e-6)
+        assert np.mean(spent) == pytest.approx(chains.cost[at], rel=1e-5)
 
 
 def test_chains_stand_beside_the_pairs():

@@ -427,9 +427,9 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
     source = _open_separated(path)
     columns: list[str] = []
 
-    def choose(_: str, found: list[str]) -> list[str]:
-        columns[:] = found
-        return found
+    def choose(_: str, names: list[str]) -> list[str]:
+        columns[:] = names
+        return names
 
     load(source, choose, name=path.name)
     options.table_columns.update(column.rpartition(BAR)[2] for column in columns)

@@ -190,10 +190,10 @@ def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypa
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)
     policy = replace(policy, rungs=(policy.rungs[0], whole), position=1.0)
-    seen, reserve = [], Billing.reserve_shadow
+    amounts, reserve = [], Billing.reserve_shadow
 
     def note(billing, cost):
-        seen.append((cost, math.fsum(billing._reserved.values())))
+        amounts.append((cost, math.fsum(billing._reserved.values())))
         return reserve(billing, cost)
 
     monkeypatch.setattr(Ladder, "rung_of", lambda *_: 1)
@@ -204,5 +204,5 @@ def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypa
         service.server.wait_for(3)
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
         until(lambda: not billing._reserved)
-    ((extra, reserved),) = seen
+    ((extra, reserved),) = amounts
     assert extra == 0 < reserved

@@ -92,11 +92,11 @@ def weeks_of(policy, tmp_path):
 def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change, seen):
     path = weeks_of(**change)
     assert is_call_log(path)
-    found = check_traffic(policy, path)
-    assert (found.queries, found.before, found.looks, found.changed) == (200, 600, 52, bool(seen))
-    changed = {check.name for check in found.checks if check.verdict == "bad"}
+    traffic = check_traffic(policy, path)
+    assert (traffic.queries, traffic.before, traffic.looks, traffic.changed) == (200, 600, 52, bool(seen))
+    changed = {check.name for check in traffic.checks if check.verdict == "bad"}
     assert seen <= changed <= seen | {"asked", "bill"}
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["changed"] == found.changed
+    assert json.loads(json.dumps(traffic.to_json(), allow_nan=False))["changed"] == traffic.changed
 
 
 def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
@@ -156,5 +156,5 @@ def test_models_that_were_not_asked_did_not_fail(policy, weeks_of):
     for line in lines:
         if line["query"].startswith("w3") and line["shadow"] and "step" not in line:
             line |= {"attempts": 0, "error": "not asked: the query ended early", "logprob": None, "cost": 0.0}
-    found = check_traffic(policy, write(path, lines))
-    assert not [check.name for check in found.checks if check.verdict == "bad"]
+    traffic = check_traffic(policy, write(path, lines))
+    assert not [check.name for check in traffic.checks if check.verdict == "bad"]
