@@ -543,7 +543,10 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
         promised_cells = {name: "\n".join(filter(None, cells)) for name, _, *cells in promised.rows(money)}
         heads, rows = [*heads, "when tuned"], [(*row, promised_cells.get(row[0], "")) for row in rows]
     table = make_table(*heads, unbroken=True)
-    table.title = f"On the same {count(comparison.queries, 'query')}, beside this policy (± one standard error):"
+    price = comparison.refusal_price
+    refusals = "" if price is None else f"; each refusal counts as {price:.3g}"
+    queries = count(comparison.queries, "query")
+    table.title = f"On the same {queries}, beside this policy (± one standard error{refusals}):"
     table.title_justify, table.title_style = "left", ""
     fold_names(table)
     for row in rows:

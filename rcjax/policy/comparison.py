@@ -124,6 +124,7 @@ class Comparison(Record):
         rivals: the rivals, today's model or policy first.
         error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
         unshown: gain over the best single model for the budget; None if it is shown, or not known.
+        refusal_price: errors that a refusal counts as; None if the policy does not refuse.
     """
 
     error: Annotated[float, Between()]
@@ -133,6 +134,7 @@ class Comparison(Record):
     rivals: tuple[Rival, ...]
     error_cost: Amount | None = None
     unshown: UnshownGain | None = None
+    refusal_price: Amount | None = None
 
     @property
     def today(self) -> Rival | None:

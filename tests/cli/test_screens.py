@@ -1,5 +1,6 @@
 """What commands show people: in which order, in which words, how far they are, and what comes next."""
 
+import dataclasses
 import re
 from pathlib import Path
 from threading import Event
@@ -152,3 +153,12 @@ def test_nobody_who_has_bounded_a_difference_is_told_to_bound_it(monkeypatch, ta
     document, remarks = compare_fresh(policy, log)
     assert document["promised"] == expected
     assert sum("--match bounds this difference" in remark for remark in remarks) == advised
+
+
+def test_a_table_whose_errors_count_refusals_says_so():
+    log = rcjax.sample_log(384, seed=0).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
+    tuned = rcjax.tune(log, budget=1e-4, abstain_price=0.3, intervals=False)
+    title = console.comparison_table(tuned.comparison, tuned.money, "error").title
+    assert title.endswith("(± one standard error; each refusal counts as 0.3):")
+    plain = dataclasses.replace(tuned.comparison, refusal_price=None)
+    assert "refusal" not in console.comparison_table(plain, tuned.money, "error").title

@@ -203,7 +203,9 @@ def compare_policy(
         return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
-    return Comparison(error, cost, shared.n_queries, not tuned, rivals, policy.expected.get("error_cost"))
+    price = _refusal_price(policy) or None
+    error_cost = policy.expected.get("error_cost")
+    return Comparison(error, cost, shared.n_queries, not tuned, rivals, error_cost, refusal_price=price)
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
