@@ -475,7 +475,7 @@ def _error_in_words(error: PrimaryFigure, check: CheckResult, counted: Counted) 
         more = f"{abs(100 * error.observed):.1f} ± {se:.1f} points {'more' if error.observed > 0 else 'less'} {noun}"
         margin = f"{'within' if points <= 0 else 'over'} the margin of {100 * error.expected:.3g}"
         if error.observed == error.se == 0:
-            return f"the policy errs where {error.rival} errs, {margin}"
+            return f"the policy answers as {error.rival} does, {margin}"
         return f"the policy has {more} than {error.rival} on the same queries, {margin}{_chance(check)}"
     rate = f"the policy {counted.does(percent(error.observed))}"
     than = f"{abs(points):.1f} ± {se:.1f} points {'more' if points >= 0 else 'less'} than the"
