@@ -88,13 +88,13 @@ class OwnBills(OneBill):
     def position(self, client: int, time: float) -> float:
         """Where the next query of a client finds the ladder."""
         mine = client_bill(self.bill, self.own.get(client), time)
-        return 0.0 if mine is None else mine.position(_COSTS)
+        return 0.0 if mine is None else mine.position(_COSTS, time)
 
     def pay(self, client: int, cost: float, expected: float, time: float) -> None:
         """Count a query, in both bills."""
         mine = client_bill(self.bill, self.own.get(client), time)
         if mine is not None:
-            self.own[client] = mine.pay(cost, expected)
+            self.own[client] = mine.pay(cost, expected, time)
         self.bill = self.bill.pay(cost, expected, time)
 
 

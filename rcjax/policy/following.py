@@ -51,18 +51,18 @@ class AbstractBill:
         """Ratio of recent paid costs to expected costs."""
         return self.paid / self.expected if self.expected > 0 else 1.0
 
-    def aim(self, time: float = 0.0) -> float:
+    def aim(self, time: float) -> float:
         """Return the mean cost to aim at for the next query, at a time, in dollars."""
         raise NotImplementedError
 
-    def position(self, costs: Sequence[float], time: float = 0.0) -> float:
+    def position(self, costs: Sequence[float], time: float) -> float:
         """Return the position on a ladder whose expected cost is the aim.
 
         Args:
             costs: expected cost of each rung by its tuning, rising, in dollars per query.
-            time: current time, in seconds since 1970; a `Bill` needs none.
+            time: current time, in seconds since 1970; it plays no part in a `Bill`.
 
-        >>> Bill.of(1e-4).position([5e-5, 9e-5, 2.9e-4]), Bill.of(1e-5).position([5e-5, 9e-5])
+        >>> Bill.of(1e-4).position([5e-5, 9e-5, 2.9e-4], 0.0), Bill.of(1e-5).position([5e-5, 9e-5], 0.0)
         (1.05, 0.0)
         """
         aim = self.aim(time)
@@ -72,7 +72,7 @@ class AbstractBill:
         """Return the bill after a cost that was complete at a time; `means` are the running means after it."""
         raise NotImplementedError
 
-    def pay(self, cost: float, expected: float | None, time: float = 0.0) -> Self:
+    def pay(self, cost: float, expected: float | None, time: float) -> Self:
         """Return the bill after a query.
 
         Args:
@@ -98,7 +98,7 @@ class Bill(AbstractBill):
             the cheapest rung for good.
 
     >>> bill = Bill.of(1e-4)
-    >>> bill.pay(3e-4, expected=1e-4).aim() < bill.aim() == 1e-4
+    >>> bill.pay(3e-4, 1e-4, 0.0).aim(0.0) < bill.aim(0.0) == 1e-4
     True
     """
 
@@ -113,7 +113,7 @@ class Bill(AbstractBill):
         require(window >= 1, "window", "must be at least one query", window)
         return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
 
-    def aim(self, time: float = 0.0) -> float:
+    def aim(self, time: float) -> float:
         """Return the mean cost to aim at for the next query: the budget, and a part of the balance."""
         return max(0.0, self.budget + self.balance / self.window)
 
@@ -139,9 +139,9 @@ def client_bill(shared: AbstractBill, mine: Bill | None, time: float) -> Bill | 
     Returns None if no money is left.
 
     >>> shared = Bill.of(1e-4)
-    >>> greedy = client_bill(shared, None, 0.0).pay(1e-2, expected=1e-4)
-    >>> shared = shared.pay(1e-2, expected=1e-4)
-    >>> [client_bill(shared, one, 0.0).aim() for one in (greedy, None)]
+    >>> greedy = client_bill(shared, None, 0.0).pay(1e-2, 1e-4, 0.0)
+    >>> shared = shared.pay(1e-2, 1e-4, 0.0)
+    >>> [client_bill(shared, one, 0.0).aim(0.0) for one in (greedy, None)]
     [7.525e-05, 0.0001]
     """
     aim = shared.budget if isinstance(shared, Bill) else shared.aim(time)
@@ -206,7 +206,7 @@ class PeriodBill(AbstractBill):
         """Return the dollars left in the period that contains a time; negative after overspending."""
         return self.period.money - self.at(time).spent
 
-    def aim(self, time: float = 0.0) -> float:
+    def aim(self, time: float) -> float:
         """Return the mean cost to aim at for the next query: the money left over the queries still expected."""
         rate = self._queries_at(time) / self.memory
         _, end = self.period.bounds(time)

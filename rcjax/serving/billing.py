@@ -138,8 +138,9 @@ class Billing:
         """Return the position for the next query of a client; each client with a name has its own bill."""
         if self.bill is None or client is None or self._is_spending_unknown:
             return self.position
-        own = client_bill(self.bill, self._clients.get(client), time.time())
-        return 0.0 if own is None else own.position(self._costs)
+        now = time.time()
+        own = client_bill(self.bill, self._clients.get(client), now)
+        return 0.0 if own is None else own.position(self._costs, now)
 
     @property
     def balance(self) -> float | None:
@@ -188,7 +189,7 @@ class Billing:
     def _choose_by_aim(self, options: Sequence[Option], client: str | None) -> Option:
         """Return the first option while the bill (a named client's own) aims above $0, else the cheapest."""
         bill = self.bill if client is None else self._clients.get(client)
-        return options[-1] if bill is not None and not bill.aim() else options[0]
+        return options[-1] if bill is not None and not bill.aim(time.time()) else options[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
@@ -210,10 +211,11 @@ class Billing:
         """
         if self.bill is not None and calls:
             cost = math.fsum(call.cost for call in calls)
-            own = None if client is None else client_bill(self.bill, self._clients.get(client), time.time())
+            now = time.time()
+            own = None if client is None else client_bill(self.bill, self._clients.get(client), now)
             if client is not None and own is not None:
-                self._clients[client] = own.pay(cost, expected)
-            self.bill = self.bill.pay(cost, expected, time.time())
+                self._clients[client] = own.pay(cost, expected, now)
+            self.bill = self.bill.pay(cost, expected, now)
             self._record(cost, 1)
             self._forward_cost(cost)
             rung = expected or max(self._costs, default=0.0)

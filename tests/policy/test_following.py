@@ -26,13 +26,13 @@ def stream(bill, change, n=6000, flight=1):
     """(what each of n queries cost, the bill after them), so many of them in flight; a rung's queries cost ± 60 %."""
     rng, paid, waiting = np.random.default_rng(0), [], []
     for index in range(n):
-        low, share = divmod(bill.position(COSTS), 1)
+        low, share = divmod(bill.position(COSTS, 0.0), 1)
         expected = COSTS[int(low) + (rng.random() < share)]
         cost = expected * rng.choice([0.4, 1.6]) * change(index / n, rng)
         paid.append(cost)
         waiting.append((cost, expected))
         if len(waiting) == flight:
-            bill = bill.pay(*waiting.pop(0))
+            bill = bill.pay(*waiting.pop(0), 0.0)
     return np.array(paid), bill
 
 
@@ -49,15 +49,15 @@ def test_the_budget_is_used_and_kept(name, flight):
 
 def test_what_cannot_be_followed_stands_on_the_last_rung():
     cheap, bill = stream(Bill.of(1e-3), lambda place, rng: 1.0, n=2000)
-    assert bill.position(COSTS) == 3
+    assert bill.position(COSTS, 0.0) == 3
     assert bill.balance == WINDOW * 1e-3  # not all that was never needed
     assert cheap[-500:].mean() == pytest.approx(COSTS[-1], rel=0.1)
     _, bill = stream(Bill.of(1e-5), lambda place, rng: 1.0, n=2000)
-    assert bill.position(COSTS) == 0
+    assert bill.position(COSTS, 0.0) == 0
     free = Bill.of(BUDGET)
     for _ in range(5000):
-        free = free.pay(0.0, expected=0.0)
-    assert free.position(COSTS) == position_at(COSTS, 2 * BUDGET)
+        free = free.pay(0.0, 0.0, 0.0)
+    assert free.position(COSTS, 0.0) == position_at(COSTS, 2 * BUDGET)
 
 
 def test_what_dear_requests_do_to_others():
@@ -66,11 +66,11 @@ def test_what_dear_requests_do_to_others():
         rng, bill, positions, paid = np.random.default_rng(0), Bill.of(BUDGET), [], 0.0
         for index in range(8000):
             dear = 2000 <= index < 4000 and rng.random() < 0.05
-            positions.append(bill.position(COSTS))
+            positions.append(bill.position(COSTS, 0.0))
             low, share = divmod(positions[-1], 1)
             expected = COSTS[int(low) + (rng.random() < share)]
             cost = expected * (dearer if dear else rng.choice([0.4, 1.6]))
-            bill, paid = bill.pay(cost, expected), paid + cost
+            bill, paid = bill.pay(cost, expected, 0.0), paid + cost
         assert np.mean(positions[:2000]) == pytest.approx(1.6, abs=0.05)
         assert np.mean(positions[2000:4000]) == pytest.approx(during, abs=0.05)
         assert np.argmax(np.array(positions[4000:]) > 1.3) < back
@@ -82,10 +82,10 @@ def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(numb
     """Wrong counts, or hundred times as much: what goes beyond a window's budgets is given up."""
     rng, bill, positions = np.random.default_rng(0), Bill.of(BUDGET), []
     for index in range(number + 1000):
-        low, share = divmod(bill.position(COSTS), 1)
+        low, share = divmod(bill.position(COSTS, 0.0), 1)
         expected = COSTS[int(low) + (rng.random() < share)]
-        bill = bill.pay(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected)
-        positions.append(bill.position(COSTS))
+        bill = bill.pay(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected, 0.0)
+        positions.append(bill.position(COSTS, 0.0))
     assert positions[number - 1] == 0
     assert np.argmax(np.array(positions[number:]) > 1.3) > 0
 

@@ -505,11 +505,11 @@ class LadderReplay(NamedTuple):
         rows = np.empty((n, 4))
         outcomes = np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R); lists are faster than arrays here
         for query, by_rung in enumerate(outcomes):
-            position = bill.position(costs)
+            position = bill.position(costs, time=0.0)  # a budget per query knows no time
             wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
             spent *= 1.0 if changes is None else changes[query]
             rows[query] = position, wrong, refused, spent
-            bill = bill.pay(spent, expected=figure_at(costs, position))
+            bill = bill.pay(spent, figure_at(costs, position), time=0.0)
         return Stream(*rows.T)
 
 

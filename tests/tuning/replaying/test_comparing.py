@@ -46,9 +46,9 @@ def by_hand(policy, log):
     rungs = np.array([of_rung(rung, log) for rung in policy.rungs])  # (R, 2, n)
     bill, rows = Bill.of(policy.budget), []
     for query in range(log.n_queries):
-        shares = position_weights(np.array([bill.position(policy.rung_costs)]), len(rungs))[0]
+        shares = position_weights(np.array([bill.position(policy.rung_costs, 0.0)]), len(rungs))[0]
         rows.append(shares @ rungs[:, :, query])
-        bill = bill.pay(rows[-1][1], expected=shares @ np.array(policy.rung_costs))
+        bill = bill.pay(rows[-1][1], shares @ np.array(policy.rung_costs), 0.0)
     return np.array(rows).T
 
 

@@ -25,7 +25,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
     each = [[rcjax.replay(rung, fresh.take([query])) for query in range(12)] for rung in ladder.rungs]
     bill, rows = Bill.of(ladder.budget), []
     for query in range(12):
-        position = bill.position(ladder.rung_costs)
+        position = bill.position(ladder.rung_costs, 0.0)
         low = min(int(position), len(ladder.rungs) - 2)
         share = position - low
         spent, wrong = (
@@ -33,7 +33,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
             for name in ("spent", "error")
         )
         rows.append((position, wrong, spent))
-        bill = bill.pay(spent, (1 - share) * ladder.rung_costs[low] + share * ladder.rung_costs[low + 1])
+        bill = bill.pay(spent, (1 - share) * ladder.rung_costs[low] + share * ladder.rung_costs[low + 1], 0.0)
     stream = replay_stream(ladder, fresh)
     np.testing.assert_allclose(np.array([stream.position, stream.wrong, stream.spent]).T, rows, rtol=1e-9)
     told = stream.to_json()
