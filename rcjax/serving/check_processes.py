@@ -118,27 +118,43 @@ def end_session(leader: int, mark: str = "") -> None:
 
     Args:
         leader: process id of the session's leader.
-        mark: mark in the environment of its children; by default the leader's id.
+        mark: mark in the environment of its children; by default the leader's id. A leader with a mark of its own has
+            lived for seconds, so that processes with lower ids are older, and no children.
     """
     marked = f"{_MARK_VARIABLE}={mark or leader}".encode()
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
     ended: set[int] = set()
-    while more := {*_members(leader, marked)} - ended:  # `timeout` makes itself a group
+    while more := {*_members(leader, marked, lists_newer=bool(mark))} - ended:  # `timeout` makes itself a group
         for pid in more:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         ended |= more
 
 
-def _members(leader: int, mark: bytes) -> Iterator[int]:
-    """Yield the processes of a session, and processes with a mark in their environment."""
+def _members(leader: int, mark: bytes, *, lists_newer: bool) -> Iterator[int]:
+    """Yield the processes of a session, and processes with a mark in their environment.
+
+    With `lists_newer`, only processes with ids from the leader's on are read, unless ids have begun again meanwhile.
+    """
     end = time.monotonic() + _TICK
-    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+    names = os.listdir("/proc") if os.path.isdir("/proc/self") else ()
+    oldest = leader if lists_newer and _newest_process() >= leader else 0
+    for pid in map(int, filter(str.isdigit, names)):
         with suppress(OSError):
-            if mark in _environment(Path("/proc", name), end).split(b"\0") or os.getsid(int(name)) == leader:
-                yield int(name)
+            if pid >= oldest and (
+                mark in _environment(Path("/proc", str(pid)), end).split(b"\0") or os.getsid(pid) == leader
+            ):
+                yield pid
+
+
+def _newest_process() -> int:
+    """Return the id of the process that the system started last, of which /proc/loadavg tells; 0 if it does not."""
+    try:
+        return int(Path("/proc/loadavg").read_text("ascii").split()[-1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _environment(process: Path, end: float) -> bytes:

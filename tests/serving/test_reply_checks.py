@@ -267,6 +267,17 @@ def test_a_process_that_becomes_another_program_is_found(monkeypatch):
         child.kill()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the system has no /proc")
+def test_processes_older_than_a_command_are_not_read_unless_ids_began_again(monkeypatch):
+    """On a machine of a thousand processes, each check took tens of milliseconds."""
+    read = []
+    monkeypatch.setattr(check_processes, "_environment", lambda process, end: read.append(process) or b"")
+    for newest, reads in ((2**30, False), (1, True)):
+        monkeypatch.setattr(check_processes, "_newest_process", lambda newest=newest: newest)
+        assert [*check_processes._members(2**30, b"mark", lists_newer=True)] == []
+        assert bool(read) == reads
+
+
 def test_nothing_stays_behind_and_no_shell_reads_the_command(place):
     nap = f"77.{os.getpid()}"  # by which these processes are known, as others may run this test, too
     holds = f"import os, time\nif not os.fork():\n    time.sleep({nap})\nprint(1)"  # the output, as the child has it
