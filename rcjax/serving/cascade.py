@@ -15,7 +15,7 @@ import math
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -219,6 +219,8 @@ class Cascade:
         self._concurrency = concurrency
         self._background: set[asyncio.Task[Any]] = set()
         self._shadow_queries, self._warned_shadow = 0, False
+        self.observe_shadow: Callable[[str], None] = lambda outcome: None
+        """Called for each query drawn as a shadow query: with "asked", or with what it lacks, such as "no money"."""
 
     async def ask(
         self,
@@ -337,6 +339,8 @@ class Cascade:
             reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
+            if reserve_bytes is not None:
+                self.observe_shadow("asked" if is_shadow else "no money")
             query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
@@ -391,20 +395,21 @@ class Cascade:
         """
         most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
         if self._shadow_queries >= most:
-            self._warn_shadow(f"{most:,} shadow queries are under way")
+            self._refuse_shadow("no slot", f"{most:,} shadow queries are under way")
             yield None
             return
         self._shadow_queries += 1
         try:
             with KEEP_BYTES.get()() as reserve_bytes:
                 if reserve_bytes is None:
-                    self._warn_shadow("shadow queries under way keep as many bytes as they may")
+                    self._refuse_shadow("no memory", "shadow queries under way keep as many bytes as they may")
                 yield reserve_bytes
         finally:
             self._shadow_queries -= 1
 
-    def _warn_shadow(self, reason: str) -> None:
-        """Warn of the first shadow query that has no place."""
+    def _refuse_shadow(self, outcome: str, reason: str) -> None:
+        """Count a shadow query that has no place, and warn of the first."""
+        self.observe_shadow(outcome)
         if not self._warned_shadow:
             self._warned_shadow = True
             news = f"{reason}: until one has ended, no other is drawn"

@@ -280,11 +280,12 @@ def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
 
 
 def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_under_way():
-    stuck = Response(sure("A", SURE), delay=600.0)
+    stuck, outcomes = Response(sure("A", SURE), delay=600.0), []
 
     async def main():
         async with serving(script(small=good("A", SURE), middle=stuck, large=stuck)) as (server, client):
             cascade = Cascade(POLICY, client, signal=signals.Choice(), concurrency=1, timeout=600.0, shadow=1.0)
+            cascade.observe_shadow = outcomes.append
             async with asyncio.timeout(60):
                 first = await cascade.ask("?", "q0")
                 while len(server.requests) < 2:  # a shadow call is under way
@@ -293,6 +294,7 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
                 with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as told:
                     left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
             assert [result.calls[0].shadow for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
+            assert outcomes == ["asked"] * 16 + ["no slot"] * 4
             assert [each.category for each in told].count(CascadeWarning) == 1
             assert asked(server) == ["small", "middle", *["small"] * 19]
 

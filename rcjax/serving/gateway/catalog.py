@@ -277,6 +277,7 @@ class CatalogMaker:
         api_client: returns the client of a model's endpoint.
         log: log of the calls.
         observe: receives each call, with the name of its policy.
+        observe_shadow: receives (the policy's name, the outcome) for each query drawn as a shadow query.
         ledger: ledger of the replicas.
     """
 
@@ -284,6 +285,7 @@ class CatalogMaker:
     api_client: Callable[[ModelSettings], openai.AsyncOpenAI]
     log: CallLog | None = None
     observe: Callable[..., None] | None = None
+    observe_shadow: Callable[[str, str], None] | None = None
     ledger: Ledger | None = None
 
     def read(self, before: Catalog | None = None) -> Catalog:
@@ -378,6 +380,8 @@ class CatalogMaker:
             observe=None if self.observe is None else partial(self.observe, policy=name),
         )
         cascade.billing.stops_at_budget = settings.stops_at_budget
+        if self.observe_shadow is not None:
+            cascade.observe_shadow = partial(self.observe_shadow, name)
         signals = [cascade.signal_of(model) for model in policy.models]
         judged = [signal.judges if isinstance(signal, ReplyCheck) else frozenset() for signal in signals]
         forms = [records[model]["requests"] for model in policy.models if "requests" in records.get(model, {})]

@@ -36,6 +36,10 @@ _COUNTERS = {
     "client_cost": ("Money for the requests of a client with a name", ("client",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
     "deferrals": ("Requests that a model was asked about and did not answer", ("policy", "model")),
+    "shadow_queries": (
+        "Queries drawn as shadow queries: asked of all models, or not, for want of a slot, of memory or of money",
+        ("policy", "outcome"),
+    ),
     "refused_requests": ("Requests answered with an error, by the gateway's word for it", ("reason", "status")),
     "log_lines": ("Call-log lines by outcome: written, or lost (a full disk, for example).", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
@@ -205,6 +209,10 @@ class Metrics:
                 self._figure("call_tokens", model, direction).inc(tokens)
         if call.error_kind is not None:
             self._figure("call_errors", model, call.error_kind).inc()
+
+    def count_shadow(self, policy: str, outcome: str) -> None:
+        """Count a query drawn as a shadow query: its outcome is "asked", "no slot", "no memory" or "no money"."""
+        self._figure("shadow_queries", policy, outcome).inc()
 
     def count_refusal(self, reason: str, status: int) -> None:
         """Count a request that the gateway itself answered with an error.

@@ -149,7 +149,9 @@ class Gateway:
         self.log = settings.open_log()
         if self.log is not None:
             self.log.observe = self.metrics.count_line
-        self._maker = CatalogMaker(settings, self.connections.api_client, self.log, self._count_call, self.ledger)
+        self._maker = CatalogMaker(
+            settings, self.connections.api_client, self.log, self._count_call, self.metrics.count_shadow, self.ledger
+        )
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""

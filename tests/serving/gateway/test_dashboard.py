@@ -27,6 +27,7 @@ def exposed():
     metrics = Metrics(shares_balance=True)
     metrics.count_reload("support", None)
     metrics.count_start(logging=True)
+    metrics.count_shadow("support", "asked")
     metrics.count_refusal("too_many_requests", 429)
     metrics.count_request("support", make_result(calls=[make_call(), make_call("large")]), 0.5)
     metrics.count_call(make_call(error="timed out", error_kind="timed out"), "support")

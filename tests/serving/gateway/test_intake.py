@@ -147,6 +147,9 @@ def test_shadow_queries_keep_their_bytes_until_their_calls_end():
         service.logged(5)
         until(lambda: intake._size == 0)
         assert [row["shadow"] for row in service.log_rows() if row["model"] == "small"] == [True, False, False]
+        page = service.get("/metrics").body.decode()
+        assert 'rcjax_shadow_queries_total{outcome="asked",policy="policy"} 1.0' in page
+        assert 'rcjax_shadow_queries_total{outcome="no memory",policy="policy"} 2.0' in page
 
 
 def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():

@@ -143,6 +143,8 @@ def test_shadow_calls_end_with_the_money(tmp_path):
         service.server.wait_for(3)
         spend_all(service)
         assert service.ask().json["model"] == "small"
+        page = service.get("/metrics").body.decode()
+        assert 'rcjax_shadow_queries_total{outcome="no money",policy="policy"} 1.0' in page
     rows = [json.loads(line) for line in log.read_text().splitlines()]  # all that there will be
     assert sorted((row["model"], row["shadow"]) for row in rows) == [
         ("large", True),
