@@ -12,6 +12,7 @@ frontier where a single model does better.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
 from rcjax._core.batching import in_pieces
-from rcjax.logs.errors import LogError
+from rcjax.logs.errors import LogError, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
@@ -163,6 +164,7 @@ def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: 
 
 _SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
 _AT_ONCE = 64  # policies that are replayed at a time
+_MAX_UNTIMED = 0.05  # share of a model's answers without seconds, above which a limit on seconds is doubtful
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +178,8 @@ class SecondsFilter:
     def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
         """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds of a model.
 
+        Warns by `OddLogWarning` if over 5 % of the answers of a model have no seconds.
+
         >>> import rcjax
         >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
         Traceback (most recent call last):
@@ -188,6 +192,12 @@ class SecondsFilter:
         if unknown := [log.models[j] for j in np.flatnonzero(np.isnan(log.seconds).all(0))]:
             advice = "log them, or leave the model out (models=, --models)"
             raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
+        lacking = np.isnan(log.seconds)[log.complete].mean(0)
+        if lacking.max() > _MAX_UNTIMED:
+            j = int(lacking.argmax())
+            effect = "the limit on the seconds judges it by the others, which may be its fast ones"
+            problem = f"{percent(float(lacking[j]))} of the answers of {log.models[j]} have no seconds: {effect}"
+            warnings.warn(f"{log.source}: {problem}: log the seconds of all answers", OddLogWarning, stacklevel=2)
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: Fitted) -> np.ndarray:

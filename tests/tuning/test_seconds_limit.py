@@ -8,7 +8,7 @@ import pytest
 from helpers.timed_logs import timed_log, waited
 
 import rcjax
-from rcjax.logs import LogError
+from rcjax.logs import LogError, OddLogWarning
 from rcjax.policy.spec import SecondsLimit
 from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.solving.frontier.points import Policies
@@ -64,7 +64,8 @@ def test_candidates_are_admitted_by_a_count_on_the_log(log, model):
 def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
     seconds = np.array(log.seconds)
     seconds[::3] = np.nan
-    half = SecondsFilter.of(SecondsLimit.of(2), dataclasses.replace(log, seconds=jax.device_put(seconds)))
+    with pytest.warns(OddLogWarning, match=r"33\.3 % of the answers of small have no seconds: the limit"):
+        half = SecondsFilter.of(SecondsLimit.of(2), dataclasses.replace(log, seconds=jax.device_put(seconds)))
     (alone,), _ = half.figures(Policies.of_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
     assert alone == pytest.approx(np.nanmean(seconds[:, 2]))
     none = dataclasses.replace(log, seconds=jax.device_put(np.full((300, 3), np.nan)))
