@@ -77,7 +77,7 @@ def names_of(pip):
 def test_the_documented_command_installs_a_service_without_jax(built, tmp_path):
     with environment(tmp_path / "light") as program:
         place = {**os.environ, "PATH": f"{program('')}:{os.environ['PATH']}"}
-        page = (ROOT / "rcjax" / "docs" / "serving.md").read_text("utf-8")
+        page = (ROOT / "rcjax" / "docs" / "serving_operation.md").read_text("utf-8")
         (command,) = (line for line in page.splitlines() if "rcjax --requirements" in line)
         run("bash", "-ec", command.replace("--no-deps .", f"--no-deps {built[0]}"), cwd=tmp_path, env=place)
         assert not names_of(program("pip")) & HEAVY

@@ -61,7 +61,7 @@ def test_what_cannot_be_followed_stands_on_the_last_rung():
 
 
 def test_what_dear_requests_do_to_others():
-    """As `serving.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
+    """As `serving_money.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
     for dearer, during, back, used in ((100, 0.03, 1000, 1.1), (10, 1.1, 10, 1.01)):
         rng, bill, positions, paid = np.random.default_rng(0), Bill.of(BUDGET), [], 0.0
         for index in range(8000):
