@@ -34,7 +34,7 @@ from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
 from rcjax.serving.failures import ApiError, CallError
-from rcjax.serving.gateway.chat import chunks_of, client_choice, client_choices, encode_json, whole_completion
+from rcjax.serving.gateway.chat import client_choice, client_choices, encode_json, make_completion, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 from rcjax.serving.gateway.responses import ResponseAssembly, read_response_request
 from rcjax.serving.models_file import recorded_options
@@ -193,11 +193,11 @@ def _sent(completion: Any, usage: CallUsage) -> None:
         for judged in (False, True):
             result = _result(completion, text, sum_usages([usage]))
             choices = client_choices(asked, "no", result, judged=judged)
-            whole = whole_completion({"query": "q", "model": "large"}, result, choices)
+            whole = make_completion({"query": "q", "model": "large"}, result, choices)
             try:
                 _strict(encode_json(whole))
                 translated = ResponseAssembly({})
-                for chunk in chunks_of(whole, includes_usage=True):
+                for chunk in split_into_chunks(whole, includes_usage=True):
                     for document in (chunk, *translated.add(chunk)):
                         _strict(encode_json(document))
                 for event in translated.end():

@@ -72,7 +72,7 @@ STREAMS = {
 }
 
 
-def chunks_of(deltas, index=0):
+def split_into_chunks(deltas, index=0):
     """The events of a stream with these calls."""
     events = [
         {"id": "1", "created": 1, "choices": [{"index": index, "delta": {"role": "assistant", "tool_calls": calls}}]}
@@ -91,7 +91,7 @@ def test_calls_are_put_together(name):
     deltas, expected = STREAMS[name]
 
     async def lines():
-        for event in chunks_of(deltas):
+        for event in split_into_chunks(deltas):
             yield event.decode().strip() if isinstance(event, bytes) else f"data: {json.dumps(event)}"
 
     async def read():
@@ -110,7 +110,7 @@ def test_calls_reach_clients_of_both_apis(index):
     """Two calls became one, with arguments that are no JSON; a choice without a number was an empty answer."""
     deltas, expected = STREAMS["index 0 for all, new ids (Gemini)"]
     tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("weather", "clock")]
-    with gateway(None, lambda *_: Response(chunks_of(deltas, index))) as service:
+    with gateway(None, lambda *_: Response(split_into_chunks(deltas, index))) as service:
         reply = service.ask(model="large", tools=tools, stream=True)
         pieces = [
             call

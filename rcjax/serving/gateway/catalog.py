@@ -198,7 +198,7 @@ class Deployment:
             return unseen
         if self.request_forms is None or request.request_form in self.request_forms:
             return ()
-        return (request.unknown_form(self.request_forms),)
+        return (request.describe_unknown_form(self.request_forms),)
 
     @property
     def is_untuned(self) -> bool:

@@ -62,7 +62,7 @@ class Responder:
         await self._start(status, {"content-type": "application/json", "content-length": str(len(body)), **headers})
         if len(body) > _MAX_WAITING:  # in parts, so that a slow reader holds back the rest
             for start in range(0, len(body), _MAX_WAITING):
-                await self._send(_part_of(body[start : start + _MAX_WAITING]))
+                await self._send(_body_message(body[start : start + _MAX_WAITING]))
             body = b""
         await self._body(body, more=False)
 
@@ -70,7 +70,7 @@ class Responder:
         """Send an event, the first one after the headers."""
         if not self.has_begun:
             await self._start(200, {**STREAM, **headers})
-        await self._body(event_of(document), more=True)
+        await self._body(encode_event(document), more=True)
 
     async def send_comment(self, headers: Mapping[str, str]) -> None:
         """Send a comment, which clients skip, to keep a stream open; the first one after the headers."""
@@ -88,7 +88,7 @@ class Responder:
         if self.is_complete:
             return
         if self.has_begun:
-            await self._body(event_of(problem.to_json()), more=False)
+            await self._body(encode_event(problem.to_json()), more=False)
         else:
             await self.send_document(problem.to_json(), {**problem.headers, **headers}, problem.status)
 
@@ -116,10 +116,10 @@ class Responder:
             body, self._size = b"".join(self._waiting), 0
             self._waiting.clear()
             if body or not more:
-                await self._send(_part_of(body, more=more))
+                await self._send(_body_message(body, more=more))
 
 
-def _part_of(body: bytes, *, more: bool = True) -> dict[str, Any]:
+def _body_message(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
@@ -141,7 +141,7 @@ def encode_json(document: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-def event_of(document: Mapping[str, Any]) -> bytes:
+def encode_event(document: Mapping[str, Any]) -> bytes:
     """Encode a document as an event of a stream."""
     return b"data: " + encode_json(document) + b"\n\n"
 
@@ -332,8 +332,8 @@ class RequestHandler:
         if not self._first_report:
             self._first_report = self._report(piece, self._status) | {"cost": None}  # it is not known yet
             usage = {"usage": None} if self.request.includes_usage else {}
-            self._head = _head(self._first_report, chunk, _CHUNK) | usage
-        headers = {} if self.responder.has_begun else _headers(self._first_report)
+            self._head = _make_head(self._first_report, chunk, _CHUNK) | usage
+        headers = {} if self.responder.has_begun else _make_headers(self._first_report)
         await self.responder.send_event(self._client_chunk(chunk), headers)
 
     def _client_chunk(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,12 +355,12 @@ class RequestHandler:
             await self.responder.end_stream()
             return
         choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
-        completion = whole_completion(report, result, choices)
-        headers = _headers(report)
+        completion = make_completion(report, result, choices)
+        headers = _make_headers(report)
         if not self.request.stream:
             await self.responder.send_document(completion, headers)
             return
-        for chunk in chunks_of(completion, includes_usage=self.request.includes_usage):
+        for chunk in split_into_chunks(completion, includes_usage=self.request.includes_usage):
             await self.responder.send_event(chunk, headers)
         await self.responder.end_stream()
 
@@ -388,14 +388,14 @@ _SAFE = " :@/()[]+=!*'"  # characters of a header besides letters and digits; ot
 _FORMATS = {"confidence": ".6f", "position": ".4g", "rung": "d", "cost": ".12g"}
 
 
-def _headers(report: Mapping[str, Any]) -> dict[str, str]:
+def _make_headers(report: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers of an answer, one for each field of the report that is not empty."""
-    texts = {name: _header(name, value) for name, value in report.items() if value is not None}
+    texts = {name: _format_header(name, value) for name, value in report.items() if value is not None}
     named = {f"x-rcjax-{name.replace('_', '-')}": text for name, text in texts.items() if text}
     return named | id_headers(report["query"])
 
 
-def _header(name: str, value: Any) -> str:
+def _format_header(name: str, value: Any) -> str:
     if name in _FORMATS:
         return format(value, _FORMATS[name])
     texts = [quote(text, safe=_SAFE) for text in (value if isinstance(value, list) else [value])]
@@ -447,11 +447,11 @@ _CHUNK_FIELDS = frozenset({"id", "object", "created", "model", "system_fingerpri
 _EMPTY = {"delta": {}, "logprobs": None, "finish_reason": None}  # an empty choice of a chunk
 
 
-def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def make_completion(report: Mapping[str, Any], result: Result, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Make the body of an answer from the report of the cascade, the result of the query, and the client's choices."""
     source = result.completion or {}
     return {
-        **_head(report, source, "chat.completion"),
+        **_make_head(report, source, "chat.completion"),
         "choices": list(choices),
         "usage": result.usage,
         **{name: value for name, value in source.items() if name not in _GATEWAY_FIELDS},
@@ -459,7 +459,7 @@ def whole_completion(report: Mapping[str, Any], result: Result, choices: Sequenc
     }
 
 
-def chunks_of(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dict[str, Any]]:
+def split_into_chunks(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dict[str, Any]]:
     """Split a completion into chunks: its content, its finish reasons and, with `includes_usage`, its tokens."""
     shared = {name: value for name, value in whole.items() if name in _CHUNK_FIELDS}
     others = {name: value for name, value in whole.items() if name not in _CHUNK_FIELDS | _GATEWAY_FIELDS}
@@ -467,7 +467,7 @@ def chunks_of(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dic
     contents, ends = [], []
     for choice in whole["choices"]:
         rest = {name: value for name, value in choice.items() if name not in ("message", "logprobs")}
-        first = {"delta": _delta(choice.get("message")), "logprobs": choice.get("logprobs")}
+        first = {"delta": _make_delta(choice.get("message")), "logprobs": choice.get("logprobs")}
         contents.append({**_EMPTY, "index": rest.get("index", 0), **first})
         ends.append({**_EMPTY, "index": 0, **rest})
     yield {**head, **others, "choices": contents}
@@ -476,7 +476,7 @@ def chunks_of(whole: Mapping[str, Any], *, includes_usage: bool) -> Iterator[dic
         yield {**head, "choices": [], "usage": whole["usage"], "rcjax": whole["rcjax"]}
 
 
-def _delta(message: Any) -> dict[str, Any]:
+def _make_delta(message: Any) -> dict[str, Any]:
     """Turn a message into a delta, whose tool calls are numbered."""
     delta = dict(as_object(message))
     if isinstance(delta.get("tool_calls"), list):
@@ -484,7 +484,7 @@ def _delta(message: Any) -> dict[str, Any]:
     return delta
 
 
-def _head(report: Mapping[str, Any], source: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _make_head(report: Mapping[str, Any], source: Mapping[str, Any], kind: str) -> dict[str, Any]:
     name, created = source.get("id"), source.get("created")
     return {
         "id": name if isinstance(name, str) and name else f"chatcmpl-{report['query']}",

@@ -28,7 +28,7 @@ _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
 _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
-def query_of(headers: Headers, client: str | None = None) -> str:
+def read_query_id(headers: Headers, client: str | None = None) -> str:
     """Return the id of a query: the client's own, for labels that come later, or a random one.
 
     The client's name goes in front, so that no client can use the id of another's query.
@@ -39,7 +39,7 @@ def query_of(headers: Headers, client: str | None = None) -> str:
     return value if client is None else f"{client}/{value}"
 
 
-def segment_of(headers: Headers) -> str | None:
+def read_segment(headers: Headers) -> str | None:
     """Return the query's segment, which the client's header names, for policies with segments; None without one."""
     value = headers.get(_SEGMENT, "").strip()
     if len(value) > 200:
@@ -127,7 +127,7 @@ class ChatRequest:
         """A digest of the request's tools and schema, which decide the form of the answer."""
         return request_form_of(self.messages, self.fields)
 
-    def unknown_form(self, known: Container[str]) -> str:
+    def describe_unknown_form(self, known: Container[str]) -> str:
         """Return the part of the form that is not among the known forms, in words."""
         if request_form_of((), self.fields) in known:
             return TOOL_RESULT
@@ -141,12 +141,12 @@ class ChatRequest:
     @property
     def top_logprobs(self) -> int:
         """Number of likeliest tokens that the client wants."""
-        return _whole_or(0, self.fields.get("top_logprobs"))
+        return _whole_number_or(0, self.fields.get("top_logprobs"))
 
     @property
     def samples(self) -> int:
         """Number of answers that the client wants."""
-        return _whole_or(1, self.fields.get("n"))
+        return _whole_number_or(1, self.fields.get("n"))
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
@@ -166,7 +166,7 @@ class ChatRequest:
         return options | ({"extra_body": others} if others else {})
 
 
-def _whole_or(default: int, value: object) -> int:
+def _whole_number_or(default: int, value: object) -> int:
     """Return a whole number of a checked request, or the default for a missing one."""
     return value if isinstance(value, int) else default
 

@@ -134,10 +134,10 @@ class KeyRing:
             share: the replica's share of the clients' money and requests.
         """
         where, clients = Path(path).name, dict[str, Client]()
-        for name, entry in _tables(path).items():
+        for name, entry in _read_tables(path).items():
             place = f"{where}, client {name}"
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{where}: {_name_problem(name)}")
+                raise ValueError(f"{where}: {_describe_invalid_name(name)}")
             unknown = [key for key in entry if key not in _FIELDS]
             if unknown:
                 raise ValueError(f"{place}: {unknown[0]} is no setting of a client: there are {', '.join(_FIELDS)}")
@@ -181,7 +181,7 @@ class KeyRing:
         return client
 
 
-def _name_problem(name: str) -> str:
+def _describe_invalid_name(name: str) -> str:
     return f"{name!r} is no name of a client: give letters, digits and . _ - (at most 64)"
 
 
@@ -194,7 +194,7 @@ def hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
-def _tables(path: str | os.PathLike[str]) -> dict[str, Any]:
+def _read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
     tables = read_table(path)
     for name, entry in tables.items() if isinstance(tables, Mapping) else ():
         if not isinstance(entry, Mapping):
@@ -208,10 +208,10 @@ def add_key(name: str, path: str | os.PathLike[str]) -> str:
     Raises ValueError for an invalid name, or one that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(_name_problem(name))
+        raise ValueError(_describe_invalid_name(name))
     path = Path(path)
     with lock_folder_of(path):
-        if path.exists() and name in _tables(path):
+        if path.exists() and name in _read_tables(path):
             raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
         before = path.read_text("utf-8") if path.exists() else ""
         key = f"rcjax-{secrets.token_urlsafe(32)}"
@@ -288,7 +288,7 @@ class ClientLimits:
         left = client.money.money - self._total(client, now).last_read().money_of_all
         if not covers(left, cost):
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
-            message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
+            message = f"{problem}: the next {every} begins {_format_utc(bounds[1])}"
             raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
         if not covers(left - math.fsum(state.reserved.values()), cost):
             problem = f"what is left to {client.name} of {client.money} beside its running requests"
@@ -317,7 +317,7 @@ class ClientLimits:
 
     def _total(self, client: Client, now: float) -> Total:
         every, bounds = self._period(client, now)
-        return self._totals.total(_key(client.name or ""), every, bounds)
+        return self._totals.total(_total_key(client.name or ""), every, bounds)
 
     def _period(self, client: Client, now: float) -> tuple[str, tuple[float, float]]:
         period = client.money or _DEFAULT_PERIOD
@@ -329,17 +329,17 @@ class ClientLimits:
         end = start + _MINUTE
         if state.minute != end:
             state.minute, state.requests = end, 0
-        total = self._totals.total(_key(name), "minute", (start, end))
+        total = self._totals.total(_total_key(name), "minute", (start, end))
         if state.requests + int(total.last_read().queries_of_others) >= limit:
-            problem = f"{name} may send {limit:,} requests a minute: the next one begins {_utc(end)}"
+            problem = f"{name} may send {limit:,} requests a minute: the next one begins {_format_utc(end)}"
             raise ApiError(429, problem, "client_limit", wait=end - now)
         total.add(0.0, 1)
         state.requests += 1
 
 
-def _key(name: str) -> str:
+def _total_key(name: str) -> str:
     return f"client {name}"
 
 
-def _utc(time: float) -> str:
+def _format_utc(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")

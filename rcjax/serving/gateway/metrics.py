@@ -105,7 +105,7 @@ class Metrics:
             name: make(f"rcjax_{name}", text, labels, registry=self._registry, **more)
             for make, name, text, labels, more in figures
         }
-        self._figure = cache(self._labelled)  # the client needs several microseconds to look labels up
+        self._figure = cache(self._find_figure)  # the client needs several microseconds to look labels up
 
     def count_start(self, *, logging: bool) -> None:
         """Count the start of this worker; with a call log, its lines are counted from 0 on."""
@@ -187,7 +187,7 @@ class Metrics:
     def count_response(self, client: str | None, status: int) -> None:
         """Count an answered request of a client with a name."""
         if client is not None:
-            self._figure("client_requests", client, _status(status)).inc()
+            self._figure("client_requests", client, _status_label(status)).inc()
 
     def count_call(self, call: Call, policy: str | None = None) -> None:
         """Count a call of a model that has ended, for a request or for a shadow query.
@@ -221,7 +221,7 @@ class Metrics:
             reason: one of the gateway's own words, such as "invalid_api_key", never a client's or an endpoint's.
             status: HTTP status.
         """
-        self._figure("refused_requests", reason, _status(status)).inc()
+        self._figure("refused_requests", reason, _status_label(status)).inc()
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
@@ -240,7 +240,7 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(registry), content_type
 
-    def _labelled(self, figure: str, *labels: str) -> Any:
+    def _find_figure(self, figure: str, *labels: str) -> Any:
         """Return the figure for these values of its labels, in which lone surrogates become question marks."""
         plain = (text.encode("utf-8", "replace").decode() for text in labels)
         return self._figures[figure].labels(*plain)
@@ -259,5 +259,5 @@ def _forget_ended(folder: str) -> None:
                 mark_process_dead(pid, folder)
 
 
-def _status(status: int) -> str:
+def _status_label(status: int) -> str:
     return str(status) if status in _STATUSES else "other"

@@ -1,8 +1,8 @@
-"""Running the service on Uvicorn: the socket, one process or several workers, signals.
+"""Runs the service on Uvicorn: the socket, one process or several workers, signals.
 
-Uvicorn has no time limit for request heads. On shutdown it closes idle connections at once, though a request may be in
-flight. `Connection` fixes both. It uses h11 (0.1 ms slower than httptools), because h11 bounds header size and keeps
-the body after an HTTP/2 upgrade offer.
+Uvicorn has no time limit for request heads, and at its end it closes idle connections at once, although a request may
+be on its way. `Connection` mends both. It builds on h11 (0.1 ms slower than httptools), because h11 limits the size of
+headers, and keeps the body of a request that offers an upgrade to HTTP/2.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rcjax.serving.gateway.service import ENDING, build_app
 
 
 class Connection(H11Protocol):
-    """A connection of Uvicorn's that limits the time of slow clients, and ends without losing a request."""
+    """A connection of Uvicorn that limits the time of slow clients, and loses no request when the service ends."""
 
     head_seconds: ClassVar[float] = 30.0
     """Seconds for the arrival of a request's head."""
@@ -50,7 +50,7 @@ class Connection(H11Protocol):
     """Seconds that an idle connection stays open at the end, for a request on its way."""
 
     unread_seconds: ClassVar[float] = 30.0
-    """Seconds without reading after which a client's connection is closed."""
+    """Seconds after which the connection of a client that reads nothing is closed."""
 
     _write_timer: asyncio.TimerHandle | None = None
     _head_timer: asyncio.TimerHandle | None = None
@@ -86,7 +86,7 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop the timers."""
         self._stop_head_timer()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -135,7 +135,7 @@ _LISTENERS = 16  # copies of the socket: uvloop accepts one connection of each i
 
 _RESTART_SECONDS = 2.0  # seconds before a new worker replaces one that could not start
 
-_WORKER_SECONDS = 60  # for a worker's answer to its supervisor: on a busy machine, importing alone takes long
+_WORKER_SECONDS = 60  # seconds for a worker's answer to its supervisor: on a busy machine, imports alone take long
 
 
 _LOG_CONFIG: dict[str, Any] = {
@@ -168,11 +168,11 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CascadeWarning)  # the workers repeat these warnings
         catalog = CatalogMaker(settings, EndpointConnections(settings.limits.timeout).api_client).read()
-    with _listening(host, port) as listener, _counting_together(workers):
+    with _listening(host, port) as listener, _shared_metrics(workers):
         if (log := settings.open_log()) is not None:  # an unusable log ends the start
             log.close()
         config = Config(
-            partial(_start, settings, alone=workers == 1),  # each worker calls it
+            partial(_build_worker_app, settings, alone=workers == 1),  # each worker calls it
             factory=True,
             workers=workers,
             lifespan="on",
@@ -190,41 +190,41 @@ def serve(settings: Settings, host: str, port: int, workers: int, announce: Call
         )
         if hasattr(signal, "SIGHUP"):  # until the workers handle it
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        announce(_url(host, listener.getsockname()[1]), catalog)
+        announce(_format_url(host, listener.getsockname()[1]), catalog)
         sockets = [listener, *(listener.dup() for _ in range(_LISTENERS - 1))]  # the server closes them
         for copy in sockets:
             copy.set_inheritable(True)
         if workers > 1:
-            _Workers(config, sockets).run()
+            _WorkerSupervisor(config, sockets).run()
         else:
-            server = _Alone(config)
+            server = _SingleServer(config)
             server.run(sockets)
-            if server.interrupted:
+            if server.was_interrupted:
                 raise KeyboardInterrupt
 
 
-class _Alone(Server):
-    """Uvicorn's server in one process. A signal ends it with status 0, as it does several workers."""
+class _SingleServer(Server):
+    """Uvicorn's server in one process. A signal ends it with status 0, as it ends several workers."""
 
-    interrupted = False
+    was_interrupted = False
     """Whether a keyboard interrupt ended it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals while serving, and do not raise them again afterwards, as they have been obeyed."""
+        """Handle signals while serving, and do not raise them again afterwards: they have been obeyed."""
         with super().capture_signals():
             yield
-            self.interrupted = signal.SIGINT in self._captured_signals
+            self.was_interrupted = signal.SIGINT in self._captured_signals
             self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End. A second signal cancels the requests in progress, which is no error to log."""
+        """Shut down. A second signal cancels the requests in progress: this is no error to log."""
         await super().shutdown(sockets)
         if self.force_exit:
             logging.getLogger("uvicorn.error").disabled = True
 
 
-class _Workers(Multiprocess):
+class _WorkerSupervisor(Multiprocess):
     """Uvicorn's workers; a dead worker is noticed at once."""
 
     def keep_subprocess_alive(self) -> None:
@@ -239,11 +239,11 @@ class _Workers(Multiprocess):
         super().terminate_all()
 
 
-def _start(settings: Settings, *, alone: bool) -> Starlette:
-    """Build the application in a process that logs warnings.
+def _build_worker_app(settings: Settings, *, alone: bool) -> Starlette:
+    """Build the application of a process, which logs warnings.
 
-    If a file has become invalid since the service's start, one worker of several logs it and ends. The others go on,
-    and a new worker is tried.
+    If a file has become invalid since the start of the service, one of several workers logs the problem and ends, and
+    its supervisor tries another worker; the others go on.
     """
     warnings.showwarning = lambda message, *_, **__: _LOGGER.warning("%s", message)
     warnings.simplefilter("always", CascadeWarning)  # its callers avoid repetitions
@@ -255,16 +255,16 @@ def _start(settings: Settings, *, alone: bool) -> Starlette:
         _LOGGER.error("a worker cannot start, another one will be tried: %s", describe_problem(problem))
         time.sleep(_RESTART_SECONDS)
         sys.exit(1)
-    # Imported objects stay for ever: collecting garbage among them blocked all requests for a tenth of a second.
+    # Imported objects live as long as the process: collecting garbage among them blocked requests for 0.1 s.
     gc.collect()
     gc.freeze()
     return app
 
 
-def _url(host: str, port: int) -> str:
+def _format_url(host: str, port: int) -> str:
     """Return the URL of the service.
 
-    >>> _url("::1", 8080)
+    >>> _format_url("::1", 8080)
     'http://[::1]:8080'
     """
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -275,9 +275,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as problem:
-        reason = (getattr(problem, "strerror", None) or str(problem)).partition(" (while attempting")[0]
-        raise OSError(f"cannot listen at {_url(host, port)}: {reason}: choose another --host or --port") from None
+    except (OSError, OverflowError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while attempting")[0]
+        raise OSError(
+            f"cannot listen at {_format_url(host, port)}: {reason}: choose another --host or --port"
+        ) from None
     with listener:
         # Connections inherit it: else the body of an answer, sent after its head, waits for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -285,8 +287,8 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _counting_together(workers: int) -> Iterator[None]:
-    """While several workers run, set the folder of their common metrics."""
+def _shared_metrics(workers: int) -> Iterator[None]:
+    """Set the folder of the workers' common metrics while several workers run."""
     os.environ.pop(METRICS_FOLDER, None)  # it may be another program's
     if workers == 1:
         yield

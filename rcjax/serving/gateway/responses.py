@@ -1,6 +1,6 @@
-"""Responses (`/v1/responses`): their requests as requests for a completion, and completions as responses.
+"""`/v1/responses`: translates its requests into requests for a completion, and completions into responses.
 
-A field that needs a state, a hosted tool, or a field that chat completions lack, is refused by its name.
+Fields that need a state, tools that a provider runs, and fields that chat completions lack are refused by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.completions import REASONING, choice_text
 from rcjax.serving.failures import ApiError, invalid_field, is_withheld, raw_finish_reason
-from rcjax.serving.gateway.chat import STREAM, Responder, chunks_of, encode_json
+from rcjax.serving.gateway.chat import STREAM, Responder, encode_json, split_into_chunks
 from rcjax.serving.gateway.chat_request import ChatRequest, parse_chat_request, read_object
 
 _Fields = Mapping[str, Any]
@@ -39,19 +39,19 @@ _NO_FIELD = "cannot be used: the models are asked by chat completions, which hav
 
 _NO_STATE = f"{_NO_FIELD}, and no response is kept here: send the whole conversation as input"
 
-_OF_CHATS = "is of chat completions: responses have another field for it, or none"
+_CHAT_ONLY = "is a field of chat completions: responses have another field for it, or none"
 
-#: Fields that no endpoint can fulfil, and fields of chat completions alone, with the problem.
+#: Fields that are refused, with the problem: no endpoint can fulfil them, or only chat completions have them.
 _REFUSED = (
     {name: _NO_STATE for name in _RESPONSE_FIELDS if name not in _TRANSLATED | _CHAT_FIELDS}
     | {"store": _NO_STATE}
-    | {name: _OF_CHATS for name in _CHAT_FIELDS if name not in _CHAT_SAMPLING | _RESPONSE_FIELDS}
+    | {name: _CHAT_ONLY for name in _CHAT_FIELDS if name not in _CHAT_SAMPLING | _RESPONSE_FIELDS}
 )
 
 #: Values of refused fields that are accepted, as they change nothing.
 _HARMLESS: dict[str, Any] = {"background": False, "store": False, "truncation": "disabled"}
 
-#: Values by which a response describes fields that its request left out.
+#: Values that a response repeats for fields that its request left out.
 _DEFAULTS: dict[str, Any] = {
     **_HARMLESS,
     "instructions": None,
@@ -81,7 +81,7 @@ def read_response_request(body: bytes) -> tuple[ChatRequest, dict[str, Any]]:
         if name in data and data[name] != _HARMLESS.get(name):
             raise _unsupported(name, problem)
     chat = {name: value for name, value in data.items() if name not in _TRANSLATED and name not in _HARMLESS}
-    request = parse_chat_request(chat | {"messages": _messages(data), **dict(_options(data))})
+    request = parse_chat_request(chat | {"messages": _translate_messages(data), **dict(_translate_options(data))})
     repeatable = _RESPONSE_FIELDS - _NOT_REPEATED
     repeated = _DEFAULTS | {name: value for name, value in data.items() if name in repeatable}
     tools = [{"parameters": None, "strict": None, **tool} for tool in repeated["tools"]]
@@ -96,28 +96,28 @@ def _unsupported(field: str, problem: str) -> ApiError:
 _NOUNS = {str: "a text", list: "a list", dict: "an object"}
 
 
-def _typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
-    """Return a field of this type, or None if it is missing and not needed. Raises ApiError for another type."""
+def _read_typed(data: _Fields, name: str, kind: type, within: str = "", *, needed: bool = False) -> Any:
+    """Return a field of a type, or None if it is missing and not needed. Raises ApiError for another type."""
     value = data.get(name)
     if isinstance(value, kind) or (value is None and not needed):
         return value
     raise invalid_field(within + name, f"must be {_NOUNS[kind]}")
 
 
-def _text(data: _Fields, name: str, within: str) -> str:
-    return _typed(data, name, str, within, needed=True)
+def _read_text(data: _Fields, name: str, within: str) -> str:
+    return _read_typed(data, name, str, within, needed=True)
 
 
-def _objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
+def _read_objects(data: _Fields, name: str, within: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (its place, the object) for each object of a list. Raises ApiError for anything else."""
-    for index, value in enumerate(_typed(data, name, list, within) or ()):
+    for index, value in enumerate(_read_typed(data, name, list, within) or ()):
         where = f"{within}{name}[{index}]"
         if not isinstance(value, dict):
             raise invalid_field(where, "must be an object")
         yield where, value
 
 
-def _select(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
+def _select_fields(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
     """Return the fields of an object with these names. Raises ApiError for any other field that is not empty."""
     for name, value in data.items():
         if value and name not in names:
@@ -125,55 +125,58 @@ def _select(data: _Fields, names: Iterable[str], within: str) -> dict[str, Any]:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _options(data: _Fields) -> Iterator[tuple[str, Any]]:
+def _translate_options(data: _Fields) -> Iterator[tuple[str, Any]]:
     """Yield the options of a completion that have other names in a response. Raises ApiError for invalid ones."""
-    included = _typed(data, "include", list) or []  # the others name no data of a completion
+    included = _read_typed(data, "include", list) or []  # the others name no data of a completion
     if data.get("top_logprobs") or "message.output_text.logprobs" in included:
         yield from (("logprobs", True), ("top_logprobs", data.get("top_logprobs")))
     if "max_output_tokens" in data:
         yield "max_completion_tokens", data["max_output_tokens"]
-    reasoning = _select(_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
+    reasoning = _select_fields(_read_typed(data, "reasoning", dict) or {}, ["effort"], "reasoning.")
     yield from ((f"reasoning_{name}", value) for name, value in reasoning.items())
-    text = _select(_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
-    form = _typed(text, "format", dict, "text.") or {"type": "text"}
+    text = _select_fields(_read_typed(data, "text", dict) or {}, ["format", "verbosity"], "text.")
+    form = _read_typed(text, "format", dict, "text.") or {"type": "text"}
     if form.get("type") == "json_schema":  # an object within an object in chat completions
         form = {"type": "json_schema", "json_schema": {name: form[name] for name in form if name != "type"}}
     if form != {"type": "text"}:
         yield "response_format", form
     yield from ((name, value) for name, value in text.items() if name == "verbosity")
-    tools = [_tool(tool, f"{where}.") for where, tool in _objects(data, "tools")]
+    tools = [_translate_tool(tool, f"{where}.") for where, tool in _read_objects(data, "tools")]
     if tools:
         yield "tools", tools
     choice = data.get("tool_choice")
-    if choice is not None and (tools or choice not in ("auto", "none")):  # without tools, these change nothing
-        yield "tool_choice", choice if isinstance(choice, str) else _choice(_typed(data, "tool_choice", dict))
+    if choice is not None and (tools or choice not in ("auto", "none")):  # without tools, auto and none change nothing
+        yield (
+            "tool_choice",
+            choice if isinstance(choice, str) else _translate_tool_choice(_read_typed(data, "tool_choice", dict)),
+        )
 
 
-def _tool(tool: _Fields, within: str) -> dict[str, Any]:
+def _translate_tool(tool: _Fields, within: str) -> dict[str, Any]:
     if tool.get("type") != "function":
-        raise _unsupported(f"{within}type", "must be function: chat completions have no tools but those of the client")
-    function = _select(tool, ("type", "name", "description", "parameters", "strict"), within)
-    _text(tool, "name", within)
+        raise _unsupported(f"{within}type", "must be function: chat completions have only tools that the client runs")
+    function = _select_fields(tool, ("type", "name", "description", "parameters", "strict"), within)
+    _read_text(tool, "name", within)
     return {"type": function.pop("type"), "function": function}
 
 
-def _choice(choice: _Fields) -> dict[str, Any]:
-    """Translate the choice of a function, which has its own object in chat completions."""
+def _translate_tool_choice(choice: _Fields) -> dict[str, Any]:
+    """Translate the choice of a function: chat completions nest it in an object of its own."""
     if choice.get("type") != "function":
-        raise _unsupported("tool_choice.type", "must be function: other choices have no like in chat completions")
-    return {"type": "function", "function": {"name": _text(choice, "name", "tool_choice.")}}
+        raise _unsupported("tool_choice.type", "must be function: chat completions have no other choices")
+    return {"type": "function", "function": {"name": _read_text(choice, "name", "tool_choice.")}}
 
 
-def _messages(data: _Fields) -> list[dict[str, Any]]:
+def _translate_messages(data: _Fields) -> list[dict[str, Any]]:
     """Translate the instructions and the input into messages."""
-    instructions = _typed(data, "instructions", str)
+    instructions = _read_typed(data, "instructions", str)
     content = data.get("input")
     messages = [] if instructions is None else [{"role": "system", "content": instructions}]
     if isinstance(content, str):
         return [*messages, {"role": "user", "content": content}]
     if not isinstance(content, list):
         raise invalid_field("input", "must be a text, or a list of messages")
-    for where, item in _objects(data, "input"):
+    for where, item in _read_objects(data, "input"):
         _add_item(messages, item, f"{where}.")
     if not messages:
         raise invalid_field("input", "must contain a message; reasoning items alone are not enough")
@@ -186,15 +189,17 @@ def _add_item(messages: list[dict[str, Any]], item: _Fields, within: str) -> Non
         role = item.get("role")
         if role not in ("user", "assistant", "system", "developer"):
             raise invalid_field(f"{within}role", "must be user, assistant, system or developer")
-        messages.append({"role": role, "content": _content(item, "content", within, (*_TEXTS, *_OTHER_PARTS))})
-    elif kind == "function_call":  # it belongs to the message that it was made with
-        function = {name: _text(item, name, within) for name in ("name", "arguments")}
-        call = {"id": _text(item, "call_id", within), "type": "function", "function": function}
+        messages.append(
+            {"role": role, "content": _translate_content(item, "content", within, (*_TEXTS, *_OTHER_PARTS))}
+        )
+    elif kind == "function_call":  # a part of the assistant's message
+        function = {name: _read_text(item, name, within) for name in ("name", "arguments")}
+        call = {"id": _read_text(item, "call_id", within), "type": "function", "function": function}
         if not messages or messages[-1]["role"] != "assistant":
             messages.append({"role": "assistant", "content": None})
         messages[-1].setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
-        call, content = _text(item, "call_id", within), _content(item, "output", within, _TEXTS)
+        call, content = _read_text(item, "call_id", within), _translate_content(item, "output", within, _TEXTS)
         messages.append({"role": "tool", "tool_call_id": call, "content": content})
     elif kind != "reasoning":  # the reasoning of earlier answers is not sent again
         known = "message, function_call, function_call_output or reasoning"
@@ -207,39 +212,39 @@ _CACHE_MARK = "prompt_cache_breakpoint"
 _TEXTS, _OTHER_PARTS = ("input_text", "output_text"), ("refusal", "input_image", "input_file", "input_audio")
 
 
-def _content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
-    """Translate a content with parts of these kinds; a single text becomes a string, which all servers accept."""
+def _translate_content(item: _Fields, name: str, within: str, kinds: Sequence[str]) -> str | list[dict[str, Any]]:
+    """Translate a content whose parts are of some kinds; a single text becomes a string, which all servers accept."""
     value = item.get(name)
     if isinstance(value, str):
         return value
     if value is None:
         raise invalid_field(f"{within}{name}", "must be a text, or a list of parts")
     parts = []
-    for where, part in _objects(item, name, within):
+    for where, part in _read_objects(item, name, within):
         if part.get("type") not in kinds:
             raise _unsupported(f"{where}.type", f"must be one of {', '.join(kinds)}")
         marks = {_CACHE_MARK: part[_CACHE_MARK]} if part.get(_CACHE_MARK) is not None else {}
-        parts.append(_part(part, f"{where}.") | marks)
+        parts.append(_translate_part(part, f"{where}.") | marks)
     alone = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     return parts[0]["text"] if alone else parts
 
 
-def _part(part: _Fields, within: str) -> dict[str, Any]:
+def _translate_part(part: _Fields, within: str) -> dict[str, Any]:
     """Translate a part of a message."""
     match part["type"]:
         case "refusal":
-            return {"type": "refusal", "refusal": _text(part, "refusal", within)}
+            return {"type": "refusal", "refusal": _read_text(part, "refusal", within)}
         case "input_image":
-            shown = _select(part, ("type", "image_url", "detail", _CACHE_MARK), within)
+            shown = _select_fields(part, ("type", "image_url", "detail", _CACHE_MARK), within)
             detail = {"detail": shown["detail"]} if "detail" in shown else {}
-            return {"type": "image_url", "image_url": {"url": _text(part, "image_url", within), **detail}}
+            return {"type": "image_url", "image_url": {"url": _read_text(part, "image_url", within), **detail}}
         case "input_file":
-            file = _select(part, ("type", "file_data", "file_id", "filename", _CACHE_MARK), within)
+            file = _select_fields(part, ("type", "file_data", "file_id", "filename", _CACHE_MARK), within)
             return {"type": "file", "file": {name: file[name] for name in file if name not in ("type", _CACHE_MARK)}}
         case "input_audio":
-            return {"type": "input_audio", "input_audio": _typed(part, "input_audio", dict, within) or {}}
+            return {"type": "input_audio", "input_audio": _read_typed(part, "input_audio", dict, within) or {}}
         case _:
-            return {"type": "text", "text": _text(part, "text", within)}
+            return {"type": "text", "text": _read_text(part, "text", within)}
 
 
 Event = dict[str, Any]
@@ -255,41 +260,41 @@ class _Item:
 
     index: int
     head: Mapping[str, object]
-    """The fields that do not come in pieces, such as the id and the type."""
+    """Fields that are not streamed in pieces, such as the id and the type."""
     texts: dict[str, list[str]] = field(default_factory=dict)
-    """The pieces of each part by its kind: "output_text", "refusal", "reasoning_text" or, in a call, the arguments."""
+    """Pieces of each part by its kind: "output_text", "refusal", "reasoning_text" or, in a call, the arguments."""
     logprobs: list[Event] = field(default_factory=list)
-    """The log-probabilities of the text's tokens."""
+    """Log-probabilities of the text's tokens."""
 
     def to_json(self, status: str) -> dict[str, Any]:
         """Return the item for a response."""
         if _ARGUMENTS in self.texts:
             return {**self.head, "status": status, "arguments": "".join(self.texts[_ARGUMENTS])}
-        return {**self.head, "status": status, "content": [self._part(kind) for kind in self.texts]}
+        return {**self.head, "status": status, "content": [self._part_to_json(kind) for kind in self.texts]}
 
     def add(self, kind: str, text: str, logprobs: Sequence[Event] = ()) -> Iterator[Event]:
-        """Add a piece to a part, which may be new, and yield the events."""
+        """Add a piece to a part, which may be new, and yield its events."""
         if kind not in self.texts:
             self.texts[kind] = []
-            yield self._event(kind, "content_part.added", {"part": self._part(kind)})
+            yield self._event(kind, "content_part.added", {"part": self._part_to_json(kind)})
         self.texts[kind].append(text)
         self.logprobs += logprobs
         more = {"logprobs": logprobs} if kind == "output_text" else {}
         yield self._event(kind, f"{kind}.delta", {"delta": text, **more})
 
     def end(self) -> Iterator[Event]:
-        """Yield the events with each complete part."""
+        """Yield the events that end each part."""
         for kind in self.texts:
             if kind == _ARGUMENTS:
                 function = {"name": self.head["name"], "arguments": "".join(self.texts[kind])}
                 yield self._event(kind, f"{kind}.done", function)
                 continue
-            part = self._part(kind)
+            part = self._part_to_json(kind)
             content = {name: value for name, value in part.items() if name not in ("type", "annotations")}
             yield self._event(kind, f"{kind}.done", content)
             yield self._event(kind, "content_part.done", {"part": part})
 
-    def _part(self, kind: str) -> dict[str, Any]:
+    def _part_to_json(self, kind: str) -> dict[str, Any]:
         more = {"annotations": [], "logprobs": [*self.logprobs]} if kind == "output_text" else {}
         return {"type": kind, "refusal" if kind == "refusal" else "text": "".join(self.texts[kind]), **more}
 
@@ -300,10 +305,10 @@ class _Item:
 
 
 #: Fields of a chunk that a response has in another form, or not at all.
-_REWORDED = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
+_CHUNK_ONLY = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax", "obfuscation", "created_at"})
 
-#: The item that each kind of part belongs to.
-_ITEMS = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
+#: The type of the item of each kind of part.
+_ITEM_TYPES = {"output_text": "message", "refusal": "message", "reasoning_text": "reasoning"}
 
 _PREFIXES = {"message": "msg", "reasoning": "rs"}  # prefixes of the ids of items
 
@@ -322,15 +327,15 @@ class ResponseAssembly:
     """
 
     request_fields: Mapping[str, object]
-    """The fields of the request that the response repeats."""
+    """Fields of the request that the response repeats."""
     _id: str = ""
     """The completion's id."""
     _head: dict[str, object] = field(default_factory=dict)
     _items: dict[str | int, _Item] = field(default_factory=dict)
-    """The items: those with text by their type, calls by their number."""
+    """Items with text, by their type, and calls, by their number."""
     _finish_reason: object = None
     _last: dict[str, object] = field(default_factory=dict)
-    """The last known tokens, and the last report of the cascade."""
+    """The latest `usage`, and the latest report of the cascade."""
 
     @property
     def ending(self) -> str:
@@ -347,7 +352,7 @@ class ResponseAssembly:
     def add(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
         """Add a chunk, and yield its events."""
         begins = not self._head
-        self._head |= {name: value for name, value in chunk.items() if name not in _REWORDED}
+        self._head |= {name: value for name, value in chunk.items() if name not in _CHUNK_ONLY}
         if begins:
             self._id = chunk["id"]
             self._head |= {"id": f"resp_{self._id}", "created_at": chunk["created"], "model": chunk["model"]}
@@ -360,7 +365,7 @@ class ResponseAssembly:
                 self._finish_reason = raw_finish_reason(choice) or self._finish_reason
 
     def end(self) -> Iterator[Event]:
-        """Yield the events with each complete item, and with the complete response."""
+        """Yield the events that end each item, and the event with the whole response."""
         status = self.ending
         for item in self._items.values():
             yield from item.end()
@@ -368,7 +373,7 @@ class ResponseAssembly:
         yield {"type": f"response.{status}", "response": self.to_json(status)}
 
     def fail(self, problem: ApiError) -> Iterator[Event]:
-        """Yield the events of a failure. Clients raise the first, the only one before a response was created."""
+        """Yield the events of a failure: an error, which clients raise, and the failed response if one was begun."""
         error = problem.to_json()["error"]
         yield {**error, "type": "error", "error": error}
         if not self._head:
@@ -379,7 +384,7 @@ class ResponseAssembly:
     def to_json(self, status: str) -> dict[str, Any]:
         """Return the response with this status."""
         reason = self._reason if status == "incomplete" else None
-        of_items = "incomplete" if status == "failed" else status
+        item_status = "incomplete" if status == "failed" else status
         return {
             **self._head,
             **self.request_fields,
@@ -388,14 +393,14 @@ class ResponseAssembly:
             "completed_at": int(time.time()) if status == "completed" else None,
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
-            "output": [item.to_json(of_items) for item in self._items.values()],
-            "usage": _usage(self._last.get("usage")),
+            "output": [item.to_json(item_status) for item in self._items.values()],
+            "usage": _translate_usage(self._last.get("usage")),
             **({"rcjax": self._last["rcjax"]} if "rcjax" in self._last else {}),
         }
 
     def _add_delta(self, delta: Any, logprobs: Any) -> Iterator[Event]:
         fields = as_object(delta)
-        tokens = _tokens(token_content(logprobs))
+        tokens = _read_tokens(token_content(logprobs))
         reasoning = next(filter(None, map(fields.get, REASONING)), None)
         yield from self._add_text("reasoning_text", reasoning, [])
         yield from self._add_text("output_text", fields.get("content"), tokens)
@@ -404,7 +409,7 @@ class ResponseAssembly:
             yield from self._add_call(call)
 
     def _add_text(self, kind: str, content: Any, tokens: list[Event]) -> Iterator[Event]:
-        text, item = choice_text({"message": {"content": content}}), _ITEMS[kind]
+        text, item = choice_text({"message": {"content": content}}), _ITEM_TYPES[kind]
         if not text and not (tokens and item in self._items):  # the last tokens may have no text
             return
         if item not in self._items:
@@ -438,10 +443,10 @@ class ResponseAssembly:
         return {"type": event, "output_index": item.index, "item": item.to_json(status)}
 
 
-def _tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
+def _read_tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
     """Return the valid tokens of a text, with their log-probabilities and the likeliest tokens of each.
 
-    A response needs the bytes of a token: without them, they are those of its text.
+    A response needs the bytes of each token: if a server sends none, the bytes of its text are used.
     """
     tokens = []
     for token in objects_in(content):
@@ -449,15 +454,15 @@ def _tokens(content: Any, *, likeliest: bool = True) -> list[Event]:
         if isinstance(text, str) and type(token.get("logprob")) in (int, float):
             octets = token.get("bytes")
             octets = octets if isinstance(octets, list) else [*text.encode("utf-8", "replace")]
-            more = {"top_logprobs": _tokens(token.get("top_logprobs"), likeliest=False)} if likeliest else {}
+            more = {"top_logprobs": _read_tokens(token.get("top_logprobs"), likeliest=False)} if likeliest else {}
             tokens.append({"token": text, "logprob": token["logprob"], "bytes": octets, **more})
     return tokens
 
 
-def _usage(usage: Any) -> dict[str, Any] | None:
-    """Return the usage of a completion under the names of a response, with all its other fields.
+def _translate_usage(usage: Any) -> dict[str, Any] | None:
+    """Return the usage of a completion under the names of a response, and its other fields unchanged.
 
-    >>> _usage({"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})["input_tokens_details"]
+    >>> _translate_usage({"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9})["input_tokens_details"]
     {'cached_tokens': 0, 'cache_write_tokens': 0}
     """
     if not isinstance(usage, Mapping):
@@ -467,13 +472,13 @@ def _usage(usage: Any) -> dict[str, Any] | None:
         **{name: value for name, value in usage.items() if not name.startswith(("prompt_tokens", "completion_tokens"))},
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
-        "input_tokens_details": _counts(read, ("cached_tokens", "cache_write_tokens")),
-        "output_tokens_details": _counts(written, ("reasoning_tokens",)),
+        "input_tokens_details": _read_counts(read, ("cached_tokens", "cache_write_tokens")),
+        "output_tokens_details": _read_counts(written, ("reasoning_tokens",)),
     }
 
 
-def _counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the details of a count of tokens, with 0 for a name without a whole number."""
+def _read_counts(details: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the details of a count of tokens; each of the names has 0 if its value is no whole number."""
     counts = as_object(details)
     return {**counts, **{name: counts[name] if type(counts.get(name)) is int else 0 for name in names}}
 
@@ -487,7 +492,7 @@ class ResponsesResponder(Responder):
         self._events = 0  # events sent
 
     def read(self, body: bytes) -> ChatRequest:
-        """Read the request in a body as one for a completion. Raises ApiError for an invalid one."""
+        """Read the request in a body as a request for a completion. Raises ApiError for an invalid request."""
         request, repeated = read_response_request(body)
         self._assembly = ResponseAssembly(repeated)
         return request
@@ -496,14 +501,14 @@ class ResponsesResponder(Responder):
         """Send a completion as a response, or an error unchanged."""
         if status == 200:
             first = [{**choice, "index": 0} for choice in document["choices"][:1]]
-            for chunk in chunks_of({**document, "choices": first}, includes_usage=True):
+            for chunk in split_into_chunks({**document, "choices": first}, includes_usage=True):
                 for _ in self._assembly.add(chunk):
                     pass
             document = self._assembly.to_json(self._assembly.ending)
         await super().send_document(document, headers, status)
 
     async def send_event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Send the events of a chunk, the first ones after the headers."""
+        """Send the events of a chunk; the headers go before the first event."""
         await self._send_events(self._assembly.add(document), headers)
 
     async def end_stream(self) -> None:

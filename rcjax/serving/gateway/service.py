@@ -47,9 +47,9 @@ from rcjax.serving.gateway.chat_request import (
     ClientLeftError,
     Intake,
     id_headers,
-    query_of,
+    read_query_id,
+    read_segment,
     require_permitted,
-    segment_of,
 )
 from rcjax.serving.gateway.clients import Client, ClientLimits
 from rcjax.serving.gateway.metrics import Metrics
@@ -82,7 +82,7 @@ async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive
 _PROBES = frozenset({"/health", "/ready"})  # allowed under any host name: they reveal nothing
 
 
-class _Guard:
+class _HeaderGuard:
     """Refuses requests by their Host and, if the service has no keys, by their Origin and Content-Type."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
@@ -101,7 +101,7 @@ class _Guard:
     def _problem(self, scope: Scope) -> ApiError | None:
         """Return the error of a request that is refused by its headers; None for an admitted one."""
         headers = Headers(scope=scope)
-        if self._hosts is not None and not all(_may_name(host, self._hosts) for host in headers.getlist("host")):
+        if self._hosts is not None and not all(_is_allowed_host(host, self._hosts) for host in headers.getlist("host")):
             problem = "the service is not known by the name in Host: --allow-host adds names"
             return ApiError(421, problem, "unknown_host")
         if self._keyless and "origin" in headers:
@@ -113,10 +113,10 @@ class _Guard:
 
 
 @lru_cache(maxsize=256)
-def _may_name(host: str, allowed: frozenset[str]) -> bool:
+def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
     """Return whether a Host, with or without a port, is allowed, or is a name that only this machine can call.
 
-    >>> [_may_name(host, frozenset()) for host in ("LocalHost:8080", "[::1]:8080", "::1", "10.0.0.1", "[::1]x")]
+    >>> [_is_allowed_host(host, frozenset()) for host in ("LocalHost:8080", "[::1]:8080", "::1", "10.0.0.1", "[::1]x")]
     [True, True, True, False, False]
     """
     match = re.fullmatch(r"\[([^]]*)\](?::\d*)?|([^:]*):\d+", host)
@@ -160,7 +160,7 @@ class Gateway:
             self._signatures()
         )  # taken before the files are read, so that no change is missed
         self.install(self._maker.read(), None)
-        self._catch_up()
+        self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
         self._sync_failed = False
         self.client_limits.watch(self.catalog.key_ring.named)
@@ -178,7 +178,7 @@ class Gateway:
         paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
-    def _catch_up(self) -> None:
+    def _update_bills(self) -> None:
         """Update the bills and their figures with the spending of others, even if this worker is idle."""
         for name, deployment in self.catalog.policies.items():
             deployment.cascade.billing.catch_up()
@@ -220,7 +220,7 @@ class Gateway:
 
     async def _follow_spending(self) -> None:
         """Update the bills, and synchronise the clients' totals with other workers."""
-        self._catch_up()
+        self._update_bills()
         await self._share_totals()
 
     async def _reload_files(self) -> None:
@@ -266,7 +266,7 @@ class Gateway:
         headers, ids, query, client = Headers(scope=scope), {}, "", None
         try:
             client = self.catalog.key_ring.client_of(headers)
-            query = query_of(headers, client.name)
+            query = read_query_id(headers, client.name)
             ids = id_headers(query)
             self._require_place()
             start = time.perf_counter()
@@ -276,7 +276,7 @@ class Gateway:
                 with self._answering():
                     request = responder.read(body)
                     self._require_permitted(request, client)
-                    context = RequestContext(client, query, segment_of(headers), self.client_limits)
+                    context = RequestContext(client, query, read_segment(headers), self.client_limits)
                     handler = RequestHandler(
                         self.settings, self.catalog, self.metrics, request, context, responder, start
                     )
@@ -373,9 +373,9 @@ def build_app(settings: Settings) -> Starlette:
         Route("/health", _health, methods=["GET"]),
         Route("/ready", _ready, methods=["GET"]),
     ]
-    guard = Middleware(_Guard, settings=settings, metrics=gateway.metrics)
-    no_path = partial(_no_path, gateway)
-    handlers = {ApiError: partial(_error, gateway), 404: no_path, 405: no_path}
+    guard = Middleware(_HeaderGuard, settings=settings, metrics=gateway.metrics)
+    unknown_path = partial(_handle_unknown_path, gateway)
+    handlers = {ApiError: partial(_handle_error, gateway), 404: unknown_path, 405: unknown_path}
     app = Starlette(
         routes=routes, middleware=[guard], lifespan=partial(_lifespan, gateway), exception_handlers=handlers
     )
@@ -432,13 +432,13 @@ async def _ready(request: Request) -> Response:
     return await _health(request)
 
 
-async def _error(gateway: Gateway, _: Request, problem: Exception) -> Response:
+async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Response:
     assert isinstance(problem, ApiError)
     gateway.count_refusal(problem)
     return JSONResponse(problem.to_json(), problem.status, headers=problem.headers)
 
 
-async def _no_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
+async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
     status = getattr(problem, "status_code", 404)
     noun = "method" if status == 405 else "path"
     advice = "there are /v1/chat/completions, /v1/responses and /v1/models"
