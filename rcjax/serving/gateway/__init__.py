@@ -1,5 +1,5 @@
-"""The gateway: a cascade behind the address that applications already call, `/v1/chat/completions` or `/v1/responses`.
+"""The gateway: a service that answers by policies, under `/v1/chat/completions` and `/v1/responses`.
 
-Takes policies and the models behind them; gives completions or responses, a call log and the figures that operators
-watch. Neither JAX nor numpy is imported here.
+It takes policies and the models that they ask, and gives completions or responses, a call log, and figures for
+operators. It imports neither JAX nor numpy.
 """

@@ -1,6 +1,6 @@
-"""The catalog of a service: its settings, and the policies and models of its files at one time.
+"""The catalog of a service: the policies and models of its files, made by its settings.
 
-A running service reads its files again on a signal, and when one has changed; a broken file changes nothing.
+A running service reads its files again on a signal, and when a file has changed; a broken file changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rcjax._base.codec import visible
 from rcjax.policy.counted import recorded_reference
 from rcjax.policy.decisions import Rule
 from rcjax.policy.following import PeriodBill
-from rcjax.policy.ladder import Period, load_policy, with_following
+from rcjax.policy.ladder import load_policy, with_following
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
 from rcjax.policy.signals.records import signal_by_name, signal_from_record
@@ -38,12 +38,12 @@ from rcjax.serving.totals import FileTotals
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable, of Prometheus's client, for the folder in which several workers count together."""
+"""The environment variable of Prometheus's client for the folder in which several workers count together."""
 
-#: Options that change the price of an answer: clients cannot replace them once `models.toml` or the policy sets them.
+#: Options that change the price of an answer: no client can replace the values of `models.toml` or the policy.
 _OPERATOR_OPTIONS = THINKING | {"service_tier"}
 
-#: Options of a model that no client may replace.
+#: Options that no client can replace.
 FIXED_OPTIONS = _OPERATOR_OPTIONS.union(TOKEN_LIMITS)
 
 
@@ -62,17 +62,17 @@ class Settings:
     shadow_models: tuple[str, ...] = ()
     """Further models for shadow queries."""
     follow: bool = True
-    """Whether policies move along their ladders, as their files say; else they keep their positions."""
+    """Whether policies whose files say so move along their ladders; False: all keep their positions."""
     stops_at_budget: bool = False
     """Whether requests that the money for a period does not cover are refused."""
     key_env: str | None = None
     """The environment variable with the keys of clients, separated by commas; None without keys."""
     keys_file: Path | None = None
-    """The file of clients with names, in place of the variable; without both no key is needed."""
+    """The file of clients with names, in place of the variable; without file and variable no key is needed."""
     open_models: bool = True
     """Whether clients without names may call models by name."""
     hosts: tuple[str, ...] | None = None
-    """Host names that requests may give, besides those of this machine; None for any."""
+    """Host names that requests may give, besides the names of this machine; None for any."""
     log: Path | None = None
     """The call log; "-" for standard output."""
     log_answers: bool = True
@@ -80,9 +80,9 @@ class Settings:
     replica: str | None = None
     """The name of this replica in the log and the ledger; None leaves it out."""
     ledger: str | None = field(default=None, repr=False)
-    """The address of the ledger, with its password; None if replicas share nothing but the log."""
+    """The address of the ledger, with its password; None without a ledger."""
     share: float = 1.0
-    """This replica's share of the money for a period, and of what each client may spend and ask."""
+    """This replica's share of the money for a period, and of each client's money and requests."""
     log_prompts: bool = False
     """Whether the log keeps prompts."""
     refusal: str = "I am not sure enough to answer this."
@@ -123,8 +123,8 @@ class Settings:
     def make_client_totals(self) -> FileTotals:
         """Make the clients' totals over all workers, in a file beside the log.
 
-        Without a log, the totals last until the service ends. The policies' bills have a file of their own, because
-        each payment of a bill writes its file on the event loop.
+        Without a log, the totals last until the service ends. The file is not the file of the policies' bills, because
+        each payment of a bill writes that file on the event loop.
         """
         if self.log_file is not None:
             return FileTotals(f"{self.log_file}.clients")
@@ -143,7 +143,7 @@ class Settings:
 
 
 def is_local(host: str) -> bool:
-    """Return whether only this machine can call a host.
+    """Return whether a host is an address of this machine that no other machine can call.
 
     >>> is_local("127.0.0.1"), is_local("localhost"), is_local("::1"), is_local("0.0.0.0")
     (True, True, True, False)
@@ -155,7 +155,7 @@ def is_local(host: str) -> bool:
 
 
 class EndpointConnections:
-    """Connections to endpoints, kept while the service runs: models at one endpoint with one key share connections."""
+    """Connections to endpoints, kept while the service runs; models with the same endpoint and key share them."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -172,7 +172,7 @@ class EndpointConnections:
         return self._clients[endpoint]
 
     async def close(self) -> None:
-        """Close all connections, also if some fail to close, and raise the first error at the end."""
+        """Close all connections, even if some fail to close, and raise the first error at the end."""
         await gather_all(client.close() for client in self._clients.values())
 
 
@@ -187,9 +187,9 @@ class Deployment:
     """A hash of the policy's JSON (`digest_of`)."""
     cascade: Cascade
     checkable_fields: frozenset[str] = frozenset()
-    """Fields of requests, such as tools, with which the checks of all models can judge the answer."""
+    """Fields of requests, such as tools, for which the checks of all models can judge the answer."""
     request_forms: frozenset[str] | None = None
-    """Forms of the requests in its log; None if the log does not record forms: then every form is judged."""
+    """Digests of the forms of requests in the policy's log; None if the log has none: then every form is judged."""
 
     def why_not_judged(self, request: ChatRequest) -> tuple[str, ...]:
         """Return the reasons, in words, why the policy does not judge the answer to a request; empty if it does."""
@@ -228,7 +228,7 @@ class Catalog:
     """The clients."""
 
     def continue_from(self, before: Catalog) -> None:
-        """Continue the bills of changed policies from the last catalog; unchanged policies still have their bills."""
+        """Continue the bills of changed policies from the last catalog; unchanged policies keep their bills."""
         for name, deployment in self.policies.items():
             if deployment is before.policies[name]:
                 continue
@@ -249,15 +249,15 @@ class Catalog:
             deployment = self.policies[name]
             yield f"policy {name} is {deployment.digest} from now on: {' → '.join(deployment.policy.models)}"
         if self.models != before.models:
-            yield f"{models} is taken up: {', '.join(self.models)}"
+            yield f"{models} is loaded: {', '.join(self.models)}"
         if self.key_ring.named != before.key_ring.named:
-            yield f"the file of keys is taken up: {', '.join(client.name or '' for client in self.key_ring.named)}"
+            yield f"the file of keys is loaded: {', '.join(client.name or '' for client in self.key_ring.named)}"
         elif not changed and self.models == before.models:
-            yield "the files are read again: what they say is as before"
+            yield "the files were read again: nothing has changed"
 
 
 def digest_of(policy: AbstractPolicy) -> str:
-    """Return twelve hexadecimal digits that identify a policy: a hash of its JSON, without the file's white space.
+    """Return twelve hexadecimal digits that identify a policy: a hash of its JSON, whatever the file's white space.
 
     >>> from rcjax.policy import Calibration, Policy, Rule
     >>> calibration = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -270,7 +270,7 @@ def digest_of(policy: AbstractPolicy) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CatalogMaker:
-    """Makes catalogs from the files of the settings. A fault in a file is a ValueError that names the file.
+    """Makes catalogs from the files of the settings. Raises ValueError, which names the file, for a faulty file.
 
     Args:
         settings: settings of the service.
@@ -292,7 +292,7 @@ class CatalogMaker:
         """Read the policies and models from their files. Raises OSError if one cannot be read.
 
         Args:
-            before: the last catalog: a policy whose file existed must still have one.
+            before: the last catalog; a policy that had a file must still have a file.
         """
         settings = self.settings
         earlier = {} if before is None else before.policies
@@ -301,14 +301,14 @@ class CatalogMaker:
         for name, path in settings.policies.items():
             if path is not None and (settings.pass_model is None or name in tuned or path.exists()):
                 policies[name] = load_policy(path)
-            elif settings.pass_model is not None:  # not calibrated
+            elif settings.pass_model is not None:  # a policy without calibrations
                 model, rules = settings.pass_model, (Rule(1.0, "answer"),)
                 policies[name] = Policy((model,), {}, {model: rules}, {model: 0.0})
         catalog = self.make(policies, read_models(settings.models), before)
         for name, deployment in catalog.policies.items():
             bill = deployment.cascade.billing.bill
             if isinstance(bill, PeriodBill) and settings.ledger is None and settings.log_file is None:
-                reason = f"its budget is for each {bill.period.every}, and what was spent is kept beside the log"
+                reason = f"its budget is for each {bill.period.every}, and the money spent is kept beside the log"
                 raise ValueError(f"policy {name}: {reason}: give --log calls.jsonl, --ledger, or --no-follow")
         return catalog
 
@@ -355,17 +355,12 @@ class CatalogMaker:
         if missing:
             raise ValueError(f"it asks {missing}, for which {settings.models.name} has no table: add it")
         called = {model: models[model] for model in (*policy.models, *self._shadow_models(policy, models))}
-        recorded = {model: records.get(model, {}).get("options", {}) for model in called}
-        called = {
-            model: replace(
-                entry,
-                options=self._with_token_limit(entry, {**recorded[model], **entry.options}),
-                fixed=FIXED_OPTIONS,
-            )
-            for model, entry in called.items()
-        }
+        for model, entry in called.items():
+            options = {**records.get(model, {}).get("options", {}), **entry.options}
+            called[model] = replace(entry, options=self._with_token_limit(entry, options), fixed=FIXED_OPTIONS)
+        period = None if policy.period is None else replace(policy.period, money=policy.period.money * settings.share)
         cascade = Cascade(
-            with_following(policy, follows=policy.follows and settings.follow, period=self._share_of(policy.period)),
+            with_following(policy, follows=policy.follows and settings.follow, period=period),
             {model: self.api_client(entry) for model, entry in called.items()},
             signal={model: _named_signal(entry, records.get(model, {})) for model, entry in called.items()},
             log=self.log,
@@ -388,15 +383,11 @@ class CatalogMaker:
         request_forms = frozenset.intersection(*map(frozenset, forms)) if forms else None
         return Deployment(name, policy, digest, cascade, frozenset.intersection(*judged), request_forms)
 
-    def _share_of(self, period: Period | None) -> Period | None:
-        """Return this replica's share of the money for a period."""
-        return None if period is None else replace(period, money=period.money * self.settings.share)
-
     def _shadow_models(self, policy: AbstractPolicy, models: Mapping[str, ModelSettings]) -> tuple[str, ...]:
-        """Return the further models for shadow queries: those of the settings, and the policy's reference model.
+        """Return the models for shadow queries besides the policy's own: the settings' and the policy's reference.
 
-        The reference's answers show later whether the policy is still right. Before there is a policy, the models are
-        `shadow_models`, or all models if it is empty.
+        The answers of the reference show later whether the policy is still right. Before there is a policy, these are
+        the models of the settings, or all models if the settings name none.
         """
         named = self.settings.shadow_models
         if self.settings.shadow and not policy.calibrations:
@@ -409,8 +400,8 @@ class CatalogMaker:
     def _endpoint(self, model: ModelSettings) -> Endpoint:
         """Make a model's endpoint for answers that no policy judges.
 
-        The endpoint has only the file's `extra_*` options and `_OPERATOR_OPTIONS`; the client chooses the others.
-        Raises ValueError that names the file and the model.
+        Of the file's options, the endpoint has only `extra_*` and `_OPERATOR_OPTIONS`; the client chooses the others.
+        Raises ValueError, which names the file and the model.
         """
         limits = self.settings.limits
         try:
@@ -428,7 +419,7 @@ class CatalogMaker:
         return Endpoint(client, model.endpoint_name, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the service's limit on tokens to options without a limit."""
+        """Return the options with the service's limit on tokens, if they have none of their own."""
         limit = self.settings.limits.tokens
         if limit is None or token_limit(options) is not None:
             return {**options}
@@ -436,7 +427,7 @@ class CatalogMaker:
 
 
 def _named_signal(model: ModelSettings, record: Mapping[str, Any]) -> Signal | None:
-    """Return the signal that the file of models names; None if the policy records it already."""
+    """Return the signal that the file of models names; None if the policy records the same signal."""
     recorded = model.signal in (None, record.get("signal")) and signal_from_record(record) is not None
     return None if model.signal is None or recorded else signal_by_name(model.signal)
 

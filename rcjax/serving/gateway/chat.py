@@ -1,7 +1,7 @@
-"""Answering a request for a completion: by a policy or, not judged, by one model.
+"""Answers a request for a completion: by a policy, or by one model whose answer no policy judges.
 
-The client gets the answer as one document, as events at once, or piece by piece while it comes, with a report of the
-cascade.
+The answer is sent as one document, as a stream of events at its end, or as a stream while the model writes. It has a
+report of the cascade.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "
 """Headers of a stream of events."""
 
 COMMENT_SECONDS = 15.0
-"""Seconds between comments in a stream that has no event yet: until the first one, an error has its own status."""
+"""Seconds between comments in a stream without an event yet. Before the first comment, an error has its own status."""
 
 
 class Responder:
     """Sends the answer to one request over ASGI, in the format of chat completions.
 
-    `has_begun` says whether a part of the answer has been sent, `is_complete` whether all of it has.
+    `has_begun` says whether a part of the answer has been sent, `is_complete` whether the whole answer has been sent.
     """
 
     def __init__(self, send: Send) -> None:
@@ -67,13 +67,13 @@ class Responder:
         await self._body(body, more=False)
 
     async def send_event(self, document: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-        """Send an event, the first one after the headers."""
+        """Send an event; the headers go before the first event."""
         if not self.has_begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(encode_event(document), more=True)
 
     async def send_comment(self, headers: Mapping[str, str]) -> None:
-        """Send a comment, which clients skip, to keep a stream open; the first one after the headers."""
+        """Send a comment, which clients skip, to keep a stream open; the headers go before the first comment."""
         if not self.has_begun:
             await self._start(200, {**STREAM, **headers})
         await self._body(b": wait\n\n", more=True)
@@ -84,7 +84,7 @@ class Responder:
             await self._body(b"data: [DONE]\n\n", more=False)
 
     async def send_error(self, problem: ApiError, headers: Mapping[str, str]) -> None:
-        """Send an error in place of an answer or of its rest."""
+        """Send an error in place of an answer, or of the rest of an answer."""
         if self.is_complete:
             return
         if self.has_begun:
@@ -99,7 +99,7 @@ class Responder:
             await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
-        """Send a part of the body: parts of one turn of the event loop go out in one write."""
+        """Send a part of the body; the parts of one turn of the event loop go out in one write."""
         self.is_complete = not more
         self._waiting.append(body)
         self._size += len(body)
@@ -123,11 +123,11 @@ def _body_message(body: bytes, *, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-_MAX_WAITING = 64_000  # bytes that wait for a reader: beyond it, the model waits, too
+_MAX_WAITING = 64_000  # bytes that wait for the client to read: with more, the model waits, too
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:
-    """Encode a document as JSON in ASCII: texts may have lone surrogates, and line separators that confuse clients.
+    """Encode a document as JSON in ASCII, because texts may have lone surrogates, and line separators confuse clients.
 
     Infinite numbers and NaN become null. Raises ApiError for an answer that is nested too deep.
     """
@@ -160,11 +160,11 @@ class RequestContext:
     """The query's segment; None if unknown."""
     client_limits: ClientLimits
 
-    def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
+    def reserve(self, estimate_cost: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
         if self.client.money is None:
             return nullcontext()
-        return self.client_limits.reserve(self.client, expect())
+        return self.client_limits.reserve(self.client, estimate_cost())
 
 
 @dataclass(slots=True)
@@ -181,18 +181,18 @@ class RequestHandler:
     _deployment: Deployment | None = field(init=False)
     _why_not_judged: tuple[str, ...] = field(init=False)
     """The reasons why the policy does not judge the answer, in words."""
-    _judged: bool = field(init=False)
+    _is_judged: bool = field(init=False)
     _first_report: Mapping[str, object] = field(default_factory=dict)
     """The report of the cascade when a stream begins."""
     _head: Mapping[str, object] = field(default_factory=dict)
     """The fields that all chunks of a stream share."""
     _delivery_problem: Exception | None = None
-    """The exception by which a piece of the stream could not be sent."""
+    """The exception because of which a piece of the stream was not sent."""
 
     def __post_init__(self) -> None:
         self._deployment = deployment = self.catalog.policies.get(self.request.model)
         self._why_not_judged = () if deployment is None else deployment.why_not_judged(self.request)
-        self._judged = deployment is not None and not self._why_not_judged
+        self._is_judged = deployment is not None and not self._why_not_judged
         if deployment is None and self.request.model not in self.catalog.models:
             message = "there is no policy or model of this name: GET /v1/models lists them"
             raise ApiError(404, message, "model_not_found", "model")
@@ -201,8 +201,8 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         name, deployment = self.request.model, self._deployment
         try:
-            with self.context.reserve(self._expected_cost):
-                if deployment is None or not self._judged:
+            with self.context.reserve(self._estimate_cost):
+                if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:
                     result = await self._keep_open(self._ask_policy(deployment))
@@ -215,7 +215,7 @@ class RequestHandler:
         seconds = time.perf_counter() - self.start
         reason = next(iter(self._why_not_judged), None)
         billing = None if deployment is None else deployment.cascade.billing
-        self.metrics.count_request(name, result, seconds, billing, judged=self._judged, reason=reason)
+        self.metrics.count_request(name, result, seconds, billing, judged=self._is_judged, reason=reason)
         if result.status == "failed":
             errors = [f"{call.model}: {call.error}" for call in result.calls if call.error]
             raise upstream_error(result.failure, errors)
@@ -224,7 +224,7 @@ class RequestHandler:
         await self._send_rest(result)
 
     async def _keep_open(self, asking: Awaitable[Result]) -> Result:
-        """Wait for the result; a stream without an event gets a comment now and then, as proxies cut silent ones."""
+        """Wait for the result; send comments into a stream without an event, because proxies cut silent streams."""
         if not self.request.stream:
             return await asking
         has_ended = asyncio.Event()
@@ -251,19 +251,19 @@ class RequestHandler:
     @property
     def _status(self) -> Literal["answered", "passed on", "not judged"]:
         """The status of an answer that a model has given."""
-        return "answered" if self._judged else "passed on" if self._deployment is None else "not judged"
+        return "answered" if self._is_judged else "passed on" if self._deployment is None else "not judged"
 
     def _make_query(self) -> Query:
         """Make the query of the request."""
         deployment, context = self._deployment, self.context
-        checked = deployment.checkable_fields if deployment is not None and self._judged else ()
-        options = self.request.options(judged=self._judged, checked=checked)
+        checked = deployment.checkable_fields if deployment is not None and self._is_judged else ()
+        options = self.request.options(judged=self._is_judged, checked=checked)
         return Query(context.query, self.request.messages, options, context.segment, context.client.name)
 
-    def _expected_cost(self) -> float:
+    def _estimate_cost(self) -> float:
         """Estimate the money that the request may cost."""
         query, deployment = self._make_query(), self._deployment
-        if deployment is not None and self._judged:
+        if deployment is not None and self._is_judged:
             return deployment.cascade.expect(query)
         model = self.request.model if deployment is None else deployment.policy.models[-1]
         return self.catalog.unjudged_caller.expect(query, model)
@@ -304,17 +304,19 @@ class RequestHandler:
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
-    def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
+    def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
-        It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
+        The model is the one that the request names. If it names a policy, the model is the policy's largest, or the
+        cheapest if the money does not cover the largest.
         """
         if deployment is None:
             yield self.request.model
             return
-        largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
-        deployment.cascade.billing.catch_up()
-        with deployment.cascade.billing.reserve_option((largest, cheapest), expect, self.context.client.name) as model:
+        options = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
+        billing = deployment.cascade.billing
+        billing.catch_up()
+        with billing.reserve_option(options, estimate_cost, self.context.client.name) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
@@ -322,7 +324,7 @@ class RequestHandler:
         try:
             if piece.chunk is not None:
                 await self._send_chunk(piece, piece.chunk)
-            elif not self.request.includes_usage:  # the stream ends before the signal's second question
+            elif not self.request.includes_usage:  # the client need not wait for the signal's second question
                 await self.responder.end_stream()
         except Exception as problem:  # the delivery turns it into a warning, so `answer` raises it
             self._delivery_problem = problem
@@ -346,7 +348,7 @@ class RequestHandler:
         return sent
 
     async def _send_rest(self, result: Result) -> None:
-        """Send a complete answer, or the end of a stream."""
+        """Send the whole answer, or the end of its stream."""
         report = self._report(result, result.status)
         if self._first_report:
             if self.request.includes_usage:
@@ -354,7 +356,7 @@ class RequestHandler:
                 await self.responder.send_event(last, {})
             await self.responder.end_stream()
             return
-        choices = client_choices(self.request, self.settings.refusal, result, judged=self._judged)
+        choices = client_choices(self.request, self.settings.refusal, result, judged=self._is_judged)
         completion = make_completion(report, result, choices)
         headers = _make_headers(report)
         if not self.request.stream:
@@ -409,7 +411,7 @@ def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged
         request: the request.
         refusal: the answer if the policy abstains.
         result: the result of the query; without a completion, the policy abstains.
-        judged: whether the answer was judged: then only the choice with its text is sent.
+        judged: whether the answer was judged: then only the choice with the kept text is sent.
     """
     if result.completion is None:
         message = {"role": "assistant", "content": refusal, "refusal": None}
@@ -422,7 +424,7 @@ def client_choices(request: ChatRequest, refusal: str, result: Result, *, judged
 
 
 def client_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a choice with as many log-probabilities as the client wants."""
+    """Return a choice with only the log-probabilities that the client wants."""
     logprobs = choice.get("logprobs") if request.logprobs else None
     if isinstance(logprobs, Mapping):
         logprobs = {"content": token_content(logprobs)} if "token_logprobs" in logprobs else logprobs
@@ -431,7 +433,7 @@ def client_choice(request: ChatRequest, choice: Mapping[str, Any]) -> dict[str, 
 
 
 def _cut_likeliest(tokens: Any, top: int) -> Any:
-    """Cut the likeliest tokens of each token to `top`; some servers send null or an object, which become empty."""
+    """Cut the list of likeliest tokens of each token to `top`; null and objects, which some servers send, become []."""
     if not isinstance(tokens, list):
         return tokens
     likeliest = [(token, token.get("top_logprobs")) for token in objects_in(tokens)]
@@ -440,7 +442,7 @@ def _cut_likeliest(tokens: Any, top: int) -> Any:
 
 _CHUNK = "chat.completion.chunk"
 
-_GATEWAY_FIELDS = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # fields by the gateway
+_GATEWAY_FIELDS = frozenset({"id", "object", "created", "model", "choices", "usage", "rcjax"})  # set by the gateway
 
 _CHUNK_FIELDS = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier"})  # of every chunk
 

@@ -1,4 +1,4 @@
-"""Requests: their arrival within a worker's limits, their fields, and the reasons why no policy judges the answer."""
+"""Requests: the arrival of bodies within a worker's limits, the fields, and the reasons not to judge the answer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _QUERY, _SEGMENT = "x-rcjax-query", "x-rcjax-segment"
 
 
 def read_query_id(headers: Headers, client: str | None = None) -> str:
-    """Return the id of a query: the client's own, for labels that come later, or a random one.
+    """Return the id of a query: the id in the client's header, for labels that come later, or a random id.
 
-    The client's name goes in front, so that no client can use the id of another's query.
+    The client's name goes in front, so that no client can use the ids of another client.
     """
     value = headers.get(_QUERY, uuid.uuid4().hex)
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
@@ -40,7 +40,7 @@ def read_query_id(headers: Headers, client: str | None = None) -> str:
 
 
 def read_segment(headers: Headers) -> str | None:
-    """Return the query's segment, which the client's header names, for policies with segments; None without one."""
+    """Return the segment that the client's header names, for policies with segments; None without the header."""
     value = headers.get(_SEGMENT, "").strip()
     if len(value) > 200:
         raise invalid_field(_SEGMENT, "must have 200 characters at most")
@@ -48,7 +48,7 @@ def read_segment(headers: Headers) -> str | None:
 
 
 def id_headers(query: str) -> dict[str, str]:
-    """Return the headers of an answer or an error by which the query is found in the call log.
+    """Return the headers of an answer or an error that name its query, as the call log does.
 
     >>> id_headers("q1")
     {'x-request-id': 'q1', 'x-rcjax-query': 'q1'}
@@ -64,22 +64,24 @@ _SERVER_FIELDS = {"chat_template_kwargs", "documents", "grammar", "guided_choice
 _SERVER_FIELDS |= {"guided_regex", "include_reasoning", "json_schema", "reasoning", "safety_settings"}
 _SERVER_FIELDS |= {"structured_outputs", "thinking"}
 
-#: Fields that change what an answer costs otherwise than by its tokens: the tier, and searches, which no price counts.
+#: Fields that change the cost of an answer beside its tokens: the tier, and searches, which no price covers.
 _PRICED = frozenset({"service_tier", "web_search_options"})
 
-#: Fields that clients may send: OpenAI's except `_PRICED`, and those of other servers that change how one answer is
-#: written. Other fields may name other models, addresses or keys.
+#: Fields that clients may send: OpenAI's except `_PRICED`, and other servers' fields that change how one answer is
+#: written. Further fields may name other models, addresses or keys.
 FIELDS = (_PARAMETERS - _PRICED) | SERVER_OPTIONS | _SERVER_FIELDS
 
 #: Fields that the gateway itself handles.
 _HANDLED = frozenset({"model", "messages", "stream"})
 
 
-#: Fields that keep a policy from judging the answer, each with the test of its value; one model answers such requests.
+#: Fields because of which no policy judges the answer, each with a test of its value.
 _NOT_JUDGED: Mapping[str, Callable[[Any], bool]] = {
     "tools": bool,
     "functions": bool,
-    "tool_choice": lambda value: value not in (None, "none", "auto"),  # tools are a reason themselves
+    "tool_choice": lambda value: (
+        value not in (None, "none", "auto")
+    ),  # without tools it means nothing; tools are a reason by themselves
     "function_call": lambda value: value not in (None, "none", "auto"),
     "n": lambda value: value is not None and value != 1,
     "response_format": lambda value: value is not None and value != {"type": "text"},
@@ -120,7 +122,7 @@ class ChatRequest:
     includes_usage: bool
     """Whether a stream ends with a chunk that has the usage."""
     parts_not_judged: tuple[str, ...]
-    """Parts of the request, in words, that no policy judges without a check."""
+    """Parts of the request, in words, because of which no policy judges the answer without a check."""
 
     @property
     def request_form(self) -> str:
@@ -128,7 +130,7 @@ class ChatRequest:
         return request_form_of(self.messages, self.fields)
 
     def describe_unknown_form(self, known: Container[str]) -> str:
-        """Return the part of the form that is not among the known forms, in words."""
+        """Describe the part of the form by which it differs from the known forms."""
         if request_form_of((), self.fields) in known:
             return TOOL_RESULT
         return OTHER_TOOLS if self.fields.get("tools") else OTHER_SCHEMA if self.request_form != PLAIN else NO_TOOLS
@@ -151,8 +153,8 @@ class ChatRequest:
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
 
-        With `judged`, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
-        `_NOT_JUDGED` unless they are in `checked`: their values are defaults.
+        For a judged answer, leave out `n`, the fields of log-probabilities if the client wants none, and the fields of
+        `_NOT_JUDGED` that are not in `checked`, whose values are defaults.
 
         >>> parse_chat_request({"model": "m", "messages": [{}], "seed": 1, "top_k": 2}).options(judged=True)
         {'seed': 1, 'extra_body': {'top_k': 2}}
@@ -194,7 +196,7 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
     if not isinstance(model, str) or not model:
         raise invalid_field("model", "must be a text: the name of a policy, or of a model; GET /v1/models lists them")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
-        raise invalid_field("messages", "must be a list of messages, each an object, not an empty one")
+        raise invalid_field("messages", "must be a list of one or more messages, each an object")
     _check_types(data)
     options = data.get("stream_options")
     return ChatRequest(
@@ -209,7 +211,7 @@ def parse_chat_request(data: Mapping[str, Any]) -> ChatRequest:
 
 _MAX_MARKS, _MAX_DEPTH = 100_000, 100  # parts of a body, levels of nesting
 
-#: A text, to its end or that of the body, or a bracket, brace or comma.
+#: A text (up to its closing quote or the end of the body), a bracket, a brace or a comma.
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{}\],]', re.DOTALL)
 
 
@@ -252,9 +254,9 @@ def _check_types(data: Mapping[str, Any]) -> None:
     if not isinstance(options, dict | None):
         raise invalid_field("stream_options", "must be an object")
     if options is not None and not data.get("stream"):
-        raise invalid_field("stream_options", "goes with stream=true only")
+        raise invalid_field("stream_options", "needs stream=true")
     if data.get("top_logprobs") and not data.get("logprobs"):
-        raise invalid_field("top_logprobs", "goes with logprobs=true only")
+        raise invalid_field("top_logprobs", "needs logprobs=true")
 
 
 def _check_tools(data: Mapping[str, Any]) -> None:
@@ -296,7 +298,7 @@ def _parts_not_judged(data: Mapping[str, Any], messages: Sequence[Mapping[str, A
 
 
 def require_permitted(request: ChatRequest, fields: Container[str], tokens: int | None) -> None:
-    """Refuse a request with a field or a tool that clients may not send, or for more tokens than its answers may have.
+    """Refuse a request with a field or a tool that clients may not send, or with too high a limit on tokens.
 
     Args:
         request: the request.
@@ -320,10 +322,10 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     for name in TOKEN_LIMITS:
         if name in request.fields and max_tokens is not None and max_tokens > tokens:
             raise invalid_field(
-                name, f"must be at most {tokens // request.samples:,}, as all answers may have {tokens:,} tokens"
+                name, f"must be at most {tokens // request.samples:,}: all answers together may have {tokens:,} tokens"
             )
     if max_tokens is None and request.samples > 1:
-        raise invalid_field("n", f"goes with max_tokens, as all answers may have {tokens:,} tokens together")
+        raise invalid_field("n", f"needs max_tokens: all answers together may have {tokens:,} tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,25 +333,25 @@ class RequestLimits:
     """Limits on the size, number and time of requests."""
 
     deadline: float = 120.0
-    """Seconds for a request, from its head to the end of the models' calls."""
+    """Seconds for a request, from the arrival of its head to the end of the models' calls."""
     timeout: float = 60.0
     """Seconds for one attempt at a model."""
     retries: int = 2
     """Number of retries of an attempt."""
     concurrency: int = 256
-    """Number of requests that one worker answers at a time; more are refused with 429."""
+    """Number of requests that one worker answers at a time; further requests are refused with 429."""
     body_bytes: int = 4_000_000
-    """Bytes of the body of a request."""
+    """Bytes of the body of one request."""
     held_bytes: int = 32_000_000
-    """Bytes of all requests and shadow queries at one worker, and of the replies to them; more are refused."""
+    """Bytes of all requests, shadow queries and their replies at one worker; further requests are refused with 429."""
     body_seconds: float = 30.0
     """Seconds for the arrival of a request's body."""
     drain_seconds: float = 30.0
-    """Seconds after the signal to stop, in which requests and shadow calls may end."""
+    """Seconds for the end of requests after the signal to stop, and then for the end of shadow calls."""
     tokens: int | None = None
     """Tokens of all answers to a request; None without a limit."""
     fields: frozenset[str] = frozenset()
-    """Fields that clients may send besides the sampling options; "tools" stands for tools that a provider runs."""
+    """Fields that clients may send besides `FIELDS`; "tools" stands for tools that a provider runs."""
 
 
 class ClientLeftError(Exception):
@@ -358,15 +360,15 @@ class ClientLeftError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _RequestBytes:
-    """Bytes held for one request, or for its shadow calls, and the replies to it."""
+    """Bytes held for one request and the replies to it, or for its shadow calls."""
 
     size: int = 0
-    ended: bool = False
-    dropped: bool = False
+    has_ended: bool = False
+    was_dropped: bool = False
     """Whether the body was dropped to make room for other requests."""
 
 
-_SHADOW_PART = 4  # shadow queries begin while they keep less than one such part of the bytes of all requests
+_SHADOW_PART = 4  # a shadow query begins only while others keep less than this fraction of `held_bytes`: 1/4
 
 
 class Intake:
@@ -374,8 +376,8 @@ class Intake:
 
     The bytes of a shadow query count until its shadow calls have ended.
 
-    As many bodies may be arriving as requests may be answered. Beyond that, the client with the most arriving bodies
-    loses its oldest one, so that slow senders block nobody.
+    At most `concurrency` bodies arrive at a time. Beyond that, the client with the most arriving bodies loses the
+    oldest of them, so that slow senders block no other client.
     """
 
     def __init__(self, limits: RequestLimits) -> None:
@@ -395,13 +397,13 @@ class Intake:
             RESERVE_BYTES.reset(tokens[0])
             KEEP_BYTES.reset(tokens[1])
             self._size -= held.size
-            held.ended = True
+            held.has_ended = True
 
     @contextmanager
     def _keep(self, held: _RequestBytes) -> Iterator[ReserveBytes | None]:
-        """Keep the bytes of a request for its shadow calls, also after its end; yield None if many are kept already.
+        """Keep the bytes of a request for its shadow calls, even after its end; yield None if many are kept already.
 
-        The size of this request plays no part, so that shadow queries are a fair sample of short and long ones.
+        The size of this request plays no part, so that shadow queries are a fair sample of short and long requests.
         """
         if sum(kept.size for kept in self._kept) * _SHADOW_PART >= self._limits.held_bytes:
             yield None
@@ -412,7 +414,7 @@ class Intake:
             yield partial(self._reserve, kept)
         finally:
             self._kept.remove(kept)
-            if held.ended:
+            if held.has_ended:
                 self._size -= kept.size
             else:
                 held.size += kept.size
@@ -451,11 +453,11 @@ class Intake:
                 finally:
                     self._arriving.pop(timer, None)
         except TimeoutError:
-            if not held.dropped:
+            if not held.was_dropped:
                 problem = f"the request body took longer than {self._limits.body_seconds:g} s"
                 raise ApiError(408, problem, "request_timed_out") from None
-        if held.dropped:  # its last part may have come in before the timeout
-            raise ApiError(429, "too many requests come at once: try again", "too_many_requests", wait=1.0)
+        if held.was_dropped:  # its last part may have come before the timeout
+            raise ApiError(429, "too many requests arrive at once: try again", "too_many_requests", wait=1.0)
         return b"".join(parts)
 
     async def _part(self, receive: Receive, parts: list[bytes], held: _RequestBytes) -> bool:
@@ -474,14 +476,17 @@ class Intake:
         return bool(message.get("more_body"))
 
     def _drop_oldest(self, spared: _RequestBytes | None = None) -> bool:
-        """Drop the oldest body of the client with most of them, never the spared one; return whether there was one."""
+        """Drop the oldest body of the client with the most arriving bodies; return whether there was a body to drop.
+
+        The spared body is never dropped.
+        """
         arriving = {timer: client for timer, (client, held) in self._arriving.items() if held is not spared}
         if not arriving:
             return False
         client, _ = Counter(arriving.values()).most_common(1)[0]
         oldest = next(timer for timer, name in arriving.items() if name == client)
         _, held = self._arriving.pop(oldest)
-        self._size, held.size, held.dropped = self._size - held.size, 0, True
+        self._size, held.size, held.was_dropped = self._size - held.size, 0, True
         if not oldest.expired():  # its time may be up in the same turn of the event loop
             oldest.reschedule(asyncio.get_running_loop().time())
         return True

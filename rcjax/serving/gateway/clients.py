@@ -1,6 +1,6 @@
-"""Clients of the gateway: their keys, their limits, and their usage of requests and money.
+"""Clients of the gateway: their keys, their limits, and their spending of requests and money.
 
-A file of clients has a table for each:
+A file of clients has a table for each client:
 
     ["team-a"]
     sha256 = "5994…"                # hash of its key, by rcjax key new team-a
@@ -8,7 +8,7 @@ A file of clients has a table for each:
     max_concurrent = 16             # per worker
     money = "50/month"              # or a day, a week
     policies = ["support"]          # policies that it may name; by default all
-    models = ["large"]              # models of models.toml that it may name; by default none
+    models = ["large"]              # models of models.toml that it may name; by default no model
     metrics = true                  # access to /metrics; by default none
 """
 
@@ -44,7 +44,7 @@ _Count = Annotated[int, Between(1, 10**9)]
 
 
 def _check_digest(text: str, where: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{64}", text):  # it may be the key itself, so it is not quoted
+    if not re.fullmatch(r"[0-9a-f]{64}", text):  # the text may be the key itself, so it is not quoted
         raise ValueError(f"{where}: must be the SHA-256 of a key, 64 hexadecimal digits: rcjax key new makes both")
     return text
 
@@ -77,13 +77,13 @@ class Client(Record):
     max_concurrent: _Count | None = None
     """Limit on requests admitted at the same time, per worker; None without one."""
     money: Annotated[Period, Reads(_read_period)] | None = None
-    """Limit on the money for its requests in a day, a week or a month, as a `Period`; None without one."""
+    """Limit on the money for its requests in a day, a week or a month; None without one."""
     policies: tuple[str, ...] | None = None
-    """Names of the policies that it may call; None for all."""
+    """Names of the policies that the client may call; None for all policies."""
     models: tuple[str, ...] = ()
-    """Names of the models of `models.toml` that it may call."""
+    """Names of the models of `models.toml` that the client may call."""
     metrics: bool = False
-    """Whether it may see `/metrics`, with the spending of others."""
+    """Whether the client may see `/metrics`, with the spending of others."""
     name: str | None = None
     """The client's name; None if clients have no names."""
 
@@ -94,7 +94,7 @@ class Client(Record):
         return model in self.models
 
     def scale(self, share: float) -> Client:
-        """Return the client with a replica's share of its money and its requests a minute, one request at least."""
+        """Return the client with a replica's share of its money and of its requests a minute (at least one request)."""
         money = None if self.money is None else replace(self.money, money=self.money.money * share)
         requests = None if self.requests is None else max(1, int(round(self.requests * share, 6)))
         return replace(self, money=money, requests=requests)
@@ -117,7 +117,10 @@ class KeyRing:
 
     @classmethod
     def of_keys(cls, keys: Iterable[str], models: Iterable[str] = ()) -> KeyRing:
-        """Make a client without a name or limits for each key, or an anonymous one; they may call the models."""
+        """Make a client without a name or limits for each key; without keys, an anonymous client.
+
+        All of them may call the models.
+        """
         listed = tuple(models)
         clients = {hash_key(key): Client(hash_key(key), models=listed, metrics=True) for key in keys}
         return cls(clients, None if clients else Client("0" * 64, models=listed, metrics=True))
@@ -130,7 +133,7 @@ class KeyRing:
 
         Args:
             path: path of the file.
-            policies, models: names that the service knows.
+            policies, models: names of the service's policies and models.
             share: the replica's share of the clients' money and requests.
         """
         where, clients = Path(path).name, dict[str, Client]()
@@ -148,9 +151,11 @@ class KeyRing:
             ):
                 missing = [name for name in named if name not in known]
                 if missing:
-                    raise ValueError(f"{place}.{kind}: there is no {missing[0]}: correct it")
+                    raise ValueError(f"{place}.{kind}: there is no {missing[0]}: correct the name")
             if client.sha256 in clients:
-                raise ValueError(f"{place}: has the key of {clients[client.sha256].name}: give each its own")
+                raise ValueError(
+                    f"{place}: has the key of {clients[client.sha256].name}: give each client a key of its own"
+                )
             clients[client.sha256] = client.scale(share)
         if not clients:
             raise ValueError(f"{where}: no clients: rcjax key new NAME --keys {where} adds one")
@@ -162,7 +167,7 @@ class KeyRing:
         return [client for client in self.clients.values() if client.name]
 
     def by_name(self, name: str | None) -> Client | None:
-        """Return the client of a name; None without one."""
+        """Return the client of a name; None if no client has the name."""
         return None if name is None else self._names.get(name)
 
     @cached_property
@@ -186,7 +191,7 @@ def _describe_invalid_name(name: str) -> str:
 
 
 def hash_key(key: str) -> str:
-    """Return the SHA-256 of a key. The time of a comparison of hashes reveals nothing about keys.
+    """Return the SHA-256 of a key: the time that a comparison of hashes takes reveals nothing about keys.
 
     >>> hash_key("secret")[:8]
     '2bb80d53'
@@ -198,21 +203,21 @@ def _read_tables(path: str | os.PathLike[str]) -> dict[str, Any]:
     tables = read_table(path)
     for name, entry in tables.items() if isinstance(tables, Mapping) else ():
         if not isinstance(entry, Mapping):
-            raise ValueError(f"{Path(path).name}: {name} is no table: give each client one, such as [team-a]")
+            raise ValueError(f"{Path(path).name}: {name} is no table: write a table for each client, such as [team-a]")
     return dict(tables) if isinstance(tables, Mapping) else {}
 
 
 def add_key(name: str, path: str | os.PathLike[str]) -> str:
-    """Add a client to a file of keys, or to a new file, and return the key; the file has only its hash.
+    """Add a client to a file of keys, and return its key; the file has only the hash. A missing file is made.
 
-    Raises ValueError for an invalid name, or one that the file has already, and OSError.
+    Raises ValueError for an invalid name, or a name that the file has already, and OSError.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(_describe_invalid_name(name))
     path = Path(path)
     with lock_folder_of(path):
         if path.exists() and name in _read_tables(path):
-            raise ValueError(f"{path.name} has a client {name} already: take its table out, or choose another name")
+            raise ValueError(f"{path.name} has a client {name} already: remove its table, or choose another name")
         before = path.read_text("utf-8") if path.exists() else ""
         key = f"rcjax-{secrets.token_urlsafe(32)}"
         table = f'["{name}"]\nsha256 = "{hash_key(key)}"\n'
@@ -232,19 +237,19 @@ class _ClientState:
     admitted: int = 0
     """Number of requests that have been admitted and have not ended."""
     reserved: dict[object, float] = field(default_factory=dict)
-    """Money put aside for each of these requests."""
+    """Money put aside for each of the admitted requests."""
     minute: float = 0.0
     """End of the minute of the last request, in seconds since 1970."""
     requests: int = 0
-    """Number of requests in that minute."""
+    """Number of requests in the minute of the last request."""
 
 
 _RESERVATION: ContextVar[object] = ContextVar("reservation", default=None)
-"""The key of the running request's reservation, which its tasks inherit."""
+"""The key of the running request's reservation; the tasks of the request inherit it."""
 
 
 class ClientLimits:
-    """Holds all clients to their limits, and counts their requests and money, by name, in totals of all workers."""
+    """Enforces the limits of clients, and counts the requests and money of each name in totals of all workers."""
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
@@ -274,25 +279,25 @@ class ClientLimits:
         """Put aside the money that a request may cost its client.
 
         Raises ApiError: 429 if less is left, 503 while the ledger has not answered since the start. If the ledger is
-        away later, a client that is new then counts as having spent nothing before.
+        away later, a client whose first request comes then counts as having spent nothing.
         """
         if client.name is None or client.money is None:
             yield
             return
         if self._totals.is_unknown:
-            problem = f"what {client.name} has spent is not known yet, as the ledger does not answer: try again"
+            problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
             raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
         now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
         left = client.money.money - self._total(client, now).last_read().money_of_all
         if not covers(left, cost):
-            problem = f"what is left to {client.name} of {client.money} does not cover this request"
+            problem = f"the money left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_format_utc(bounds[1])}"
             raise ApiError(429, message, "client_limit", wait=bounds[1] - now, lasting=True)
         if not covers(left - math.fsum(state.reserved.values()), cost):
-            problem = f"what is left to {client.name} of {client.money} beside its running requests"
-            message = f"{problem} does not cover this one: try again"
+            problem = f"the money left to {client.name} of {client.money}, beside its running requests,"
+            message = f"{problem} does not cover this request: try again"
             raise ApiError(429, message, "too_many_requests", wait=1.0, counted_as="client_limit")
         with reserving(state.reserved, cost) as key:
             token = _RESERVATION.set(key)
@@ -302,7 +307,7 @@ class ClientLimits:
                 _RESERVATION.reset(token)
 
     def pay(self, client: Client, cost: float) -> None:
-        """Count the cost of a call for a client, and take it off the reservation of the request that made the call."""
+        """Count the cost of a call for a client, and subtract it from the reservation of the call's request."""
         if client.name is not None:
             self._total(client, time.time()).add(cost, 0)
             reserved, key = self._by_client.setdefault(client.name, _ClientState()).reserved, _RESERVATION.get()
@@ -310,7 +315,7 @@ class ClientLimits:
                 reserved[key] = max(0.0, reserved[key] - cost)
 
     def watch(self, clients: Iterable[Client]) -> None:
-        """Begin to read the totals of clients, even of clients that have not called yet."""
+        """Begin to read the totals of clients that may not have called yet."""
         now = time.time()
         for client in clients:
             self._total(client, now)
@@ -324,7 +329,7 @@ class ClientLimits:
         return period.every, period.bounds(now)
 
     def _count_request(self, name: str, limit: int, state: _ClientState, now: float) -> None:
-        """Count a request in its minute, at all workers. Raises ApiError 429 beyond the limit."""
+        """Count a request in its minute, together with other workers. Raises ApiError 429 beyond the limit."""
         start = now - now % _MINUTE
         end = start + _MINUTE
         if state.minute != end:

@@ -1,9 +1,9 @@
-"""Metrics: figures counted as requests and calls end, and Prometheus's page of them.
+"""Metrics: figures that are counted as requests and calls end, and the page that Prometheus reads.
 
-Labels come from the operator's settings and from short lists here, so that their number is bounded whatever clients and
-endpoints send. The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model.
-Several workers count into files of one folder, prometheus-client's multiprocess mode, and each of them can give the
-figures of all. prometheus-client is imported late, because it looks for the folder when it is imported.
+Labels come from the operator's settings and from short lists here, so that clients and endpoints cannot add to them.
+The label `policy` is the name in the request: of a policy or, if a request is passed on, of a model. Several workers
+count into files of one folder (prometheus-client's multiprocess mode), and each worker can give the figures of all.
+prometheus-client is imported late, because it looks for the folder when it is imported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 _COUNTERS = {
     "requests": ("Requests that ended, by the model whose answer was kept", ("policy", "model", "status")),
     "not_judged_requests": (
-        "Requests that the largest or the cheapest model answered, as no policy judges them, by the first reason",
+        "Requests whose answers no policy judges, by the first reason; the largest or the cheapest model answers",
         ("policy", "reason"),
     ),
-    "request_cost": ("Money for requests, those of clients that left included", ("policy",)),
+    "request_cost": ("Money for requests, abandoned requests included", ("policy",)),
     "client_requests": ("Requests of a client with a name, by the status of the answer", ("client", "status")),
     "client_cost": ("Money for the requests of a client with a name", ("client",)),
     "asked": ("Requests that a model was asked about", ("policy", "model")),
@@ -40,17 +40,17 @@ _COUNTERS = {
         "Queries drawn as shadow queries: asked of all models, or not, for want of a slot, of memory or of money",
         ("policy", "outcome"),
     ),
-    "refused_requests": ("Requests answered with an error, by the gateway's word for it", ("reason", "status")),
-    "log_lines": ("Call-log lines by outcome: written, or lost (a full disk, for example).", ("outcome",)),
+    "refused_requests": ("Requests answered with an error, by the gateway's code", ("reason", "status")),
+    "log_lines": ("Lines of the call log: written, or lost (to a full disk, for example)", ("outcome",)),
     "worker_starts": ("Workers that began to take requests", ()),
     "reloads": (
-        "New files, counted by every worker: taken up, by the policies that change; refused, by all policies",
+        "New files, counted by every worker: taken up, for each policy that changes; refused, for all policies",
         ("policy", "outcome"),
     ),
-    "call_cost": ("Money for calls of models; shadow: those that shadow queries add", ("model", "shadow")),
-    "call_tokens": ("Tokens of calls, as far as upstream servers tell them", ("model", "direction")),
-    "call_attempts": ("Requests sent upstream, each retry one", ("model",)),
-    "call_errors": ("Calls that brought no answer, or no confidence in it", ("model", "kind")),
+    "call_cost": ("Money for calls of models; shadow: whether only a shadow query made the calls", ("model", "shadow")),
+    "call_tokens": ("Tokens of calls", ("model", "direction")),
+    "call_attempts": ("Requests sent upstream, retries included", ("model",)),
+    "call_errors": ("Calls without an answer, or without a confidence", ("model", "kind")),
 }
 
 _HISTOGRAMS = {
@@ -59,11 +59,11 @@ _HISTOGRAMS = {
     "confidence": ("Calibrated confidence in the answers of a model", ("policy", "model"), _CONFIDENCES),
 }
 
-#: (text, labels, mode) of each gauge; the mode combines the figures of several workers.
+#: (text, labels, mode) of each gauge; the mode says how the figures of several workers are combined.
 _GAUGES: dict[str, tuple[str, tuple[str, ...], Any]] = {
     "requests_in_flight": ("Requests that have come and are not yet answered", (), "livesum"),
     "ladder_position": ("Position of a policy on its ladder; 0: the cheapest rung", ("policy",), "livemostrecent"),
-    "bill_balance": ("Money left of the budgets of queries so far; below 0: paid too much", ("policy",), "livesum"),
+    "bill_balance": ("Money left of the budgets of all queries so far; below 0: overspent", ("policy",), "livesum"),
     "ledger_up": ("Whether the ledger of the replicas answers: 1, or 0", (), "livemin"),
     "ledger_waiting": ("Payments that the ledger has not confirmed yet", (), "livesum"),
     "period_left": ("Dollars left in the current period; 0 or less: spent", ("policy",), "livemostrecent"),
@@ -89,7 +89,7 @@ class Metrics:
     def __init__(self, *, shares_balance: bool = False) -> None:
         import prometheus_client as prometheus
 
-        # The time of a counter's creation is one more series each, and means nothing with several workers.
+        # The time of a counter's creation would be one more series each, and means nothing with several workers.
         prometheus.disable_created_metrics()
         self._registry = prometheus.CollectorRegistry()
         counter, histogram, gauge = prometheus.Counter, prometheus.Histogram, prometheus.Gauge
@@ -126,10 +126,13 @@ class Metrics:
 
         Args:
             name: the policy's name.
-            outcome: "taken up" if the policy changes; "refused" if any file is broken, even that of the models or the
-                keys; None for the first files.
+            outcome: "taken up" if the policy changes; "refused" if any file is broken, be it the file of the models or
+                of the keys; None for the first files.
         """
-        for label in ("taken up", "refused"):  # both begin at 0: Prometheus sees no increase in a count from 1 on
+        for label in (
+            "taken up",
+            "refused",
+        ):  # both begin at 0: Prometheus sees no increase in a count that begins at 1
             self._figure("reloads", name, label).inc(label == outcome)
 
     def count_request(
@@ -150,7 +153,7 @@ class Metrics:
             seconds: seconds that the whole request took.
             billing: the bill of the policy of this name, if there is one.
             judged: whether the answer was judged.
-            reason: the reason why it was not judged, from the gateway's own list.
+            reason: the reason why the answer was not judged, from the gateway's own list.
         """
         model = result.model or ""
         if reason is not None:
@@ -226,7 +229,7 @@ class Metrics:
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """Return (the page of all workers, its content type): OpenMetrics if the header `Accept` asks for it.
 
-        It takes milliseconds, and tens of them with several workers: call it in a thread.
+        This takes milliseconds, with several workers tens of milliseconds: call it in a thread.
         """
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
@@ -255,7 +258,7 @@ def _forget_ended(folder: str) -> None:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            with suppress(FileNotFoundError):  # another worker was quicker
+            with suppress(FileNotFoundError):  # another worker removed the files first
                 mark_process_dead(pid, folder)
 
 

@@ -146,10 +146,8 @@ def _translate_options(data: _Fields) -> Iterator[tuple[str, Any]]:
         yield "tools", tools
     choice = data.get("tool_choice")
     if choice is not None and (tools or choice not in ("auto", "none")):  # without tools, auto and none change nothing
-        yield (
-            "tool_choice",
-            choice if isinstance(choice, str) else _translate_tool_choice(_read_typed(data, "tool_choice", dict)),
-        )
+        is_text = isinstance(choice, str)
+        yield "tool_choice", choice if is_text else _translate_tool_choice(_read_typed(data, "tool_choice", dict))
 
 
 def _translate_tool(tool: _Fields, within: str) -> dict[str, Any]:

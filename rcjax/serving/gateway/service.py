@@ -1,10 +1,11 @@
 """The service as an ASGI application: its paths, its state, its start and its end.
 
-A request is answered if its client's key, its host, its size and speed, and the number of requests permit; a client
-that disconnects ends its request.
+A request is refused for a wrong key or host, for its size or slowness, or if too many requests are being answered. A
+client that disconnects ends its request.
 
-Cross-site requests (CSRF): a web page can make a browser send requests to this machine. It cannot read the answers, but
-they cost money. A page cannot know a key; without keys, requests that a browser sends without a preflight are refused.
+Cross-site requests (CSRF): a web page can make a browser send requests to this machine. The page cannot read the
+answers, but they cost money. No page knows a key. If the service has no keys, it refuses the requests that browsers
+send without a preflight.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ async def cancel_on_disconnect(work: Coroutine[Any, Any, None], receive: Receive
         watching.cancel()
 
 
-_PROBES = frozenset({"/health", "/ready"})  # allowed under any host name: they reveal nothing
+_PROBES = frozenset({"/health", "/ready"})  # allowed under any host name, because they reveal nothing
 
 
 class _HeaderGuard:
@@ -114,7 +115,7 @@ class _HeaderGuard:
 
 @lru_cache(maxsize=256)
 def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
-    """Return whether a Host, with or without a port, is allowed, or is a name that only this machine can call.
+    """Return whether a Host, with or without a port, is among the allowed names, or can be called by this machine only.
 
     >>> [_is_allowed_host(host, frozenset()) for host in ("LocalHost:8080", "[::1]:8080", "::1", "10.0.0.1", "[::1]x")]
     [True, True, True, False, False]
@@ -126,11 +127,11 @@ def _is_allowed_host(host: str, allowed: frozenset[str]) -> bool:
 
 _LOGGER = logging.getLogger("rcjax.serving")
 
-_LEFT = ApiError(499, "the client has left", "client_left")  # in metrics alone
+_LEFT = ApiError(499, "the client has left", "client_left")  # counted, and sent to nobody
 
 ENDING = "rcjax is ending"  # in the state of requests after the signal to stop
 
-RELOAD_SECONDS = 1.0  # seconds between two checks of the files
+RELOAD_SECONDS = 1.0  # seconds between two looks at the files
 
 
 class Gateway:
@@ -155,10 +156,8 @@ class Gateway:
         self.cascades: WeakSet[Cascade] = WeakSet()
         self.reload_requested = asyncio.Event()
         """Set by a signal, to have the files read again."""
-        self._refusal: tuple[list[Any], str] | None = None  # of files that are still refused: signatures, problem
-        self._files: list[Any] | None = (
-            self._signatures()
-        )  # taken before the files are read, so that no change is missed
+        self._refusal: tuple[list[Any], str] | None = None  # (signatures, problem) of files that are still refused
+        self._files: list[Any] | None = self._signatures()  # before the files are read: no later change is missed
         self.install(self._maker.read(), None)
         self._update_bills()
         self._failing: set[str] = set()  # steps of the watch whose last run failed
@@ -174,7 +173,7 @@ class Gateway:
             self.client_limits.pay(client, call.cost)
 
     def _signatures(self) -> list[Any]:
-        """Return the signatures of the files, which change with them."""
+        """Return a signature of each file, which changes with the file."""
         paths = (*self.settings.policies.values(), self.settings.models, self.settings.keys_file)
         return [file_signature(path) for path in paths if path is not None]
 
@@ -193,7 +192,7 @@ class Gateway:
             await asyncio.to_thread(self._totals.sync)
         except OSError as problem:
             if not self._sync_failed:
-                news = "clients' spending cannot be saved and is lost at the next stop"
+                news = "the spending of clients cannot be saved, and is lost at the next stop"
                 _LOGGER.error("%s: %s", news, describe_problem(problem))
             self._sync_failed = True
         else:
@@ -204,11 +203,11 @@ class Gateway:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.reload_requested.wait(), RELOAD_SECONDS)
-            await self._try_step(self._reload_files, "new files are not taken up")
+            await self._try_step(self._reload_files, "new files are not loaded")
             await self._try_step(self._follow_spending, "the spending of other workers cannot be read")
 
     async def _try_step(self, step: Callable[[], Awaitable[None]], failure: str) -> None:
-        """Run a step of the watch, which no error may end: it is logged, once until the step works again."""
+        """Run a step of the watch. An error ends no watch: it is logged, once until the step works again."""
         try:
             await step()
         except Exception as problem:
@@ -224,7 +223,7 @@ class Gateway:
         await self._share_totals()
 
     async def _reload_files(self) -> None:
-        """Read the files again if one has changed, or on a signal; an invalid one leaves the old policies.
+        """Read the files again if one has changed, or on a signal; if a file is invalid, the old policies stay.
 
         A file that cannot be read is tried again each time.
         """
@@ -236,8 +235,8 @@ class Gateway:
         before = self.catalog
         try:
             catalog = await asyncio.to_thread(self._maker.read, before)
-        except Exception as problem:  # whatever the content of a file
-            if isinstance(problem, OSError):  # it may pass without a change of the file
+        except Exception as problem:  # a file may hold anything
+            if isinstance(problem, OSError):  # the problem may pass without a change of the file
                 self._files = None
             refusal = files, describe_problem(problem)
             if refusal == self._refusal and not is_requested:
@@ -296,7 +295,7 @@ class Gateway:
             await responder.send_error(fault, ids)
 
     def _require_place(self) -> None:
-        """Refuse a request if as many as the limit allows are being answered: ApiError 429."""
+        """Refuse a request with ApiError 429 while the limit's number of requests is being answered."""
         if self.answering >= self.settings.limits.concurrency:
             raise ApiError(429, "too many requests at once: try again", "too_many_requests", wait=1.0)
 
@@ -316,18 +315,18 @@ class Gateway:
         self.metrics.count_response(None if client is None else client.name, problem.status)
 
     def _require_permitted(self, request: ChatRequest, client: Client) -> None:
-        """Refuse a request that the service's limits or the client's permissions exclude: ApiError."""
+        """Refuse a request with ApiError if the service's limits or the client's permissions exclude it."""
         require_permitted(request, self.settings.limits.fields, self.settings.limits.tokens)
         catalog, name = self.catalog, request.model
         if (name in catalog.policies or name in catalog.models) and not client.may_call(name, catalog.policies):
-            problem = "this key may not name this model: GET /v1/models lists those that it may"
+            problem = "this key may not use this model: GET /v1/models lists the models of this key"
             raise ApiError(403, problem, "not_permitted", "model")
 
     async def close(self) -> None:
-        """Drain the shadow calls within the time limit, and close everything: a failed step ends no other."""
+        """Drain the shadow calls within the time limit, and close everything; a failed step prevents no other step."""
         await self._try_step(self._drain, "shadow calls and checks have not ended")
         await self._try_step(self.connections.close, "connections are not closed")
-        await self._try_step(self._share_totals, "what clients spent last is not kept")
+        await self._try_step(self._share_totals, "the last spending of clients is not saved")
         if self.log is not None:
             self.log.close()
         if self.ledger is not None:
@@ -344,7 +343,7 @@ _STOPPED = ApiError(503, "the service is shutting down: retry", "service_stopped
 
 
 class _CompletionRoute:
-    """The ASGI application of completions: an object, since Starlette treats functions as request handlers."""
+    """An ASGI application that answers requests: an object, because Starlette treats functions as request handlers."""
 
     def __init__(self, gateway: Gateway, responder: type[Responder]) -> None:
         self._gateway, self._responder = gateway, responder
@@ -415,7 +414,7 @@ async def _models(gateway: Gateway, request: Request) -> Response:
 
 async def _metrics(gateway: Gateway, request: Request) -> Response:
     if not gateway.catalog.key_ring.client_of(request.headers).metrics:
-        raise ApiError(403, "this key may not see metrics: its client needs metrics = true", "not_permitted")
+        raise ApiError(403, "this key may not see /metrics: its client needs metrics = true", "not_permitted")
     # In a thread: with many workers, the page takes a while.
     text, kind = await asyncio.to_thread(gateway.metrics.text, request.headers.get("accept", ""))
     return Response(text, headers={"content-type": kind})
@@ -426,7 +425,7 @@ async def _health(_: Request) -> Response:
 
 
 async def _ready(request: Request) -> Response:
-    """Tell whether to send requests here: not after the signal to stop, even on a connection that is still open."""
+    """Return status 503 after the signal to stop: a connection may still be open then."""
     if request.scope.get("state", {}).get(ENDING):
         return JSONResponse({"status": "stopping"}, 503)
     return await _health(request)
@@ -441,7 +440,7 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
     status = getattr(problem, "status_code", 404)
     noun = "method" if status == 405 else "path"
-    advice = "there are /v1/chat/completions, /v1/responses and /v1/models"
+    advice = "use /v1/chat/completions, /v1/responses or /v1/models"
     error = ApiError(status, f"there is no such {noun}: {advice}", f"unknown_{noun}")
     gateway.count_refusal(error)
     return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # the allowed methods

@@ -72,7 +72,7 @@ def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
         await asyncio.sleep(0)
         parts.put_nowait({"type": "http.request", "body": b"x"})
         assert len(await read(whole)) == 2_000
-        with pytest.raises(ApiError, match="too many requests come at once"):
+        with pytest.raises(ApiError, match="too many requests arrive at once"):
             await oldest
         assert intake._size == 0
 

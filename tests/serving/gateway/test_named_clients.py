@@ -162,7 +162,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         refused = keys.ask(service, "poor", max_tokens=1000, model="policy", tools=[TOOL])
         assert error_of(refused) == (429, "client_limit")
         assert re.search(
-            r"what is left to poor of \$0.002 a month .* the next month begins \d{4}-\d\d-01", refused.body.decode()
+            r"the money left to poor of \$0.002 a month .* the next month begins \d{4}-\d\d-01", refused.body.decode()
         )
         assert refused.headers["x-should-retry"] == "false"
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
@@ -171,7 +171,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
 def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
     with limits.reserve(client, 0.6):
-        with pytest.raises(ApiError, match=r"beside its running requests .*try again") as refused:
+        with pytest.raises(ApiError, match=r"beside its running requests, .*try again") as refused:
             limits.reserve(client, 0.6).__enter__()
         assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
         with pytest.raises(ApiError, match="the next month begins") as refused:
@@ -251,7 +251,7 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(keys, caplog):
         assert (keys.ask(service, "a").status, keys.ask(service, "b").status) == (200, 401)
         keys.path.write_text(keys.path.read_text().replace("missing", "policy"))
         until(lambda: keys.ask(service, "b").status == 200)
-        assert "the file of keys is taken up: a, b" in caplog.text
+        assert "the file of keys is loaded: a, b" in caplog.text
         keys.path.write_text("".join(keys.path.read_text().partition('["b"]')[1:]))
         until(lambda: keys.ask(service, "a").status == 401)
         assert keys.ask(service, "b").status == 200

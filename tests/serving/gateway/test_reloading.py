@@ -65,7 +65,7 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
 
         assert model() == "small"
         os.utime(path)
-        assert line() == "the files are read again: what they say is as before"
+        assert line() == "the files were read again: nothing has changed"
         alone("large").save(path)
         assert re.fullmatch(r"policy a\\x1bb is \S+ from now on: large", line())
         put(path, "{")
@@ -78,7 +78,7 @@ def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
         text = models.read_text()
         put(models, text + "\n" + text.replace('"small"', '"new"').split("\n\n")[0])
         assert line().startswith("policy a\\x1bb is ")
-        assert line().startswith("models.toml is taken up: small, ")
+        assert line().startswith("models.toml is loaded: small, ")
         assert (model(), service.ask(model="two").json["model"]) == ("new", "large")
         page = service.get("/metrics").body.decode()
         assert 'rcjax_reloads_total{outcome="taken up",policy="a\x1bb"} 2.0' in page
@@ -101,7 +101,7 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
 
         first = cascades()
         os.utime(service.folder / "models.toml")
-        assert line().endswith("as before")
+        assert line().endswith("nothing has changed")
         assert cascades() == first
         alone("large").save(service.folder / "one.json")
         assert line().startswith("policy one is ")
@@ -175,7 +175,7 @@ def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch
         with monkeypatch.context() as broken:
             broken.setattr(Billing, "continue_from", failing(Billing.continue_from))
             alone("small").save(service.folder / "policy.json")
-            assert line() == "new files are not taken up: boom"
+            assert line() == "new files are not loaded: boom"
             assert service.ask().json["model"] == "large"
         alone("middle").save(service.folder / "policy.json")
         assert line().endswith(" from now on: middle")
