@@ -17,6 +17,6 @@ def test_good_inputs(name):
 
 @settings(max_examples=examples(2000), deadline=None)
 @given(name=st.sampled_from([*TARGETS]), lots=st.randoms(use_true_random=False), text=st.binary(max_size=200))
-def test_any_bytes(name, lots, text):
+def test_no_bytes_crash_a_reader(name, lots, text):
     TARGETS[name](mutated(random.Random(lots.random()), [*CORPUS[name], text]))
     TARGETS[name](text)

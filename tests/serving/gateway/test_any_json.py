@@ -51,6 +51,6 @@ def check(reply, statuses):
 
 @often
 @given(body=BODIES)
-def test_any_request(service, body):
+def test_any_json_is_a_request_or_a_client_error(service, body):
     service.server.behave = lambda *_: Response(sure("B", SURE))
     check(service.post(body), (200, 400, 404, 502))

@@ -53,7 +53,7 @@ def faults(expression):
     return wrong + [f"nothing has the label {label}" for label in grouped - everywhere]
 
 
-def test_they_ask_for_what_there_is_and_show_labels_that_are_left():
+def test_expressions_use_existing_figures_and_labels():
     assert {expression: faults(expression) for expression in EXPRESSIONS if faults(expression)} == {}
     for target in TARGETS:
         by = [set(re.split(r",\s*", labels)) for labels in re.findall(r"\bby \(([^)]*)\)", target["expr"])]

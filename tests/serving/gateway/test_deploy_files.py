@@ -29,7 +29,7 @@ def container_line():
 
 
 @pytest.mark.parametrize("line", [unit_line(), container_line()], ids=["systemd", "container"])
-def test_the_command_is_one_that_rcjax_takes(line):
+def test_the_command_has_options_that_serve_accepts(line):
     assert line[:2] == ["/opt/rcjax/bin/rcjax", "serve"]
     command = load("serve")
     told = command.make_context("serve", line[2:]).params
@@ -40,7 +40,7 @@ def test_the_command_is_one_that_rcjax_takes(line):
         assert int(seconds) > 2 * told["drain"] + 5
 
 
-def test_the_image_is_made_of_what_there_is():
+def test_the_image_copies_existing_files_and_installs_existing_extras():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (extras,) = re.findall(r"--requirements (\S+)", CONTAINER)
     assert {*extras.split(",")} <= {*project["optional-dependencies"]}

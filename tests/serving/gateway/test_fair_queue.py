@@ -38,7 +38,7 @@ def test_streams_take_turns_and_the_loop_turns_between_them():
     assert taken.count("left") < 10
 
 
-def test_no_more_tasks_go_on_in_a_turn_of_the_loop_than_may():
+def test_a_turn_of_the_loop_admits_a_limited_number_of_tasks():
     """In the order in which they came; whoever has left takes nobody's turn."""
     turns, gone = FairQueue(4), []
 
@@ -76,7 +76,7 @@ class Reader:
             self.bodies.append((message["body"], message["more_body"]))
 
 
-def test_pieces_that_wait_go_out_by_one_write_in_their_order():
+def test_waiting_pieces_are_sent_in_order_by_one_write():
     async def main():
         reader = Reader()
         responder = Responder(reader.send)
@@ -117,7 +117,7 @@ def test_a_model_waits_for_a_reader_that_is_slow():
     assert [more for _, more in bodies][-1] is False
 
 
-def test_what_a_write_meets_with_is_raised():
+def test_an_error_of_a_write_is_raised():
     async def main():
         async def send(message):
             if message["type"] == "http.response.body":
@@ -133,7 +133,7 @@ def test_what_a_write_meets_with_is_raised():
 
 
 @pytest.mark.thorough
-def test_others_are_answered_beside_streams_that_take_all_there_is():
+def test_requests_are_answered_beside_streams_that_fill_the_loop():
     (_, _, ready, cheap), pieces, _ = measure(100, 0, 5.0)
     assert statistics.median(ready) < 0.1
     assert statistics.median(cheap) < 0.5  # before streams took turns, none was answered within a minute

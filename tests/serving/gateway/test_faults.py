@@ -70,7 +70,7 @@ def test_a_cascade_that_cannot_be_closed_leaves_nothing_else_open():
         one.log.write(make_call())
 
 
-def test_where_nobody_answers_there_is_one_error():
+def test_if_no_model_answers_the_client_gets_one_error():
     plain = Response({"error": {}}, 500)
     with gateway(limits={"timeout": 5.0, "retries": 0}) as service:
         for stream in (False, True):
@@ -111,7 +111,7 @@ def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():
         assert [row["error"] for row in service.log_rows()][-1] in ("no connection", "the answer breaks off")
 
 
-def test_errors_tell_the_query_that_they_are_about(monkeypatch, caplog):
+def test_errors_name_their_query(monkeypatch, caplog):
     """Its calls are in the log; of a fault within rcjax nothing else is told."""
     with gateway(behave=lambda *_: Response({}, status=400), limits={"retries": 0}) as service:
         reply = service.post(json.loads(QUESTION), x_rcjax_query="q/1")

@@ -44,7 +44,7 @@ BODIES = {
 }
 
 
-def test_a_legal_body_takes_nobody_s_time(service):
+def test_a_legal_body_delays_no_other_request(service):
     for name, (body, status) in BODIES.items():
         asked, start = len(service.server.requests), time.process_time()
         reply = service.post(body)
@@ -88,7 +88,7 @@ def test_a_head_that_is_too_large_is_refused(service):
         assert service.ask().status == 200
 
 
-def test_what_follows_a_body_is_limited_too(service):
+def test_bytes_after_a_body_are_limited(service):
     chunked = POST + b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
     exchange(service, chunked, *[b"x: " + b"y" * 65536] * 8)
     assert b" 200 OK" in exchange(service, chunked + b"x: y\r\n\r\n", replies=1)
@@ -110,7 +110,7 @@ UPGRADES = {
 
 
 @pytest.mark.parametrize("sent", list(UPGRADES.values()), ids=list(UPGRADES))
-def test_an_offer_to_go_on_by_another_protocol_is_ignored(service, sent):
+def test_an_offer_of_another_protocol_is_ignored(service, sent):
     before, parts = len(service.server.requests), [sent] if isinstance(sent, bytes) else sent
     number = 2 if b"connection: close" in b"".join(parts) else 1
     assert exchange(service, *parts, replies=number).count(b"HTTP/1.1 200 OK") == number
@@ -145,7 +145,7 @@ def local():
         yield service
 
 
-def test_what_a_web_page_could_send_is_refused(local):
+def test_requests_that_a_web_page_could_send_are_refused(local):
     for headers, status, code in PAGES:
         before = len(local.server.requests)
         reply = local.post(QUESTION, **{"content-type": headers["content-type"], **headers})
@@ -158,7 +158,7 @@ def test_what_a_web_page_could_send_is_refused(local):
             assert f'reason="{code}",status="{status}"' in local.get("/metrics").body.decode()
 
 
-def test_a_path_with_a_slash_too_many_leads_to_no_other_host(service):
+def test_a_path_with_an_extra_slash_redirects_to_no_other_host(service):
     reply = service.post(QUESTION, "/v1/chat/completions/", host="evil.example")
     assert (reply.status, "location" in reply.headers) == (404, False)
 

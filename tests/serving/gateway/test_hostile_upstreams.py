@@ -39,7 +39,7 @@ def test_an_answer_without_text_is_an_answer(service, choice, stream):
     assert service.ask(model="large", stream=stream).status == 200
 
 
-def test_a_redirect_takes_a_prompt_nowhere(service):
+def test_a_redirect_is_not_followed_with_a_prompt(service):
     with served(lambda request, headers: Response(sure("A", SURE))) as (other, url):
         here = {"location": f"{url}/chat/completions"}
         service.server.behave = lambda request, headers: Response({}, 307, here)
@@ -56,7 +56,7 @@ def test_an_invalid_header_is_refused_at_the_start():
         pass
 
 
-def test_an_attempt_has_an_end_whatever_drips_in():
+def test_an_attempt_ends_in_time_however_slowly_bytes_arrive():
     """The limit was one of each read: all of --deadline went by."""
 
     async def drips(head, reader, writer):
@@ -100,7 +100,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
-def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
+def test_an_endless_reply_is_cut_off(service, reply, monkeypatch):
     """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
     monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
     monkeypatch.setattr("rcjax.serving.completions.MAX_PARTS", 40_000)
@@ -114,7 +114,7 @@ def test_a_reply_without_an_end_is_read_no_further(service, reply, monkeypatch):
     assert len(service.server.requests) == 3
 
 
-def test_a_line_of_a_stream_has_an_end(service, monkeypatch):
+def test_an_endless_line_of_a_stream_is_cut_off(service, monkeypatch):
     monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
     endless = [b"data: ", *[b"x" * 65_536] * 20]
     service.server.behave = lambda request, headers: Response(endless, hang=True)

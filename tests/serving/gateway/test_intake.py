@@ -42,7 +42,7 @@ def figure(service, text):
     return next(line for line in service.get("/metrics").body.decode().splitlines() if line.startswith(text))
 
 
-def test_bodies_that_stop_keep_nobody_out():
+def test_stalled_bodies_keep_no_client_out():
     with gateway(behave=behave, limits={"concurrency": 8}) as service, contextlib.ExitStack() as stack:
         connections = [*held(service, stack, 8)]
         until(lambda: len(service.app.state.gateway.intake._arriving) == 8)
@@ -191,7 +191,7 @@ def _within(box, behave):
     return gateway_process(None, behave, python=[*enter, sys.executable])
 
 
-def test_bytes_of_bodies_that_stop_make_room_for_others():
+def test_bytes_of_stalled_bodies_make_room_for_others():
     limits = {"body_bytes": 4_000, "held_bytes": 9_000}
     with gateway(behave=behave, limits=limits) as service, contextlib.ExitStack() as stack:
         port = int(service.url.rpartition(":")[2])

@@ -42,7 +42,7 @@ def test_every_manifest_belongs_to_the_base():
 
 @pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
 @pytest.mark.parametrize("manifest", OBJECTS, ids=lambda one: f"{one['kind']} {one['metadata']['name']}")
-def test_they_are_valid(manifest, version):
+def test_manifests_are_valid(manifest, version):
     if manifest["apiVersion"].startswith("monitoring.coreos.com/"):  # the operator's own kind
         with pytest.raises(kubernetes_validate.SchemaNotFoundError):
             kubernetes_validate.validate(manifest, version, strict=True)
@@ -50,7 +50,7 @@ def test_they_are_valid(manifest, version):
     kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_a_fault_is_found():
+def test_a_faulty_manifest_is_found():
     (deployment,) = (one for one in OBJECTS if one["kind"] == "Deployment")
     wrong = {**deployment, "spec": {**deployment["spec"], "selektor": {}}}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -139,7 +139,7 @@ def test_the_autoscaler_goes_by_a_figure_of_the_service_and_acts_before_requests
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not there")
-def test_kustomize_makes_one_of_all(tmp_path):
+def test_kustomize_builds_all_manifests(tmp_path):
     shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
     make_policy().save(tmp_path / "policy.json")
     write_models(tmp_path / "models.toml", "http://models")

@@ -100,7 +100,7 @@ def test_two_keys_that_are_made_at_once_are_both_kept(tmp_path, monkeypatch):
     assert {ring.clients[clients.hash_key(key)].name for key in made} == {"one", "other"}
 
 
-def test_each_may_name_what_its_table_says(keys):
+def test_clients_may_use_the_policies_and_models_of_their_table(keys):
     keys.add("plain").add("one", 'policies = ["support"]').add("free", 'policies = []\nmodels = ["large"]')
     with gateway({"support": make_policy(), "code": make_policy()}, behave, keys_file=keys.path) as service:
         may = {
@@ -118,7 +118,7 @@ def test_each_may_name_what_its_table_says(keys):
     assert listed == {"plain": ["support", "code"], "one": ["support"], "free": ["large"]}
 
 
-def test_requests_a_minute_and_at_once(keys, monkeypatch):
+def test_requests_per_minute_and_at_once_are_limited(keys, monkeypatch):
     monkeypatch.setattr("rcjax.serving.gateway.clients.time.time", lambda: 1e9 + 30)
     keys.add("brief", "requests = 3").add("lone", "max_concurrent = 1").add("other", "metrics = true")
     are_refused = threading.Event()
@@ -148,7 +148,7 @@ def test_requests_a_minute_and_at_once(keys, monkeypatch):
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": [TOOL]}, {"model": "large"}, {"stream": True, "tools": [TOOL]}])
-def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
+def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
     keys.add("poor", 'money = "0.002/month"\nmodels = ["large"]').add("other")
 
     def wordy(request, headers):
@@ -168,7 +168,7 @@ def test_money_is_put_aside_and_what_is_left_is_the_limit(keys, fields):
         assert keys.ask(service, "other", tools=[TOOL]).status == 200
 
 
-def test_money_that_running_requests_reserve_is_refused_for_a_moment_alone():
+def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
     with limits.reserve(client, 0.6):
         with pytest.raises(ApiError, match=r"beside its running requests, .*try again") as refused:
@@ -241,7 +241,7 @@ def test_no_client_can_take_the_id_of_another(keys, path):
         assert [row["query"] for row in service.log_rows()][:2] == ["a/a/q1", "b/a/q1"]
 
 
-def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(keys, caplog):
+def test_a_changed_file_of_keys_is_loaded_and_a_broken_file_is_not(keys, caplog):
     caplog.set_level("INFO", "rcjax.serving")
     keys.add("a")
     with gateway(behave=behave, keys_file=keys.path) as service:
@@ -275,7 +275,7 @@ def test_money_holds_over_restarts(keys):
         assert error_of(keys.ask(service, "a")) == (429, "client_limit")
 
 
-def test_without_names_models_are_named_where_that_is_permitted():
+def test_clients_without_names_may_use_models_if_that_is_permitted():
     with gateway(behave=behave, open_models=False) as service:
         assert error_of(service.ask(model="large")) == (403, "not_permitted")
         assert [one["id"] for one in service.get("/v1/models").json["data"]] == ["policy"]
@@ -347,7 +347,7 @@ def test_limits_hold_over_workers(keys):
         assert 40 <= statuses.count(200) <= 46
 
 
-def test_each_has_a_bill_of_its_own(keys):
+def test_each_client_has_a_bill_of_its_own(keys):
     """One asks what is a hundred times as dear: it goes by the cheapest rung, the others as before."""
     keys.add("greedy").add("usual")
 

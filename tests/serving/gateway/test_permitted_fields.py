@@ -72,12 +72,12 @@ def test_tools_of_a_provider_are_refused_unless_the_operator_permits_them(servic
 
 @pytest.mark.parametrize(("wanted", "sent"), [(3, 3), (5, 5), (6, 5), (1000, 5)])
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_of_limits_on_the_tokens_of_a_judged_answer_the_lower_one_holds(service, name, wanted, sent):
+def test_the_lower_limit_on_the_tokens_of_a_judged_answer_holds(service, name, wanted, sent):
     request = asked(service, **{name: wanted})
     assert [request[one] for one in ("max_tokens", "max_completion_tokens") if one in request] == [sent]
 
 
-def test_what_the_file_says_of_the_price_of_an_answer_no_client_replaces(service):
+def test_no_client_replaces_options_of_the_file_that_change_the_price(service):
     request = asked(service, reasoning_effort="high", seed=7)
     assert (request["reasoning_effort"], request["seed"]) == ("low", 7)
     request = asked(service, reasoning_effort="high", service_tier="priority", tools=[TOOL])
@@ -95,7 +95,7 @@ THINKING = {
 }
 
 
-def test_who_says_in_one_way_how_long_a_model_thinks_says_it_in_all():
+def test_an_option_for_thinking_in_the_file_fixes_all_such_options():
     tables = {
         "small": 'options = { reasoning_effort = "low" }',
         "middle": "options = { seed = 1 }",
@@ -116,7 +116,7 @@ def test_who_says_in_one_way_how_long_a_model_thinks_says_it_in_all():
     assert passed_on["enable_thinking"] is False
 
 
-def test_all_answers_to_a_request_have_so_many_tokens_at_most(service):
+def test_the_limit_on_tokens_holds_for_all_answers_to_a_request(service):
     assert asked(service, tools=[TOOL])["max_tokens"] == 1000
     assert asked(service, tools=[TOOL], max_completion_tokens=7)["max_completion_tokens"] == 7
     assert asked(service, n=10, max_tokens=100)["max_tokens"] == 100
@@ -131,7 +131,7 @@ def test_all_answers_to_a_request_have_so_many_tokens_at_most(service):
         assert "1,000 tokens" in error["message"]
 
 
-def test_a_judged_answer_without_a_limit_gets_that_of_the_service():
+def test_a_judged_answer_without_a_limit_gets_the_limit_of_the_service():
     with gateway(behave=behave, limits={"tokens": 64}) as service:
         assert asked(service)["max_tokens"] == 64
         assert asked(service, max_tokens=3)["max_tokens"] == 3

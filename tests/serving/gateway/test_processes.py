@@ -103,7 +103,7 @@ def test_a_start_that_takes_long_is_no_fault(tmp_path):
 
 
 @pytest.mark.thorough
-def test_clients_that_ask_again_and_again_are_not_reset_at_the_end():
+def test_no_connection_of_a_busy_client_is_reset_at_the_end():
     """Nor those whose connections wait to be taken: of a busy loop's, uvloop takes one in a turn."""
     with gateway_process(None, answers, "--drain", 60) as service:
         port = int(service.url.rpartition(":")[2])
@@ -142,7 +142,7 @@ def test_a_request_that_is_on_its_way_at_the_end_is_answered():
     ("signals", "status"),
     [([signal.SIGTERM], 0), ([signal.SIGTERM] * 2, 0), ([signal.SIGINT], 130), ([signal.SIGINT] * 2, 130)],
 )
-def test_a_drain_that_is_cut_short_leaves_no_traceback_and_one_status(signals, status):
+def test_a_drain_that_is_cut_short_ends_with_the_usual_status_and_no_traceback(signals, status):
     """Told to end, it ends with 0, with one process as with several."""
     with gateway_process(None, lambda *_: Response(sure("B", SURE), delay=30), "--drain", 1) as service:
         asking = threading.Thread(target=lambda: service.post(QUESTION))

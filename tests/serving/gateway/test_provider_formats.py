@@ -37,7 +37,7 @@ def money(quirk):
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_judged_it_is_kept_or_the_next_model_is_asked(service, name):
+def test_a_judged_reply_is_kept_or_the_next_model_is_asked(service, name):
     service.forget()
     reply = service.ask(name)
     assert (reply.status, reply.json["choices"][0]["message"]["content"] is None) == (200, False)
@@ -52,7 +52,7 @@ def test_judged_it_is_kept_or_the_next_model_is_asked(service, name):
 
 
 @pytest.mark.parametrize("name", STREAMED)
-def test_streamed_it_ends_as_what_it_is(service, name):
+def test_a_streamed_reply_ends_with_its_finish_reason_or_an_error(service, name):
     """By the model's name, so that the answer is passed on piece by piece; in both APIs."""
     service.forget()
     quirk, before = QUIRKS[name], spent(service)

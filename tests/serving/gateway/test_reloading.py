@@ -54,7 +54,7 @@ def alone(model):
     return make_policy(models=(model,), **parts)
 
 
-def test_a_changed_file_is_taken_up_and_a_broken_one_is_not(line):
+def test_a_changed_file_is_loaded_and_a_broken_file_is_not(line):
     """Each change is a line on standard error."""
     refused = "a new file is refused, the old policies stay: "
     with gateway({"a\x1bb": alone("small"), "two": make_policy()}, answers, tables={"large": ""}) as service:
@@ -112,7 +112,7 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
     assert read == ["one", "two"]
 
 
-def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
+def test_a_changed_config_map_of_kubernetes_is_loaded(line):
     """A link to a new folder takes the place of that to the old one; the files are links through it."""
     with gateway(alone("small"), answers) as service:
         folder, names = service.folder, ("policy.json", "models.toml")
@@ -135,7 +135,7 @@ def test_a_config_map_of_kubernetes_that_changes_is_taken_up(line):
         assert service.ask().json["model"] == "large"
 
 
-def test_everything_passes_to_one_model_until_there_is_a_policy(line):
+def test_one_model_answers_all_requests_until_there_is_a_policy(line):
     """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
     with gateway({"policy": None}, answers, pass_model="small", shadow=1.0) as service:
         reply = service.ask()
@@ -153,7 +153,7 @@ def test_everything_passes_to_one_model_until_there_is_a_policy(line):
         assert (reply.json["model"], float(reply.headers["x-rcjax-confidence"])) == ("large", pytest.approx(0.829))
 
 
-def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch(line, monkeypatch):
+def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
     """It was the end of all reloading, without a word: now a line says so, once, and the next file is taken up."""
 
     others = set(threading.enumerate())  # services of other tests may be watching in this process
@@ -182,7 +182,7 @@ def test_an_error_while_bills_are_followed_or_a_catalog_taken_over_ends_no_watch
         assert service.ask().json["model"] == "middle"
 
 
-def test_a_file_that_cannot_be_read_for_a_moment_is_read_again_and_is_one_line(line, monkeypatch):
+def test_a_file_that_cannot_be_read_for_a_moment_is_read_again_and_logged_once(line, monkeypatch):
     """Its signature does not change when the disk answers again."""
     read, failed = gateway_module.CatalogMaker.read, []
 

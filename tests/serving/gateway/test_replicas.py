@@ -70,12 +70,12 @@ def test_figures_of_a_bill_are_there_before_the_first_request():
         assert figure(service, "bill_balance") == 0
 
 
-def test_a_share_of_the_money():
+def test_a_replica_has_its_share_of_the_money():
     with gateway(ladder(), share=0.2) as service:
         assert figure(service, "period_left") == pytest.approx(MONEY / 5)
 
 
-def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
+def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
     keys = tmp_path / "keys.toml"
     for name, limits in {
         "many": 'money = "50/month"\nrequests = 600\nmax_concurrent = 7',
@@ -91,7 +91,7 @@ def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
 
 
 @pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
-def test_a_share_of_a_number_of_shadow_queries(shadow, queries):
+def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries):
     """And none of a share of the queries, as a replica has a part of these only."""
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=read_shadow(shadow))
     settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
@@ -132,7 +132,7 @@ def test_lines_of_two_workers_on_standard_output_are_whole_and_say_which_replica
         (("--log", "-", "--json"), "--json: goes without --log -"),
     ],
 )
-def test_what_cannot_be(options, said, tmp_path, own_settings):
+def test_invalid_combinations_of_options_are_refused(options, said, tmp_path, own_settings):
     (tmp_path / "models.toml").write_text(
         '[small]\nbase_url = "http://127.0.0.1:1"\ninput = 1\noutput = 1\nsignal = "choice"\n'
     )

@@ -87,7 +87,7 @@ def service(service):
     return service
 
 
-def test_every_field_of_a_completion(service):
+def test_a_completion_has_every_field(service):
     for fields, model, status in (
         ({}, "small", "answered"),
         ({"model": "large"}, "large", "passed on"),
@@ -99,7 +99,7 @@ def test_every_field_of_a_completion(service):
         assert (reply.json["object"], reply.json["model"]) == ("chat.completion", model)
 
 
-def test_every_field_of_a_completion_that_is_streamed_at_once(service):
+def test_a_completion_streamed_at_once_has_every_field(service):
     reply = service.ask(**ASKED, stream=True, stream_options={"include_usage": True})
     said, end, usage, done = reply.events
     assert done == "[DONE]"
@@ -120,7 +120,7 @@ def test_every_field_of_a_completion_that_is_streamed_at_once(service):
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("by", ["policy", "large", "tools"])
-def test_every_field_of_the_chunks_of_an_answer_that_is_kept(service, by, counted):
+def test_chunks_of_a_kept_answer_have_every_field(service, by, counted):
     """The last model's of a policy, one that was named, and one for what is not judged."""
     told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
     service.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
@@ -150,7 +150,7 @@ def _event(chunk):
     return b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
 
-def test_tokens_of_all_that_were_asked_are_summed(service):
+def test_tokens_of_all_models_asked_are_summed(service):
     def used(read, written, **more):
         return {"usage": {"prompt_tokens": read, "completion_tokens": written, **more}}
 
@@ -182,7 +182,7 @@ def test_halves_of_a_character_pass_in_two_pieces(service):
 
 
 @pytest.mark.parametrize("size", [1, 7, 10**6])
-def test_text_that_is_sent_as_it_is_and_cut_anywhere(service, size):
+def test_text_is_passed_on_unchanged_wherever_it_is_cut(service, size):
     """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
     text = "one\u2028two\u2029three\x85four\x0bfive\x1csix é 人 🙂"
     *events, done = events_of(completion(text))

@@ -115,7 +115,7 @@ def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(servi
             assert requests == [{"model": "org/large", "messages": QUESTION, name: value, **counted}]
 
 
-def test_a_field_that_cannot_be_is_refused(service):
+def test_an_invalid_field_is_refused(service):
     for name, value in rows(REFUSED):
         reply, requests = sent(service, **{name: value})
         error = reply.json["error"]
@@ -125,7 +125,7 @@ def test_a_field_that_cannot_be_is_refused(service):
         assert "\n" not in error["message"]
 
 
-def test_log_probabilities_are_asked_for_as_the_client_wants_and_the_policy_needs(service):
+def test_a_request_asks_for_the_log_probabilities_of_the_client_and_the_policy(service):
     for top in (0, 5, 20, 50):
         _, requests = sent(service, logprobs=True, top_logprobs=top)
         assert (requests[0]["logprobs"], requests[0]["top_logprobs"]) == (True, max(top, 20))
@@ -156,7 +156,7 @@ ROLES_NOT_JUDGED = {
 PARTS_NOT_JUDGED = {"image_url": "images", "input_audio": "audio", "file": "files", "video_url": "unknown parts"}
 
 
-def test_messages_are_judged_where_all_that_they_hold_is_text(service):
+def test_messages_of_text_alone_are_judged(service):
     """Others go to the largest model, and none is changed."""
     texts = [{"role": "user", "content": [{"type": "text", "text": "?"}, {"type": "refusal", "refusal": "No."}]}]
     for message in (*ROLES, *texts):

@@ -115,7 +115,7 @@ def test_a_field_reaches_a_model_by_its_name_there(service):
             assert requests == [{"model": "org/large", "messages": MESSAGES, **chat, **streaming}]
 
 
-def test_a_field_that_cannot_be_is_refused(service):
+def test_an_invalid_field_is_refused(service):
     """So is each of OpenAI's that models cannot be asked for, and each of chat completions that has another name."""
     others = sorted((HERE - THERE - TRANSLATED) | (THERE - HERE - {*PASSED}))
     for param, fields in (*((name, {name: [1]}) for name in others), *REFUSED):

@@ -88,7 +88,7 @@ def test_text_and_calls_in_one_answer(service):
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_what_a_model_thinks_before_it_answers(service, name):
+def test_reasoning_is_an_item_of_its_own(service, name):
     """It is an item of its own, and a client may send it again with the answer: it goes to no model."""
     service.server.behave = lambda *_: Response(said("large", content="It is B.", **{name: "Hm."}))
     for stream in (False, True):
@@ -106,7 +106,7 @@ def test_what_a_model_thinks_before_it_answers(service, name):
         ]
 
 
-def test_a_stream_that_breaks_off_is_a_response_that_failed(service):
+def test_a_stream_that_breaks_off_is_a_failed_response(service):
     """What came is there; clients raise the event before the last, as they do with OpenAI's own."""
     service.server.behave = lambda *_: BREAKS_OFF
     reply, _ = sent(service, model="large", stream=True)
@@ -122,7 +122,7 @@ def test_a_stream_that_breaks_off_is_a_response_that_failed(service):
 
 
 @pytest.mark.parametrize(("where", "names"), [(0, []), (1, ["response.created", "response.in_progress", "error"])])
-def test_what_is_nested_too_deep_to_be_sent_is_an_error_of_the_model_s(where, names):
+def test_a_reply_nested_too_deep_is_an_error_of_the_model(where, names):
     """Before the first event it is an answer of its own; after it, the last event."""
     deep: list = []
     for _ in range(100_000):

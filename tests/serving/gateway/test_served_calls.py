@@ -63,7 +63,7 @@ SAME = replies(called("Paris"), called("Paris", number="x"), called("Rome"))
 APART = replies(called("Paris"), called("Lyon"), called("Rome"))
 
 
-def test_an_equal_call_is_kept_and_another_one_is_not():
+def test_an_equal_call_is_kept_and_a_different_call_is_not():
     with gateway(policy({"tools": [TOOL]}), SAME, signal="call") as service:
         reply = service.ask(tools=[TOOL]).json
         assert cities(reply["choices"][0]["message"]) == ["Paris"]
@@ -90,7 +90,7 @@ def test_what_is_equal(small, middle):
         assert service.ask(tools=[TOOL]).json["rcjax"]["model"] == "middle"
 
 
-def test_invalid_calls_and_unreadable_ones_agree_with_nothing():
+def test_invalid_and_unreadable_calls_agree_with_nothing():
     invalid = called("Paris")
     invalid["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = "{}"
     broken = called("Paris")
@@ -156,14 +156,14 @@ def test_descriptions_and_the_order_of_tools_do_not_count():
         assert service.ask(tools=[OTHER, told]).json["rcjax"]["not_judged"] == []
 
 
-def test_a_result_of_a_tool_is_judged_where_the_log_had_such():
+def test_a_tool_result_is_judged_if_the_log_had_tool_results():
     after = [*ASKED, {"role": "tool", "tool_call_id": "1", "content": "5"}]
     with gateway(policy({"tools": [TOOL]}, messages=after), SAME, signal="call") as service:
         assert service.ask(tools=[TOOL], messages=after).json["rcjax"]["not_judged"] == []
         assert service.ask(tools=[TOOL]).json["rcjax"]["not_judged"] == ["other tools"]
 
 
-def test_a_log_without_forms_has_all_tools_judged():
+def test_a_policy_whose_log_has_no_forms_judges_all_tools():
     with gateway(policy(), SAME, signal="call") as service:
         assert service.ask(tools=[OTHER, TOOL]).json["rcjax"]["not_judged"] == []
     with gateway(policy(), replies(completion("It is B."), completion("A"), completion("B")), signal="call") as service:

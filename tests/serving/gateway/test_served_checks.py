@@ -73,14 +73,14 @@ def test_a_check_that_passes_fails_hangs_breaks_down_or_talks_nonsense(place, mo
     assert SECRET not in log
 
 
-def test_no_file_of_a_policy_starts_what_it_likes(place):
+def test_a_policy_file_starts_no_program(place):
     policy = recorded(ReplyCheck("command:touch started"))
     with pytest.raises(ValueError, match="tuned on command:touch started, which runs code, so the policy file"):
         Cascade(policy, AsyncOpenAI(api_key="x"))
     assert not (place / "started").exists()
 
 
-def test_what_cannot_be_run_ends_the_start_with_a_line():
+def test_a_check_that_cannot_run_ends_the_start_with_one_line():
     for signal, says in (
         ("python:no_such:f", "policy.json: python:no_such:f: cannot be run: there is no module no_such"),
         ("regex:(", r"models.toml, model small.signal: 'regex:\(': no regular expression"),

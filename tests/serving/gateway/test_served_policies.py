@@ -170,7 +170,7 @@ def test_shadow_calls_keep_no_answer_waiting():
     assert waited == [True]
 
 
-def test_what_the_signal_needs_goes_before_what_a_client_asks_for():
+def test_options_of_the_signal_override_the_options_of_the_client():
     """Votes are taken at a temperature of their own."""
     with gateway(behave=Upstream("votes"), signal="votes") as service:
         service.ask(temperature=0, seed=3)
@@ -179,7 +179,7 @@ def test_what_the_signal_needs_goes_before_what_a_client_asks_for():
         assert service.server.requests[-1]["temperature"] == 0
 
 
-def test_options_of_the_file_of_models_are_for_answers_that_are_judged():
+def test_options_of_the_file_of_models_apply_to_judged_answers():
     """A limit of one token would cut off a call of a tool; how an endpoint is reached goes for all."""
     line = 'options = { max_tokens = 1, extra_body = { route = "x" } }'
     tables = dict.fromkeys(("small", "middle", "large"), line)

@@ -58,7 +58,7 @@ def spent(service):
     return sum(row["cost"] for row in service.log_rows())
 
 
-def test_spent_money_is_spent_for_requests_judged_or_not():
+def test_spent_money_sends_judged_and_other_requests_to_the_cheapest_rung():
     with gateway(month(1.0), behave) as service:
         before = [service.ask(**fields).json["model"] for fields in NOT_JUDGED]
         spend_all(service)
@@ -116,7 +116,7 @@ def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_
 
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("fields", [{"max_tokens": 10_000}, {"max_tokens": 200, "n": 2}, {"max_tokens": 20}])
-def test_what_requests_may_cost_is_put_aside_before_they_are_answered(fields, stops):
+def test_the_possible_cost_of_a_request_is_reserved_before_it_is_answered(fields, stops):
     """Of 60 at once, those that the money does not cover go by the cheapest rung, or are refused."""
     with gateway(month(), behave, stops_at_budget=stops) as service, ThreadPoolExecutor(60) as pool:
         replies = [*pool.map(lambda _: service.ask(**fields), range(60))]
@@ -172,7 +172,7 @@ def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
     assert left == pytest.approx(0.001 - sum(row["cost"] for row in rows))
 
 
-def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
+def test_an_answer_without_a_limit_is_expected_to_be_as_long_as_recent_answers():
     def wordy(request, headers):
         return Response(completion("x", usage=(100, 1800)))  # of two choices
 
@@ -186,7 +186,7 @@ def test_an_answer_without_a_limit_is_taken_to_be_as_usual():
         assert caller.expect(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
 
 
-def test_a_shadow_query_puts_aside_no_model_of_its_rung_twice(tmp_path, monkeypatch):
+def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatch):
     """Near the limit it was refused, though the money covered all of its calls."""
     policy = month(1.0)
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
