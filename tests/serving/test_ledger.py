@@ -265,14 +265,17 @@ def test_a_policy_and_a_client_of_like_names_share_no_total(shared, ledgers, nam
 def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, ledgers, name):
     client = Client("0" * 64, money=LADDER.period, name=name)
     limits = ClientLimits(ledgers("redis://127.0.0.1:1"))
-    with pytest.raises(ApiError, match="the ledger does not answer: try again") as refused, limits.reserve(client, 0.1):
+    with (
+        pytest.raises(ApiError, match="the ledger does not answer: try again") as refused,
+        limits.reserve(client, lambda: 0.1),
+    ):
         pass
     assert (refused.value.status, refused.value.reason, refused.value.wait) == (503, "ledger_unavailable", 1.0)
-    with limits.reserve(replace(client, money=None), 0.1):
+    with limits.reserve(replace(client, money=None), lambda: 0.1):
         pass
     one = ledgers(shared.url)
     assert one.sync()
-    with ClientLimits(one).reserve(client, 0.1):
+    with ClientLimits(one).reserve(client, lambda: 0.1):
         pass
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -160,12 +160,6 @@ class RequestContext:
     """The query's segment; None if unknown."""
     client_limits: ClientLimits
 
-    def reserve(self, estimate_cost: Callable[[], float]) -> AbstractContextManager[None]:
-        """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
-        if self.client.money is None:
-            return nullcontext()
-        return self.client_limits.reserve(self.client, estimate_cost())
-
 
 @dataclass(slots=True)
 class RequestHandler:
@@ -201,7 +195,7 @@ class RequestHandler:
         """Answer the request. Raises ApiError if no model does."""
         name, deployment = self.request.model, self._deployment
         try:
-            with self.context.reserve(self._estimate_cost):
+            with self.context.client_limits.reserve(self.context.client, self._estimate_cost):
                 if deployment is None or not self._is_judged:
                     result = await self._keep_open(self._ask_model(deployment))
                 else:

@@ -143,12 +143,12 @@ class ChatRequest:
     @property
     def top_logprobs(self) -> int:
         """Number of likeliest tokens that the client wants."""
-        return _whole_number_or(0, self.fields.get("top_logprobs"))
+        return cast(int, self.fields.get("top_logprobs") or 0)
 
     @property
     def samples(self) -> int:
         """Number of answers that the client wants."""
-        return _whole_number_or(1, self.fields.get("n"))
+        return cast(int, self.fields.get("n") or 1)
 
     def options(self, *, judged: bool, checked: Container[str] = ()) -> dict[str, Any]:
         """Return the fields as options of OpenAI's client.
@@ -166,11 +166,6 @@ class ChatRequest:
         options = {name: value for name, value in fields.items() if name in _PARAMETERS}
         others = {name: value for name, value in fields.items() if name not in _PARAMETERS}
         return options | ({"extra_body": others} if others else {})
-
-
-def _whole_number_or(default: int, value: object) -> int:
-    """Return a whole number of a checked request, or the default for a missing one."""
-    return value if isinstance(value, int) else default
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -55,7 +55,7 @@ def _read_period(text: Any, where: str) -> Period:
     >>> _read_period("5/month", "money")
     Period(money=5.0, every='month')
     """
-    if isinstance(text, Period):
+    if isinstance(text, Period):  # a client made in Python
         return text
     amount, _, every = text.strip().removeprefix("$").partition("/") if isinstance(text, str) else ("", "", "")
     try:
@@ -275,8 +275,8 @@ class ClientLimits:
             state.admitted -= 1
 
     @contextmanager
-    def reserve(self, client: Client, cost: float) -> Iterator[None]:
-        """Put aside the money that a request may cost its client.
+    def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
+        """Put aside the money that a request may cost its client, if the client's money is limited.
 
         Raises ApiError: 429 if less is left, 503 while the ledger has not answered since the start. If the ledger is
         away later, a client whose first request comes then counts as having spent nothing.
@@ -287,7 +287,7 @@ class ClientLimits:
         if self._totals.is_unknown:
             problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
             raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
-        now = time.time()
+        now, cost = time.time(), estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
         left = client.money.money - self._total(client, now).last_read().money_of_all

@@ -170,23 +170,23 @@ def test_requests_reserve_money_and_the_rest_is_the_limit(keys, fields):
 
 def test_a_request_refused_for_reserved_money_may_be_tried_again_at_once():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
-    with limits.reserve(client, 0.6):
+    with limits.reserve(client, lambda: 0.6):
         with pytest.raises(ApiError, match=r"beside its running requests, .*try again") as refused:
-            limits.reserve(client, 0.6).__enter__()
+            limits.reserve(client, lambda: 0.6).__enter__()
         assert (refused.value.headers, refused.value.reason) == ({"retry-after": "1"}, "client_limit")
         with pytest.raises(ApiError, match="the next month begins") as refused:
-            limits.reserve(client, 1.1).__enter__()
+            limits.reserve(client, lambda: 1.1).__enter__()
         assert refused.value.headers["x-should-retry"] == "false"
 
 
 def test_what_a_running_request_has_paid_is_not_reserved_too():
     client, limits = Client("0" * 64, money=Period(1.0, "month"), name="a"), ClientLimits(FileTotals(None))
-    with limits.reserve(client, 0.75):
+    with limits.reserve(client, lambda: 0.75):
         limits.pay(client, 0.5)
-        with limits.reserve(client, 0.25):
+        with limits.reserve(client, lambda: 0.25):
             limits.pay(client, 0.5)  # more than was expected: the rest of the first reservation stays
         with pytest.raises(ApiError):
-            limits.reserve(client, 0.01).__enter__()
+            limits.reserve(client, lambda: 0.01).__enter__()
 
 
 def test_calls_of_a_running_request_come_off_its_reservation(keys):
