@@ -95,7 +95,7 @@ class Billing:
         self._fixed_position = policy.position
         self._costs = policy.rung_costs if self.bill is not None else ()
         self._totals = self._open_totals(None if log is None else log.path, ledger)
-        self._warned_spent = self._warned_expensive = -math.inf
+        self._warned_spent = self._warned_refusal = self._warned_expensive = -math.inf
         self._reserved: dict[object, float] = {}
         self._successor: Billing | None = None  # the bill that takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
@@ -180,8 +180,15 @@ class Billing:
         now, costs = time.time(), [expect(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
-            end = period.bounds(now)[1]
-            raise BudgetSpentError(period, None if covers(self.money_left or 0.0, min(costs)) else end)
+            (start, end), left = period.bounds(now), self.money_left or 0.0
+            if covers(left, min(costs)):
+                raise BudgetSpentError(period, None)
+            if start not in (self._warned_spent, self._warned_refusal):
+                self._warned_refusal = start
+                news = f"${left:.3g} is left of {period}: a request that may cost ${min(costs):.3g} is refused"
+                advice = "no further line says so in this period"
+                warnings.warn(f"policy {self.charge.policy}: {news}: {advice}", CascadeWarning, stacklevel=4)
+            raise BudgetSpentError(period, end)
         place = covered[0] if covered else len(options) - 1
         with reserving(self._reserved, costs[place]):
             yield options[place]

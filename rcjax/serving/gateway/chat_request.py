@@ -304,7 +304,7 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     """
     for name, value in request.fields.items():
         if value is not None and name not in FIELDS and name not in fields:
-            problem = "is no field that this service passes on: its operator can permit it (--allow-field)"
+            problem = "is not passed on by this service: its operator can permit the field (--allow-field)"
             raise invalid_field(name if len(name) <= _MAX_NAME_LENGTH else "a field", problem, "unsupported_parameter")
     tools = () if "tools" in fields else cast(Sequence[Mapping[str, object]], request.fields.get("tools") or ())
     for index, tool in enumerate(tools):

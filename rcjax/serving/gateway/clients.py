@@ -181,7 +181,7 @@ class KeyRing:
         scheme, _, key = headers.get("authorization", "").partition(" ")
         client = self.clients.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None
         if client is None:
-            message = "no valid key: send Authorization: Bearer and the key of this service"
+            message = "no valid key: send the header Authorization: Bearer KEY, with a key of this service"
             raise ApiError(401, message, "invalid_api_key")
         return client
 

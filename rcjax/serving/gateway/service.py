@@ -438,9 +438,11 @@ async def _handle_error(gateway: Gateway, _: Request, problem: Exception) -> Res
 
 
 async def _handle_unknown_path(gateway: Gateway, _: Request, problem: Exception) -> Response:
-    status = getattr(problem, "status_code", 404)
-    noun = "method" if status == 405 else "path"
-    advice = "use /v1/chat/completions, /v1/responses or /v1/models"
-    error = ApiError(status, f"there is no such {noun}: {advice}", f"unknown_{noun}")
+    headers = getattr(problem, "headers", None) or {}
+    if getattr(problem, "status_code", 404) == 405:
+        error = ApiError(405, f"this path takes {headers.get('Allow')} alone", "unknown_method")
+    else:
+        advice = "use /v1/chat/completions, /v1/responses or /v1/models"
+        error = ApiError(404, f"there is no such path: {advice}", "unknown_path")
     gateway.count_refusal(error)
-    return JSONResponse(error.to_json(), status, headers=getattr(problem, "headers", None))  # the allowed methods
+    return JSONResponse(error.to_json(), error.status, headers=headers)  # the allowed methods

@@ -94,6 +94,16 @@ def test_a_service_that_stops_says_until_when(path):
         assert service.ask(model="large").status == 200  # on no bill
 
 
+def test_the_first_request_refused_in_a_period_is_warned_of_though_some_money_is_left():
+    """A service that stops never spends the last of its money: no line said why all requests were refused."""
+    with gateway(month(), behave, stops_at_budget=True) as service:
+        billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
+        billing.pay_shadow([SimpleNamespace(cost=billing.money_left - 1e-8)])
+        with pytest.warns(CascadeWarning, match=r"is left of .* a request that may cost .* is refused") as told:
+            assert [service.ask().status for _ in range(3)] == [429] * 3
+        assert len(told) == 1
+
+
 def test_a_service_that_stops_refuses_for_a_moment_while_running_requests_reserve_the_money():
     with gateway(month(1.0), behave, stops_at_budget=True) as service:
         billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
