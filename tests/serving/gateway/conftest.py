@@ -1,4 +1,4 @@
-"""A gateway before models that act as those of OpenAI, which the tests of the session share."""
+"""A gateway whose models reply as OpenAI's do; the tests of a session share it."""
 
 import pytest
 from helpers.acting_models import ActingModels

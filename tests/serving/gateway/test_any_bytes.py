@@ -1,4 +1,4 @@
-"""Whatever bytes come where a request or a reply should: no fault. A few of the inputs of benchmarks/fuzz.py."""
+"""Readers of requests and replies raise only their own errors for any bytes: a few inputs of benchmarks/fuzz.py."""
 
 import random
 

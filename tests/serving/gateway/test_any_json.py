@@ -1,4 +1,4 @@
-"""Whatever JSON a client or a server sends, a gateway answers it, or says in one line what is wrong: it never fails."""
+"""For any JSON of a client or a server, the gateway answers, or names the problem in one line."""
 
 from helpers.chat_server import Response, sure
 from helpers.gateway_service import SURE
@@ -37,7 +37,7 @@ often = settings(max_examples=examples(60), deadline=None, suppress_health_check
 
 
 def check(reply, statuses):
-    """An answer, or an error in the form of OpenAI that is not the gateway's own."""
+    """Check that a reply is an answer, or an error in OpenAI's form that is no fault of the gateway."""
     assert reply.status in statuses
     if reply.status != 200:
         error = reply.json["error"]

@@ -1,4 +1,4 @@
-"""The client of OpenAI, changed by nothing but its base URL, calls policies and models by both interfaces."""
+"""OpenAI's client, with only its base URL changed, calls policies and models by both interfaces."""
 
 import json
 
@@ -103,7 +103,7 @@ def test_answers_of_a_form(client, service, api):
     [({"include": ["message.output_text.logprobs"]}, 0), ({"top_logprobs": 1}, 1)],
 )
 def test_log_probabilities_of_a_response(service, asked, top):
-    """As many as were asked for, though the policy asks the model for twenty."""
+    """The client gets as many as it asked for, although the policy asks the model for twenty."""
     client = Sync(service)
     for answer in (client.create(**asked), client.events(**asked)[-1].response):
         (token,) = answer.output[0].content[0].logprobs

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts of the documentation: they ask for figures and labels that there are."""
+"""The dashboard and the alerts of the documentation use figures and labels that exist."""
 
 import json
 import re
@@ -23,7 +23,7 @@ EXPRESSIONS = [one["expr"] for one in (*TARGETS, *DASHBOARD["annotations"]["list
 
 
 def exposed():
-    """{name of a sample: its labels} of a page on which everything there is has happened."""
+    """Return {name of a sample: its labels} of a page with every figure."""
     metrics = Metrics(shares_balance=True)
     metrics.count_reload("support", None)
     metrics.count_start(logging=True)
@@ -41,7 +41,7 @@ SAMPLES = exposed()
 
 
 def faults(expression):
-    """Names and labels in a PromQL expression that no figure has."""
+    """Return the names and labels in a PromQL expression that no figure has."""
     plain = re.sub(r'"[^"]*"', '""', expression)
     wrong = [name for name in re.findall(r"\brcjax_\w+", plain) if name not in SAMPLES]
     for name, selector in re.findall(r"\b(rcjax_\w+)(?:\{([^}]*)\})?", plain):

@@ -1,4 +1,4 @@
-"""The unit of systemd and the container files: they give `rcjax serve` options that it has, and time to end."""
+"""The systemd unit and the container files give `rcjax serve` existing options, and time to end."""
 
 import json
 import re

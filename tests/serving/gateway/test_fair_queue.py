@@ -1,4 +1,4 @@
-"""Streams take turns: pieces that wait go out by one write, and others have their answers between two of them."""
+"""Streams take turns: waiting pieces are sent by one write, and other requests are answered in between."""
 
 import asyncio
 import statistics
@@ -11,7 +11,7 @@ from rcjax.serving.openai_client import QUEUES, FairQueue
 
 
 def test_streams_take_turns_and_the_loop_turns_between_them():
-    """A thousand pieces wait; another task has its turn of the loop again and again meanwhile."""
+    """While a thousand pieces wait, another task has its turns of the loop."""
     (at_once, every), taken = QUEUES["pieces"], []
     turns = FairQueue(at_once, every)
 
@@ -39,7 +39,7 @@ def test_streams_take_turns_and_the_loop_turns_between_them():
 
 
 def test_a_turn_of_the_loop_admits_a_limited_number_of_tasks():
-    """In the order in which they came; whoever has left takes nobody's turn."""
+    """Tasks are admitted in the order of their arrival; a cancelled task takes no turn."""
     turns, gone = FairQueue(4), []
 
     async def begin(number):
@@ -63,7 +63,7 @@ def test_a_turn_of_the_loop_admits_a_limited_number_of_tasks():
 
 
 class Reader:
-    """What a responder sends to; it reads nothing until it is told to."""
+    """A client that reads nothing until it is told to."""
 
     def __init__(self, patient=True):
         self.bodies, self.reads = [], asyncio.Event()

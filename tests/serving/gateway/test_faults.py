@@ -1,4 +1,4 @@
-"""Upstreams and clients at their worst: every request gets one answer or one error, each call is logged once."""
+"""Failing upstreams and clients: every request gets one answer or one error, and each call is logged once."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ QUICK = {"retry-after-ms": "1"}
 
 
 def by_model(**responses):
-    """The same response, or what a function makes of the request, whenever a model is asked."""
+    """Give every model the same response, or the response that a function makes of the request."""
 
     def behave(request, headers):
         response = responses[request["model"].removeprefix("org/")]
@@ -93,7 +93,7 @@ def test_if_no_model_answers_the_client_gets_one_error():
 
 
 def test_a_timeout_is_recognised_by_its_kind_and_not_by_the_words_of_errors():
-    """An earlier model may have timed out, or may be named so: the last failure counts."""
+    """The last failure counts, even if an earlier model timed out, or a model has such a name."""
     calls = [make_call("it timed out", text=None, error="timed out"), make_call(text=None, error="no connection")]
     for timed_out, status in ((False, 502), (True, 504)):
         failure = connection_error(timed_out=timed_out).failure
@@ -112,7 +112,7 @@ def test_an_answer_that_breaks_off_while_it_is_streamed_ends_with_an_error():
 
 
 def test_errors_name_their_query(monkeypatch, caplog):
-    """Its calls are in the log; of a fault within rcjax nothing else is told."""
+    """The log has the calls of the query; a fault of rcjax tells the client nothing else."""
     with gateway(behave=lambda *_: Response({}, status=400), limits={"retries": 0}) as service:
         reply = service.post(json.loads(QUESTION), x_rcjax_query="q/1")
         assert (reply.status, reply.headers["x-rcjax-query"]) == (400, "q/1")
@@ -173,7 +173,7 @@ def test_a_client_that_leaves_ends_the_call_upstream(stream):
 
 
 def test_a_service_that_stops_is_healthy_and_not_ready(monkeypatch):
-    """Until it ends, on connections that are open."""
+    """Open connections see so until the service has ended."""
     has_heard, shutdown, stack = threading.Semaphore(0), Connection.shutdown, contextlib.ExitStack()
 
     def shutdown_and_tell(self):
@@ -301,7 +301,7 @@ def test_clients_with_permission_may_call(monkeypatch):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_in_progress_at_shutdown_gets_an_error(stream):
-    """It was a traceback in the log, and "Internal Server Error" for the client."""
+    """There was a traceback in the log, and "Internal Server Error" for the client."""
     sent: list = []
     body = json.dumps({"model": "large", "stream": stream, "messages": [{"role": "user", "content": "x"}]}).encode()
 

@@ -1,4 +1,4 @@
-"""Services that follow a bill, whole: a budget per query, and money for a period."""
+"""Whole services that follow a bill: with a budget per query, and with money for a period."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ BUDGET = 120e-6
 
 
 def ladder(dearer=1.0, **more):
-    """Each model alone, tuned where they were so many times cheaper than they are."""
+    """A ladder of single models, tuned when the models cost a fraction of today's prices."""
     parts = make_policy().calibrations, (Rule(1.0, "answer"),)
     rungs = tuple(
         Policy((name,), {name: parts[0][name]}, {name: parts[1]}, {name: cost}, expected={"error": 0.1, "cost": cost})
@@ -35,7 +35,7 @@ def behave(request, headers):
 
 
 def ask(service, queries):
-    """(cost, position) of each query, 16 at once."""
+    """Return the (cost, position) of each query, with 16 queries at once."""
 
     def one(query):
         body = {"model": "policy", "messages": [{"role": "user", "content": "A or B?"}]}
@@ -64,7 +64,7 @@ def test_models_that_are_dearer_than_tuned():
 
 
 def test_money_for_a_period_is_shared_by_the_file_of_totals():
-    """How workers share it and what a restart knows of it has tests in tests/serving/test_billing.py."""
+    """Workers and restarts have their tests in tests/serving/test_billing.py."""
     money = 1000 * BUDGET
     policy = ladder(period=Period(money, "month"))
     with gateway(policy, behave) as service:

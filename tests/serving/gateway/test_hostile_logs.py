@@ -1,4 +1,4 @@
-"""What gets into the log, what becomes of a full disk, and who is drawn to be asked of all models."""
+"""The content of the log, a full disk, and the draw of shadow queries."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def counts(service):
 
 
 def test_a_full_disk_is_counted_and_reported_again_after_each_recovery():
-    """By /dev/full, to and from which the name of the log is moved; with two policies and a model, which ask apart."""
+    """The name of the log is moved to /dev/full and back; two policies and a model write to the log."""
     with (
         warnings.catch_warnings(record=True) as caught,
         gateway({"a": make_policy(), "b": make_policy()}, answers) as s,

@@ -1,4 +1,4 @@
-"""Clients at their worst: bodies, heads, upgrades, and web pages that call a gateway on the machine of their reader."""
+"""Hostile clients: bodies, heads, upgrades, and web pages that call a gateway on their reader's machine."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def test_a_legal_body_delays_no_other_request(service):
 
 
 def exchange(service, *parts, replies=math.inf):
-    """What a gateway says to bytes that are sent as they are, until it closes, or is silent after so many replies."""
+    """Send bytes unchanged, and return the gateway's bytes until it closes, or has sent a number of replies."""
     host, port = service.url.removeprefix("http://").split(":")
     received = b""
     with socket.create_connection((host, int(port)), timeout=120.0) as connection:

@@ -1,4 +1,4 @@
-"""Upstreams at their worst: odd numbers, answers without text, redirects, cookies, replies without an end."""
+"""Hostile upstreams: odd numbers, answers without text, redirects, cookies, endless replies."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ TEXTLESS = {
 @pytest.mark.parametrize("choice", list(TEXTLESS.values()), ids=list(TEXTLESS))
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_without_text_is_an_answer(service, choice, stream):
-    """With its finish reason, from the policy as by the model's name; and no model is asked twice."""
+    """The policy and the named model send it with its finish reason, and no model is asked twice."""
     body = completion("") | {"choices": [{"index": 0, "logprobs": None, **choice}]}
     service.server.behave = lambda request, headers: Response(body)
     reply = service.ask(stream=stream)
@@ -57,7 +57,7 @@ def test_an_invalid_header_is_refused_at_the_start():
 
 
 def test_an_attempt_ends_in_time_however_slowly_bytes_arrive():
-    """The limit was one of each read: all of --deadline went by."""
+    """The limit held for each read alone, so that the whole --deadline went by."""
 
     async def drips(head, reader, writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
@@ -101,7 +101,7 @@ LARGE = {
 
 @pytest.mark.parametrize("reply", list(LARGE.values()), ids=list(LARGE))
 def test_an_endless_reply_is_cut_off(service, reply, monkeypatch):
-    """With limits of a hundredth; the real ones are tried with a gigabyte in benchmarks/attack.py."""
+    """The limits are a hundredth of the real limits, which benchmarks/attack.py tries with a gigabyte."""
     monkeypatch.setattr("rcjax.serving.openai_client.MAX_REPLY_BYTES", 200_000)
     monkeypatch.setattr("rcjax.serving.completions.MAX_PARTS", 40_000)
     good = Response(sure("B", SURE))

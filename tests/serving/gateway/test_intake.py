@@ -1,4 +1,4 @@
-"""What a worker takes in: bodies that stop before their end, bytes of all requests, answers that nobody reads."""
+"""The intake of a worker: stalled bodies, the bytes of all requests, answers that no client reads."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def behave(request, headers):
 
 
 def held(service, stack, number, sent=b" "):
-    """Connections whose bodies stop before their end."""
+    """Open connections whose bodies stop before their end."""
     port = int(service.url.rpartition(":")[2])
     for _ in range(number):
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 120))
@@ -54,7 +54,7 @@ def test_stalled_bodies_keep_no_client_out():
 
 
 def test_a_dropped_body_is_not_answered_even_if_its_last_part_is_there():
-    """Its bytes no longer count."""
+    """The bytes of a dropped body no longer count."""
 
     async def main():
         intake = Intake(RequestLimits(body_bytes=4_000, held_bytes=4_000))
@@ -128,7 +128,7 @@ def test_whole_replies_count_among_the_bytes_of_their_requests():
 
 
 def test_shadow_queries_keep_their_bytes_until_their_calls_end():
-    """And no other is drawn meanwhile; requests are answered all the same."""
+    """Meanwhile no other query is a shadow query, and requests are answered."""
     go = asyncio.Event()
 
     def behave_once_it_goes(request, headers):
@@ -166,7 +166,7 @@ def test_replies_to_shadow_calls_count_among_the_bytes_of_all_requests():
 
 @pytest.mark.thorough
 def test_prompts_and_replies_of_many_megabytes_fit_into_the_memory_of_a_small_container():
-    """Forty at once each time: 3.9 MB of prompt, then 8 MB of reply, then a reply of 3 MB of empty lists."""
+    """Forty requests at once: with prompts of 3.9 MB, with replies of 8 MB, with replies of 3 MB of empty lists."""
 
     def large(request, headers):
         kind = request["messages"][0]["content"][:5]

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: valid by its schemas, and of one mind with the service that they start."""
+"""The manifests for Kubernetes are valid by its schemas, and agree with the service that they start."""
 
 import re
 import shutil

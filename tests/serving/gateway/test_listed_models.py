@@ -1,4 +1,4 @@
-"""What a service says of itself, with a key and without: at /v1/models and /metrics."""
+"""/v1/models and /metrics, with a key and without."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The two ways to LiteLLM's real proxy, by the files of the page: its models in a policy, a policy among its models."""
+"""LiteLLM's real proxy with the files of the page: its models in a policy, and a policy among its models."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def block(kind):
 
 @contextlib.contextmanager
 def process(line, folder, environment):
-    """A process in a folder, until the end of the block."""
+    """Run a process in a folder until the end of the block."""
     with open(folder / "said", "wb") as said, open(folder / "log", "ab") as log:
         started = subprocess.Popen(line, stdout=said, stderr=log, env=os.environ | environment, cwd=folder)
     try:

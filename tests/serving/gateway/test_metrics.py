@@ -1,4 +1,4 @@
-"""What operators see: counts of one worker and of several, and labels that stay few."""
+"""Metrics of one worker and of several workers, whose labels stay few."""
 
 import os
 import subprocess

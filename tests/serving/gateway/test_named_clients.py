@@ -1,4 +1,4 @@
-"""Clients with names: what each may name and how much, who is told from whom, in figures, logs and ids; reloads."""
+"""Clients with names: permissions, limits, metrics, logs, ids of queries, and reloads of their file."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ def behave(request, headers):
 
 
 class Keys:
-    """A file of keys, with those of its clients."""
+    """A file of keys, with the keys of its clients."""
 
     def __init__(self, folder):
         self.path, self.keys = folder / "keys.toml", {}
@@ -190,7 +190,7 @@ def test_what_a_running_request_has_paid_is_not_reserved_too():
 
 
 def test_calls_of_a_running_request_come_off_its_reservation(keys):
-    """The first model has answered, and the second one is asked: the cost of the first one counts once."""
+    """While the second model is asked, the cost of the first model counts once."""
     keys.add("a", 'money = "1/month"')
     known = []
 
@@ -316,7 +316,7 @@ def test_money_needs_a_log_that_is_a_file(keys, log):
 
 @pytest.mark.parametrize("log", [None, "-"])
 def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path, monkeypatch):
-    """In the folder that `rcjax serve` makes for several workers."""
+    """The totals are in the folder that `rcjax serve` makes for several workers."""
     monkeypatch.setenv(METRICS_FOLDER, str(tmp_path))
     now = time.time() // 60 * 60 + 30  # within a minute
     monkeypatch.setattr(time, "time", lambda: now)
@@ -335,7 +335,7 @@ def test_workers_without_a_log_share_what_clients_have_used(log, keys, tmp_path,
 
 @pytest.mark.thorough
 def test_limits_hold_over_workers(keys):
-    """Each knows within a second what the others have counted."""
+    """Each worker knows the counts of the others within a second."""
     keys.add("a", "requests = 40")
     with gateway_process(None, behave, "--workers", 2, "--keys", keys.path) as service:
         until(lambda: len(service.workers()) == 2)
@@ -348,7 +348,7 @@ def test_limits_hold_over_workers(keys):
 
 
 def test_each_client_has_a_bill_of_its_own(keys):
-    """One asks what is a hundred times as dear: it goes by the cheapest rung, the others as before."""
+    """A client whose queries cost a hundred times as much gets the cheapest rung; the others keep theirs."""
     keys.add("greedy").add("usual")
 
     def behave(request, headers):

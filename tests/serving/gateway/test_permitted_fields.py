@@ -1,4 +1,4 @@
-"""What clients may ask for: fields that are passed on, tokens of answers, and what the operator's file says instead."""
+"""Permissions of requests: fields, tokens of answers, and options that the operator's file fixes."""
 
 import pytest
 from helpers.chat_server import Response, sure
@@ -24,7 +24,7 @@ def service():
 
 
 def asked(service, **fields):
-    """What reached the model."""
+    """Return the request that reached the model."""
     service.forget()
     assert service.ask(**fields).status == 200
     return service.server.requests[-1]

@@ -1,4 +1,4 @@
-"""The service as processes: several workers, one log and one page of figures, and how it ends."""
+"""The service as processes: several workers with one log and one page of metrics, and its end."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def said(service):
 
 
 def figure(service, name):
-    """The sum of a figure over its labels."""
+    """Return the sum of a figure over its labels."""
     lines = service.get("/metrics").body.decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"rcjax_{name}[{{ ]", line))
 
@@ -41,7 +41,7 @@ def models(service, n):
 
 
 def lines(*paths):
-    """The queries of all lines, each of which must be whole."""
+    """Return the queries of all lines; each line must be whole."""
     return [json.loads(line)["query"] for path in paths for line in path.read_text().splitlines()]
 
 
@@ -89,7 +89,7 @@ def test_a_worker_that_cannot_start_says_so_until_it_can():
 
 @pytest.mark.thorough
 def test_a_start_that_takes_long_is_no_fault(tmp_path):
-    """Seven seconds before a worker answers its supervisor, as an import may take on a busy machine."""
+    """A worker answers its supervisor after seven seconds, as long as imports may take on a busy machine."""
     slow = "import sys, time\nif 'spawn_main' in ' '.join(sys.orig_argv): time.sleep(7)\n"
     (tmp_path / "sitecustomize.py").write_text(slow)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
@@ -104,7 +104,7 @@ def test_a_start_that_takes_long_is_no_fault(tmp_path):
 
 @pytest.mark.thorough
 def test_no_connection_of_a_busy_client_is_reset_at_the_end():
-    """Nor those whose connections wait to be taken: of a busy loop's, uvloop takes one in a turn."""
+    """Waiting connections are not reset either: a busy loop of uvloop accepts one connection in a turn."""
     with gateway_process(None, answers, "--drain", 60) as service:
         port = int(service.url.rpartition(":")[2])
         assert stop_while_asked(SimpleNamespace(port=port, process=service.process), 100, 1.0) == 0
@@ -117,7 +117,7 @@ def refuses(host, port):
 
 @pytest.mark.thorough
 def test_a_request_that_is_on_its_way_at_the_end_is_answered():
-    """On a connection that is idle when the signal comes, as a client's that keeps its connections."""
+    """The connection is idle when the signal comes, as are the kept connections of clients."""
     body = json.dumps(QUESTION).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     sent = head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
@@ -143,7 +143,7 @@ def test_a_request_that_is_on_its_way_at_the_end_is_answered():
     [([signal.SIGTERM], 0), ([signal.SIGTERM] * 2, 0), ([signal.SIGINT], 130), ([signal.SIGINT] * 2, 130)],
 )
 def test_a_drain_that_is_cut_short_ends_with_the_usual_status_and_no_traceback(signals, status):
-    """Told to end, it ends with 0, with one process as with several."""
+    """One process ends with the status of several."""
     with gateway_process(None, lambda *_: Response(sure("B", SURE), delay=30), "--drain", 1) as service:
         asking = threading.Thread(target=lambda: service.post(QUESTION))
         asking.start()

@@ -1,4 +1,4 @@
-"""What providers reply comes to what it is, whoever reads it: the same money in the log, the header and the figures."""
+"""Replies of providers have the same outcome and cost in the log, the headers and the metrics."""
 
 import json
 
@@ -15,7 +15,7 @@ STREAMED = {name: quirk for name, quirk in QUIRKS.items() if quirk.events is not
 
 
 def behave(request, headers):
-    """The small model replies as the quirk that the question names; the others answer."""
+    """The small model replies with the quirk that the question names; the others answer."""
     quirk = QUIRKS[request["messages"][-1]["content"]]
     if request["model"] != "org/small":
         return Response(whole())
@@ -29,7 +29,7 @@ def service():
 
 
 def money(quirk):
-    """What the call costs by what the reply tells; None where it does not."""
+    """Return the cost that the reply states; None if it states none."""
     if quirk.cost is not None:
         return 0.02
     read, written = PRICES["small"]
@@ -53,7 +53,7 @@ def test_a_judged_reply_is_kept_or_the_next_model_is_asked(service, name):
 
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_streamed_reply_ends_with_its_finish_reason_or_an_error(service, name):
-    """By the model's name, so that the answer is passed on piece by piece; in both APIs."""
+    """The request names the model, so that the answer is passed on piece by piece."""
     service.forget()
     quirk, before = QUIRKS[name], spent(service)
     reply = service.ask(name, model="small", stream=True)

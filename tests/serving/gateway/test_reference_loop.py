@@ -1,4 +1,4 @@
-"""A service whose policy has a reference: shadow queries go to it, and the loop closes with nobody in it."""
+"""A service whose policy has a reference: shadow queries go to it, and the loop closes without people."""
 
 import json
 
@@ -21,7 +21,7 @@ PAIR = {
 
 
 def with_reference(model="large"):
-    """small → middle, tuned to say what another model says."""
+    """A policy small → middle, tuned to give the answers of another model."""
     return make_policy(**PAIR, provenance={"same_as": {"model": model, "same": "answer"}})
 
 

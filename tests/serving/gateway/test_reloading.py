@@ -1,4 +1,4 @@
-"""New files are taken up while the service runs: no request is lost, and a broken one changes nothing."""
+"""New files are loaded while the service runs: no request is lost, and a broken file changes nothing."""
 
 import errno
 import logging
@@ -21,7 +21,7 @@ from rcjax.serving.gateway import service as gateway_module
 
 @pytest.fixture
 def line(monkeypatch):
-    """Waits for the next line that a service says, which looks at its files often."""
+    """Return a function that waits for the service's next line; the service looks at its files often."""
     monkeypatch.setattr(gateway_module, "RELOAD_SECONDS", 0.05)
     said, logger = queue.SimpleQueue(), logging.getLogger("rcjax.serving")
     heard = logging.Handler()
@@ -34,7 +34,7 @@ def line(monkeypatch):
 
 
 def put(path, text):
-    """Write a file whole: who looks meanwhile has the old one."""
+    """Replace a file whole: a reader has the old file or the new file."""
     path.with_name("new").write_text(text)
     path.with_name("new").replace(path)
 
@@ -113,7 +113,7 @@ def test_a_policy_that_has_not_changed_stays_and_no_log_is_read_again(line, monk
 
 
 def test_a_changed_config_map_of_kubernetes_is_loaded(line):
-    """A link to a new folder takes the place of that to the old one; the files are links through it."""
+    """A link to a new folder replaces the link to the old folder; the files are links through it."""
     with gateway(alone("small"), answers) as service:
         folder, names = service.folder, ("policy.json", "models.toml")
         for version in ("..1", "..2"):
@@ -136,7 +136,7 @@ def test_a_changed_config_map_of_kubernetes_is_loaded(line):
 
 
 def test_one_model_answers_all_requests_until_there_is_a_policy(line):
-    """No confidence is told that nobody has calibrated; the log has all that a policy is tuned on."""
+    """Clients get no uncalibrated confidence; the log has everything that tuning needs."""
     with gateway({"policy": None}, answers, pass_model="small", shadow=1.0) as service:
         reply = service.ask()
         assert (reply.json["model"], reply.json["rcjax"]["status"]) == ("small", "answered")
@@ -154,7 +154,7 @@ def test_one_model_answers_all_requests_until_there_is_a_policy(line):
 
 
 def test_an_error_in_a_step_of_the_watch_ends_no_watch(line, monkeypatch):
-    """It was the end of all reloading, without a word: now a line says so, once, and the next file is taken up."""
+    """An error ended all reloading silently: now one line says so, and the next file is loaded."""
 
     others = set(threading.enumerate())  # services of other tests may be watching in this process
 

@@ -1,4 +1,4 @@
-"""Several replicas of a service: one ledger, or a share for each; lines on standard output that say which it was."""
+"""Several replicas of a service: one ledger, or a share for each; lines on standard output that name the replica."""
 
 import json
 import re
@@ -92,7 +92,7 @@ def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
 
 @pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
 def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries):
-    """And none of a share of the queries, as a replica has a part of these only."""
+    """A share of the queries is not divided, because a replica has only a part of the queries."""
     given = CallLogOptions(log=Path("calls.jsonl"), shadow=read_shadow(shadow))
     settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))

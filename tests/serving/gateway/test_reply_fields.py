@@ -56,7 +56,7 @@ def make_completion():
 
 
 def make_chunks():
-    """Chunks with every field: one that begins, one that goes on, one that ends, and one of no choice."""
+    """Chunks with every field: at the beginning, in the middle, at the end, and without a choice."""
     chunks = [sample(ChatCompletionChunk) for _ in range(3)]
     for chunk, content in zip(chunks, ("", "B", ""), strict=True):
         choice = chunk["choices"][0]
@@ -81,7 +81,7 @@ def without(body, *names):
 
 @pytest.fixture
 def service(service):
-    """Before models that say what is in `by_model`."""
+    """Start a gateway whose models reply as `by_model` says."""
     service.by_model = {"small": WHOLE, "middle": sure("B", UNSURE), "large": WHOLE}
     service.server.behave = lambda request, _: Response(service.by_model[request["model"].removeprefix("org/")])
     return service
@@ -121,7 +121,7 @@ def test_a_completion_streamed_at_once_has_every_field(service):
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("by", ["policy", "large", "tools"])
 def test_chunks_of_a_kept_answer_have_every_field(service, by, counted):
-    """The last model's of a policy, one that was named, and one for what is not judged."""
+    """Answers of a policy's last model, of a named model, and of the model for requests that are not judged."""
     told = {**CHUNKS[-1], "choices": [], "usage": USAGE}
     service.by_model |= {"small": sure("A", UNSURE), "large": [*map(_event, [*CHUNKS, told]), DONE]}
     fields = {"policy": {}, "large": {"model": "large"}, "tools": {"tools": [TOOL]}}[by]
@@ -171,7 +171,7 @@ def test_tokens_of_all_models_asked_are_summed(service):
 
 
 def test_halves_of_a_character_pass_in_two_pieces(service):
-    """Some servers cut between the two surrogates of a character: put together it is whole again."""
+    """Some servers cut between the two surrogates of a character: joined, the character is whole."""
     head, *_, end, done = events_of(completion("?"))
     halves = [
         b'{"choices": [{"index": 0, "delta": {"content": "' + half + b'"}}]}' for half in (b"\\ud83d", b"\\ude42")
@@ -183,7 +183,7 @@ def test_halves_of_a_character_pass_in_two_pieces(service):
 
 @pytest.mark.parametrize("size", [1, 7, 10**6])
 def test_text_is_passed_on_unchanged_wherever_it_is_cut(service, size):
-    """Not escaped, as most servers send it: what Python takes for the end of a line is none, for us and for clients."""
+    """Most servers send text unescaped: characters that Python takes for the end of a line are none here."""
     text = "one\u2028two\u2029three\x85four\x0bfive\x1csix é 人 🙂"
     *events, done = events_of(completion(text))
     sent = b"".join(b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n" for event in events) + done

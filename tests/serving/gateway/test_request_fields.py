@@ -77,7 +77,7 @@ def service(service):
 
 
 def sent(service, **fields):
-    """(the reply, what reached the upstream for it)."""
+    """Return (the reply, the requests that reached the upstream)."""
     before = len(service.server.requests)
     reply = service.post({"model": "policy", "messages": QUESTION, **fields})
     return reply, service.server.requests[before:]
@@ -92,7 +92,7 @@ def by_largest(why):
 
 
 def test_every_field_is_judged_or_passed_on_unchanged_to_the_largest_model(service):
-    """What is so anyway is not sent."""
+    """Values that change nothing are not sent."""
     streaming = completion_create_params.CompletionCreateParamsStreaming.__annotations__
     known = {*completion_create_params.CompletionCreateParamsBase.__annotations__, *streaming}
     new = sorted(known - {*JUDGED, *NOT_JUDGED, *APART})
@@ -134,7 +134,7 @@ def test_a_request_asks_for_the_log_probabilities_of_the_client_and_the_policy(s
 
 
 def test_options_of_a_stream(service):
-    """An answer that is judged is not streamed by the model, and one that is not is always counted."""
+    """The model does not stream a judged answer; the tokens of other answers are always counted."""
     for options in ({}, {"include_usage": False}, {"include_usage": True, "of_a_server": [1]}):
         assert sent(service, stream=True, stream_options=options)[1] == [ASKED]
         _, requests = sent(service, model="large", stream=True, stream_options=options)
@@ -157,7 +157,7 @@ PARTS_NOT_JUDGED = {"image_url": "images", "input_audio": "audio", "file": "file
 
 
 def test_messages_of_text_alone_are_judged(service):
-    """Others go to the largest model, and none is changed."""
+    """Other requests go to the largest model unchanged."""
     texts = [{"role": "user", "content": [{"type": "text", "text": "?"}, {"type": "refusal", "refusal": "No."}]}]
     for message in (*ROLES, *texts):
         messages = [{**message, "of_a_server": {"a": None}}, *QUESTION]

@@ -116,7 +116,7 @@ def test_a_field_reaches_a_model_by_its_name_there(service):
 
 
 def test_an_invalid_field_is_refused(service):
-    """So is each of OpenAI's that models cannot be asked for, and each of chat completions that has another name."""
+    """Fields that chat completions lack are refused, and chat fields that have another name in responses."""
     others = sorted((HERE - THERE - TRANSLATED) | (THERE - HERE - {*PASSED}))
     for param, fields in (*((name, {name: [1]}) for name in others), *REFUSED):
         reply, requests = sent(service, **fields)
@@ -180,7 +180,7 @@ def test_an_input_reaches_a_model_as_messages(service):
 
 
 def test_every_item_of_an_input_is_translated_or_refused(service):
-    """Calls and their outputs are not judged; items of what others keep or run are refused by their place."""
+    """Calls and their outputs are not judged; items of stored data or provider tools are refused by their place."""
     for kind in get_args(responses.ResponseInputItemParam):
         hint = get_type_hints(kind)["type"]
         (name,) = [one for one in get_args(get_args(hint)[0] if type(None) in get_args(hint) else hint) if one]

@@ -1,4 +1,4 @@
-"""How a response comes: its items and events, how it ends, and what becomes of it where a model breaks off."""
+"""Streamed responses: items, events, endings, and models that break off."""
 
 import asyncio
 import json
@@ -56,7 +56,7 @@ def test_a_policy_that_refuses():
 
 
 def test_the_protocol_of_a_stream(service):
-    """Held back and sent at once, piece by piece, with calls of tools, and of a model that is named."""
+    """A stream that is held back and sent at once, or piece by piece; with calls of tools; of a named model."""
     service.server.behave = behave = ActingModels()
     for unsure, fields in (
         ((), {}),
@@ -89,7 +89,7 @@ def test_text_and_calls_in_one_answer(service):
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_is_an_item_of_its_own(service, name):
-    """It is an item of its own, and a client may send it again with the answer: it goes to no model."""
+    """A client may send the item again with the answer: it goes to no model."""
     service.server.behave = lambda *_: Response(said("large", content="It is B.", **{name: "Hm."}))
     for stream in (False, True):
         reply, _ = sent(service, model="large", stream=stream)
@@ -107,7 +107,7 @@ def test_reasoning_is_an_item_of_its_own(service, name):
 
 
 def test_a_stream_that_breaks_off_is_a_failed_response(service):
-    """What came is there; clients raise the event before the last, as they do with OpenAI's own."""
+    """The response has the pieces so far; clients raise the event before the last."""
     service.server.behave = lambda *_: BREAKS_OFF
     reply, _ = sent(service, model="large", stream=True)
     *before, error, last = events_of(reply)
@@ -123,7 +123,7 @@ def test_a_stream_that_breaks_off_is_a_failed_response(service):
 
 @pytest.mark.parametrize(("where", "names"), [(0, []), (1, ["response.created", "response.in_progress", "error"])])
 def test_a_reply_nested_too_deep_is_an_error_of_the_model(where, names):
-    """Before the first event it is an answer of its own; after it, the last event."""
+    """Before the first event the error is a document; after it, the error is the last event."""
     deep: list = []
     for _ in range(100_000):
         deep = [deep]

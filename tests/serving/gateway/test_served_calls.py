@@ -1,4 +1,4 @@
-"""Requests with tools: two cheap models that make the same call are enough, and what is not judged is counted."""
+"""Requests with tools: a call that two cheap models make is kept, and requests that are not judged are counted."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ ASKED = [{"role": "user", "content": "A or B?"}]
 
 
 def policy(*options, messages=ASKED):
-    """small and middle about everything, large where they differ; of a log of requests with these options."""
+    """A policy that asks small and middle, and large if they differ; its log had requests with these options."""
     rules = {
         "small": (Rule(1.0, "ask", "middle"),),
         "middle": (Rule(0.99, "ask", "large"), Rule(1.0, "answer")),
@@ -50,7 +50,7 @@ def called(*cities, number="call_1", **more):
 
 
 def replies(small, middle, large):
-    """An upstream whose models reply so."""
+    """An upstream with these replies of its models."""
     bodies = {"org/small": small, "org/middle": middle, "org/large": large}
     return lambda request, headers: Response(bodies[request["model"]])
 

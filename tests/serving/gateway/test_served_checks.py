@@ -1,4 +1,4 @@
-"""Checks as the signals of a service: who answers, what is counted, that nobody waits, what is said at the start."""
+"""Checks as the signals of a service: answers, metrics, waiting, and messages at the start."""
 
 import re
 import threading
@@ -29,7 +29,7 @@ def place(tmp_path, monkeypatch):
 
 
 def behave(request, headers):
-    """The smallest model says what it is asked for, the others what passes."""
+    """The smallest model repeats the question; the other models give answers that pass."""
     word = request["messages"][-1]["content"].split()[0] if request["model"] == "org/small" else "passes"
     return Response(completion(f"{word} B"))
 
@@ -95,7 +95,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
 
 
 def by_form(request, headers):
-    """What was asked for, of the largest model alone: the others forget the city, or call no tool."""
+    """Only the largest model makes the right call: the others forget the city, or call no tool."""
     large = request["model"] == "org/large"
     if "tools" in request:
         body = completion(None if large else "I would have to look that up.")

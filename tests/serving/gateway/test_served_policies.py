@@ -19,7 +19,7 @@ def in_tokens(text, logprob):
 
 
 class Upstream:
-    """Answers in the way that a signal reads; the models in `unsure` are not sure, those in `failing` fail."""
+    """Answers in the form of a signal; models in `unsure` are unsure, models in `failing` fail."""
 
     def __init__(self, signal="choice"):
         self.signal, self.unsure, self.failing = signal, (), ()
@@ -66,7 +66,7 @@ ASKED = [((), "small", 1), (("small",), "middle", 2), (("small", "middle"), "lar
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("unsure", "model", "asked"), ASKED)
 def test_every_signal(service, unsure, model, asked, stream):
-    """Whole or in pieces, the answer of the model that is sure, and no draft of one before it."""
+    """The client gets the answer of the sure model, whole or in pieces, and no draft of an earlier model."""
     upstream, before = service.server.behave, len(service.server.requests)
     upstream.unsure, upstream.failing = unsure, ()
     reply = service.ask("Which city?", stream=stream)
@@ -97,7 +97,7 @@ def test_every_signal(service, unsure, model, asked, stream):
 
 
 def test_a_second_question_keeps_nobody_waiting():
-    """The last model's answer is there to its end before the model has said how sure of it it is."""
+    """The last model's answer is complete before the model's second answer, which gives the confidence."""
     go_on = threading.Event()
     upstream = Upstream("verification")
     upstream.unsure = ("small", "middle")
@@ -134,7 +134,7 @@ def test_a_policy_that_refuses(stream):
 
 
 def test_models_of_any_name():
-    """Policies by their names, models by theirs, and headers that hold any of them."""
+    """Policies and models have any names, also in headers."""
     names, plain = ("org/ö x", "日本,語"), make_policy().calibrations["small"]
     rules = {names[0]: (Rule(0.5, "ask", names[1]), Rule(1.0, "answer")), names[1]: (Rule(1.0, "answer"),)}
     odd = Policy(names, dict.fromkeys(names, plain), rules, dict.fromkeys(names, 1e-5))
@@ -183,7 +183,7 @@ def test_options_of_the_signal_override_the_options_of_the_client():
 
 
 def test_options_of_the_file_of_models_apply_to_judged_answers():
-    """A limit of one token would cut off a call of a tool; how an endpoint is reached goes for all."""
+    """A limit of one token would cut off a call of a tool; `extra_*` options apply to all answers."""
     line = 'options = { max_tokens = 1, extra_body = { route = "x" } }'
     tables = dict.fromkeys(("small", "middle", "large"), line)
     with gateway(behave=lambda request, headers: Response(sure("A", -0.1)), tables=tables) as service:

@@ -1,4 +1,4 @@
-"""A budget for a period is a limit: what a request may cost is put aside, and spent money is spent for all requests."""
+"""A budget for a period is a limit: requests reserve their possible cost, and spent money is spent for all requests."""
 
 import json
 import math
@@ -27,7 +27,7 @@ NOT_JUDGED = ({"n": 2}, {"response_format": {"type": "json_object"}}, {"tools": 
 
 @pytest.fixture(autouse=True)
 def _within_the_month(monkeypatch):
-    """Near its end few queries are expected, so that little money is enough for dear rungs."""
+    """Fix a date in mid-month: near its end few queries are expected, and little money buys expensive rungs."""
     now = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
     monkeypatch.setattr("rcjax.serving.billing.time.time", lambda: now)
 
@@ -37,13 +37,13 @@ def month(money=MONEY):
 
 
 def behave(request, headers):
-    """A long answer by the tokens that are asked for, or else a letter."""
+    """Answer with as many tokens as the request allows, or with a letter."""
     wanted = request.get("max_tokens")
     return Response(sure("B", SURE, (100, 1 if wanted is None else wanted * request.get("n", 1))), delay=0.05)
 
 
 def spend_all(service):
-    """Have more than the month's money spent."""
+    """Spend more than the month's money."""
     billing = service.app.state.gateway.catalog.policies["policy"].cascade.billing
     billing.pay_shadow([SimpleNamespace(cost=2 * billing.money_left)])
 
@@ -127,7 +127,7 @@ def test_a_service_that_starts_without_money_says_what_it_does(stops, then, tmp_
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("fields", [{"max_tokens": 10_000}, {"max_tokens": 200, "n": 2}, {"max_tokens": 20}])
 def test_the_possible_cost_of_a_request_is_reserved_before_it_is_answered(fields, stops):
-    """Of 60 at once, those that the money does not cover go by the cheapest rung, or are refused."""
+    """Of 60 requests at once, the cheapest rung answers those that the money does not cover, or they are refused."""
     with gateway(month(), behave, stops_at_budget=stops) as service, ThreadPoolExecutor(60) as pool:
         replies = [*pool.map(lambda _: service.ask(**fields), range(60))]
         rows = service.log_rows()
@@ -146,7 +146,7 @@ def test_the_possible_cost_of_a_request_is_reserved_before_it_is_answered(fields
 
 
 def test_shadow_calls_end_with_the_money(tmp_path):
-    """A query whose shadow calls the money does not cover is no shadow query: else only hard ones would be whole."""
+    """A query whose shadow calls the money does not cover is no shadow query: else only hard queries were complete."""
     log = tmp_path / "calls.jsonl"
     with gateway(month(), behave, shadow=1.0, log=log) as service:
         service.ask()
@@ -165,7 +165,7 @@ def test_shadow_calls_end_with_the_money(tmp_path):
 
 
 def test_shadow_calls_that_the_end_of_a_service_cuts_off_are_paid_for(tmp_path):
-    """As they are logged with what they will have cost: the provider has the requests."""
+    """The provider has the requests, so the log has their estimated cost."""
 
     def slow(request, headers):
         return Response(sure("B", SURE), delay=0.0 if request["model"] == "org/small" else 20.0)
@@ -197,7 +197,7 @@ def test_an_answer_without_a_limit_is_expected_to_be_as_long_as_recent_answers()
 
 
 def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatch):
-    """Near the limit it was refused, though the money covered all of its calls."""
+    """Near the limit such a query was refused although the money covered all of its calls."""
     policy = month(1.0)
     cost = {name: rung.cost[name] for rung in policy.rungs for name in rung.models}
     whole = make_policy(cost=cost, expected=policy.rungs[-1].expected)

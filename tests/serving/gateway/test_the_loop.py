@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("own_settings")]
 
 @dataclass(frozen=True)
 class World:
-    """Questions, and what each model says to them: drawn from the model of the demo."""
+    """Questions, and the answers of each model, drawn from the model of the demo."""
 
     logprob: np.ndarray
     correct: np.ndarray
@@ -43,7 +43,7 @@ class World:
         return float(self.logprob[i, list(NAMES.values()).index(model)])
 
     def path(self, policy, i):
-        """The models that a policy asks of a question, one after the other."""
+        """The models that a policy asks a question, in order."""
         models = [policy.first]
         while isinstance(decision := policy.step(models[-1], logprob=self.confidence(i, models[-1])), Defer):
             models.append(decision.next_model)
@@ -51,7 +51,7 @@ class World:
 
 
 def draw_world(n, seed, *, changed=False):
-    """As it was, or changed: then the small model is as sure as ever of answers that are wrong, one time in three."""
+    """The world as it was, or changed: then the small model is sure of one wrong answer in three."""
     log = rcjax.sample_log(n, seed).select(NAMES)
     logprob, correct = np.array(log.logprob), np.array(log.correct)
     if changed:
@@ -61,7 +61,7 @@ def draw_world(n, seed, *, changed=False):
 
 
 def write_first_policy(path, folder):
-    """Tuned on a log that was there before the service."""
+    """A policy tuned on a log from before the service."""
     world = draw_world(TUNED_ON, seed=0)
     lines = ["query,model,logprob,correct,input_tokens,output_tokens"]
     for i in range(TUNED_ON):
@@ -77,7 +77,7 @@ def write_first_policy(path, folder):
 
 
 def upstream(world, request, _):
-    """An endpoint whose models say what they say in this world."""
+    """An endpoint with the models of this world."""
     if request.get("tools"):
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         choice = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -89,7 +89,7 @@ def upstream(world, request, _):
 
 
 def ask_all(service, world, policy, queries, at_once=1):
-    """Ask all questions, and hold the answers to what the policy makes of them; one by one, the log is in order."""
+    """Ask all questions in turn, and compare the answers with those of the policy."""
     digest = digest_of(policy)
 
     def ask(i):
@@ -112,7 +112,7 @@ def served_hash(service):
 
 
 def shadows_are_whole(service):
-    """Whether every query that goes to all models has been answered by all of them."""
+    """Return whether all models have answered every shadow query."""
     calls = Counter(row["query"] for row in service.log_rows() if row["shadow"])
     return {*calls.values()} == {len(NAMES)}
 
@@ -157,7 +157,7 @@ def test_the_loop_closes(tmp_path):
 
 
 def loss(world, policy):
-    """Errors and money per question, an error at the price that the policies were tuned for."""
+    """Return errors and money per question, with an error at the price of the tuning."""
     total = 0.0
     for i in range(SERVED):
         path = world.path(policy, i)
