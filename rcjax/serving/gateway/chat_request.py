@@ -309,7 +309,7 @@ def require_permitted(request: ChatRequest, fields: Container[str], tokens: int 
     tools = () if "tools" in fields else cast(Sequence[Mapping[str, object]], request.fields.get("tools") or ())
     for index, tool in enumerate(tools):
         if tool.get("type") not in _CLIENT_TOOLS:
-            problem = "must be function or custom: no price counts a provider's tools: the operator can permit them"
+            problem = "must be function or custom, as no price covers a provider's tools: the operator can permit them"
             raise invalid_field(f"tools[{index}].type", f"{problem} (--allow-field tools)", "unsupported_parameter")
     if tokens is None:
         return
