@@ -129,7 +129,7 @@ def false_alarms(name: str, log: rcjax.Log, splits: int) -> dict[str, object]:
         rng = np.random.default_rng([seed, 1])
         order = rng.permutation(log.n_queries)
         found = rcjax.check_policy(tuned(log.take(order[:half]), rng), log.take(order[half : 2 * half]), retuning=False)
-        bad = {check.name for check in found.checks if check.verdict == "bad"}
+        bad = {finding.name for finding in found.findings if finding.verdict == "bad"}
         counts.update(bad)
         counts["alarm"] += found.drifted
         counts["explains"] += bool(bad - {"error", "cost", "budget"})
@@ -152,7 +152,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
             for change, apply in CHANGES.items():
                 found = rcjax.check_policy(policy, apply(fresh, policy, rng), retuning=False)
                 alarms[change, size] += found.drifted
-                any_bad[change, size] += any(check.verdict == "bad" for check in found.checks)
+                any_bad[change, size] += any(finding.verdict == "bad" for finding in found.findings)
 
     def cell(change: str, size: int) -> str:
         alarm, anything = (100 * counts[change, size] / trials for counts in (alarms, any_bad))
@@ -165,7 +165,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
 
 def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
     """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
-    from rcjax.tuning.diagnostics.checks import Baseline, adjust_p_values
+    from rcjax.tuning.diagnostics.findings import Baseline, assess_together
     from rcjax.tuning.replaying.replay import replay_queries
 
     counts, every = Counter[tuple[object, ...]](), Counter[int]()
@@ -176,8 +176,8 @@ def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int =
             order = rng.permutation(log.n_queries)
             policy = tuned(log.take(order[:TUNED_ON]), rng)
             old, rest = (replay_queries(policy, log.take(part)) for part in (order[:TUNED_ON], order[TUNED_ON:]))
-            error = Baseline.promised(policy, "error", old.wrong, TUNED_ON)
-            cost = Baseline.promised(policy, "cost", old.spent, TUNED_ON)
+            error = Baseline.of_promise(policy, "error", old.wrong, TUNED_ON)
+            cost = Baseline.of_promise(policy, "cost", old.spent, TUNED_ON)
             promises = sorted((float(policy.expected["error"]), float(old.wrong.mean())))
             for size in SIZES * draws:
                 rows = rng.choice(len(rest.wrong), size, replace=size > len(rest.wrong))
@@ -189,8 +189,8 @@ def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int =
                     spread = np.hypot(wrong.std() / np.sqrt(size), old.wrong.std() / np.sqrt(TUNED_ON))
                     before = 24 * norm.sf(gap / max(spread, 1e-12)) < 0.05 and abs(wrong.mean() - promises[0]) > 0.02
                     figures = error.compare(wrong, wrong[:0]), cost.compare(rest.spent[rows], wrong[:0])
-                    checks = adjust_p_values([figures[0].error_check(), figures[1].money_check()])
-                    now = [check.verdict == "bad" for check in checks]
+                    findings = assess_together([figures[0].error_finding(), figures[1].money_finding()])
+                    now = [finding.verdict == "bad" for finding in findings]
                     counts[size, points, "before"] += bool(before)
                     counts[size, points, "now"] += now[0]
                     counts[size, "either"] += any(now) * (points == 0)

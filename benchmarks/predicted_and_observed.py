@@ -22,8 +22,8 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.tuning.diagnostics.checks import Promise
-from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, try_promise
+from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, measure_promise
+from rcjax.tuning.diagnostics.findings import Promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
@@ -50,9 +50,9 @@ def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, Promise]:
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     held = [HeldOutPart(model, test)]
     return {
-        "fresh": try_promise(frontier, held, train.n_queries),
-        "model": try_promise(rcjax.solve_frontier(model), held, train.n_queries),
-        "folds": try_promise(frontier, held_out_parts(model, train, folds=True), train.n_queries),
+        "fresh": measure_promise(frontier, held, train.n_queries),
+        "model": measure_promise(rcjax.solve_frontier(model), held, train.n_queries),
+        "folds": measure_promise(frontier, held_out_parts(model, train, folds=True), train.n_queries),
     }
 
 
@@ -62,17 +62,17 @@ def points(tried: Promise) -> float:
 
 
 def alarms(log: rcjax.Log, halvings: int) -> str:
-    """Cells of a row: of each check on halves of a log, how often it is doubtful and how often bad."""
+    """Return the cells of a row: how often each finding on halves of a log is doubtful, and how often bad."""
     counts: dict[str, Counter[str]] = {}
     for seed in range(halvings):
         halves = log.split(0.5, seed=seed)
         size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
         one, other = (half.take(slice(size)) for half in halves)
         tried = try_on(one, other)
-        checks = {name: list(tried[name].checks(size)) for name in ("fresh", "folds", "model")}
-        for name in checks:
-            for check, kind in zip(checks[name], ("error", "cost"), strict=True):
-                counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1
+        findings = {name: list(tried[name].findings()) for name in ("fresh", "folds", "model")}
+        for name in findings:
+            for finding, kind in zip(findings[name], ("error", "cost"), strict=True):
+                counts.setdefault(f"{name} {kind}", Counter())[finding.verdict] += 1
     return " | ".join(f"{count['doubtful']} + {count['bad']}" for count in counts.values())
 
 

@@ -13,15 +13,15 @@ from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import FOLDS
 from rcjax.tuning.cross_validation import held_out_confidence
-from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
     HeldOutPart,
     compare_frontier,
     held_out_parts,
     is_training_log,
-    try_promise,
+    measure_promise,
     without,
 )
+from rcjax.tuning.diagnostics.findings import FINDING_KINDS
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -57,14 +57,14 @@ def found_fresh(model, logs):
 
 @pytest.mark.thorough
 def test_every_model_is_judged(found):
-    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in KINDS}
+    subjects = {name: [finding.subject for finding in found.findings if finding.name == name] for name in FINDING_KINDS}
     each = ("accuracy", "calibration error", "separation", "certain answers")
     assert all(subjects.pop(name) == list(MODELS) for name in each)
     named = {name: names for name, names in subjects.items() if names}
     assert named == {"queries": [""], "predicted error": [""], "predicted cost": [""]}
-    assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
-    assert all((check.advice == "") == (check.verdict == "fine") for check in found.checks)
-    worst = max(found.checks, key=lambda check: ("fine", "doubtful", "bad").index(check.verdict))
+    assert {finding.verdict for finding in found.findings} <= {"fine", "doubtful", "bad"}
+    assert all((finding.advice == "") == (finding.verdict == "fine") for finding in found.findings)
+    worst = max(found.findings, key=lambda finding: ("fine", "doubtful", "bad").index(finding.verdict))
     assert found.verdict == worst.verdict
     assert (found.n, found.models, found.source) == (N, MODELS, "rcjax demo (synthetic)")
 
@@ -75,8 +75,8 @@ def test_the_json_form_is_json_and_whole(found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
         told = json.loads(text)
         fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
-        assert set(told) == fields | {"verdict", "checks", "remarks"}
-        assert [check["figure"] for check in told["checks"]] == [check.figure for check in each.checks]
+        assert set(told) == fields | {"verdict", "findings", "remarks"}
+        assert [finding["figure"] for finding in told["findings"]] == [finding.figure for finding in each.findings]
 
 
 @pytest.mark.thorough
@@ -188,11 +188,11 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = try_promise(rosy, [HeldOutPart(model, logs[1])], N)
-    assert next(told.checks(N)).verdict == "bad"
-    honest = try_promise(tuned, [HeldOutPart(model, logs[1])], N)
+    told = measure_promise(rosy, [HeldOutPart(model, logs[1])], N)
+    assert next(told.findings()).verdict == "bad"
+    honest = measure_promise(tuned, [HeldOutPart(model, logs[1])], N)
     np.testing.assert_allclose(honest.predicted_error - told.predicted_error, 0.15)
-    assert next(honest.checks(N)).verdict != "bad"
+    assert next(honest.findings()).verdict != "bad"
 
 
 @pytest.mark.parametrize("name", ["spent", pytest.param("cost", marks=pytest.mark.thorough)])
