@@ -20,7 +20,7 @@ from rcjax.tuning.sweeps.problems import (
     random_state,
     shape_of,
     size_of_training,
-    training,
+    training_rows,
 )
 from rcjax.tuning.sweeps.sweeping import read_sweep
 
@@ -69,11 +69,11 @@ def test_logs_are_filled_up_by_half_at_most(n):
 
 def test_draws_depend_on_the_problem_alone():
     entry = Entry("a", "a.csv", digest="0123456789abcdef00")
-    rows = training(100, Sample("a", 7), 60, entry)
+    rows = training_rows(100, Sample("a", 7), 60, entry)
     assert len({*rows}) == 60
     assert (np.diff(rows) > 0).all()
-    assert (training(100, Sample("b", 7), 60, entry) == rows).all(), "the log's content counts, not its name"
-    assert (training(100, Sample("a", 7), 1.0 - 1e-12, entry) == np.arange(100)).all()
+    assert (training_rows(100, Sample("b", 7), 60, entry) == rows).all(), "the log's content counts, not its name"
+    assert (training_rows(100, Sample("a", 7), 1.0 - 1e-12, entry) == np.arange(100)).all()
     states = [random_state(Sample("a", seed), entry).generate_state(2) for seed in (7, 8)]
     filled = np.append(rows, [127] * 4)
     nothing = [None] * 5

@@ -128,7 +128,7 @@ def test_a_bad_log_is_reported_and_the_others_are_swept(logs, tmp_path):
 
 
 def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no log can be swept over; of none: .*none.csv is missing"):
+    with pytest.raises(ValueError, match=r"no log can be used; none: .*none.csv is missing"):
         rcjax.tuning.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
