@@ -1,26 +1,27 @@
-"""Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has? At one look, and over a year.
+"""`rcjax.check_policy` with and without changes: alarms at one look, and over a year of looks.
 
     python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--policies 40] [--only NAMES]
 
-False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
-policy is tuned on one half, at a price of an error or for a budget drawn anew, as `rcjax tune` does by default, and
-checked on the other half. Shown is the share of splits with an alarm, with its standard error, and how often each
-check says that something has changed.
+False alarms: each log, and a log sampled from the demo's model, is dealt into two random halves, `--splits` times. A
+policy is tuned on one half, at a random price of an error or for a random budget, as `rcjax tune` does by default, and
+checked on the other half. The table has the share of splits with an alarm, with its standard error, and how often each
+finding shows a change.
 
-Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300, 1,000 or 3,000 others in which
-something has been changed; 3,000 are drawn with replacement where a log has fewer.
+Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300, 1,000 or 3,000 other queries, of which
+some property has been changed; 3,000 are drawn with replacement if a log has fewer.
 
-Years: `--histories` of each log. A policy is tuned on 300 queries; 52 weeks of 100 labelled ones, drawn with
-replacement from the others, are looked at each week over the window. Shown are years with a false alarm, and years in
-which a rise of the error from week 13 on is noticed by week 52.
+Years: `--histories` of each log. A policy is tuned on 300 queries. The other queries give 52 weeks of 100 labelled
+queries, drawn with replacement, with a look at the window each week. The table has the years with a false alarm, and
+the years in which a rise of the error from week 13 on is noticed by week 52.
 
-Primary figures: policies are tuned on 300 queries, `--policies` of each log, and replayed once; other queries are drawn
-from the rest, with answers made wrong. Shown is how often the error alarms by the rule before this one (the nearest of
-two promises, two-sided, a twelfth of the level) and by the present one, and how often error or money does without any
-change.
+Primary figures: policies are tuned on 300 queries, `--policies` of each log, and replayed once; test queries are drawn
+from the rest, with some answers made wrong. The table has how often the error alarms by the previous rule (the nearest
+of two promises, two-sided, a twelfth of the level) and by the present rule, and how often error or money alarm without
+a change.
 
-With `--promises`: how far promises of the error are off, of three kinds, and how often each alarms at a one-sided level
-of 2.5 % where nothing has changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
+With `--promises`: how far three kinds of promises of the error are off, and how often each raises an alarm at a
+one-sided level of 2.5 % without a change. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml
+in DIR.
 """
 
 import dataclasses

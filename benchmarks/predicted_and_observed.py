@@ -1,16 +1,16 @@
-"""What the paper's factorisation of the chain costs: loss predicted and seen, at the optimum of either chain.
+"""The loss that the paper's factorisation of the chain predicts, and the loss observed, at the optimum of either chain.
 
     python -m benchmarks.predicted_and_observed --data DIR [--halvings 40 --halved mmlu_llama triviaqa_llama]
 
-DIR holds NAME_train.csv, NAME_test.csv and prices.toml. For each log the full cascade is tuned on the training split
-at nine λ under the paper's factorisation and under the exact chain; the loss is error + λ·cost, as either predicts it
-at these thresholds, and as replay sees it on the test split (on the training split where there is no other). Each
+DIR holds NAME_train.csv, NAME_test.csv and prices.toml. For each log the full cascade is tuned on the training split at
+nine λ, under the paper's factorisation and under the exact chain. The loss is error + λ·cost: as either chain predicts
+it at these thresholds, and as a replay on the test split shows it (without a test split, on the training split). Each
 figure is a mean over the nine λ.
 
-Then what tuning promises: error seen less promised, in points, mean over sixteen λ, of the frontier that tuning finds
-by default and of the fitted model's own prediction, on the test split; beside them, what trying the first in the folds
-of the training split shows. With `--halvings`, false alarms: the test split of each log that is `--halved`, parted at
-random so many times, is tuned on by half and judged by the rest, which is as hard. Prints Markdown tables.
+The second table has the observed minus the promised error, in points, mean over sixteen λ, on the test split: of the
+default frontier, and of the fitted model's own prediction; beside them, the difference that the folds of the training
+split show. With `--halvings`, the third has false alarms: the test split of each log of `--halved` is halved at random
+so many times, and one half judges a tuning on the other, which is as hard. Prints Markdown tables.
 """
 
 from collections import Counter

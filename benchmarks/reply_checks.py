@@ -1,4 +1,4 @@
-"""The verdicts of a reply check as the signal: is a tuned policy as good as the gate that a peer publishes?.
+"""The verdicts of a reply check as the signal: is a tuned policy as good as the gate that a peer publishes?
 
     python -m benchmarks.reply_checks --data DIR [--splits 20] [--record]
 

@@ -1,4 +1,4 @@
-"""A year of weeks: does the loop of `rcjax check` and `rcjax retune` keep what is good, and change what is not?
+"""A year of weekly `rcjax check` and `rcjax retune`: good policies kept, and policies replaced after a change.
 
     python -m benchmarks.year --data DIR [--histories 20] [--first 0] [--weeks 52] [--only NAMES] [--drifts NAMES]
         [--arms NAMES] [--partial FILE]
