@@ -457,6 +457,7 @@ class Evidence(NamedTuple):
 
 
 _ROUNDING = 0.005  # excess of a bill over its budget that three digits hardly show
+_SURELY_LESS = 0.975  # one-sided p-value of a rise, above which a figure is significantly less than expected
 
 
 def decide(evidence: Evidence, replacement: Replacement | None) -> PolicyDecision:
@@ -494,17 +495,11 @@ def decide(evidence: Evidence, replacement: Replacement | None) -> PolicyDecisio
     if tune_again:
         advice = "tune again, for the gain above" if grounds else "tune again: whether that gains cannot be tested"
     elif state == "unclear" and not doubted.too_few_tuned_on:
-        advice = f"{_label_more(evidence.unlabelled)}, then check all together"
+        unlabelled = f"label the {count(evidence.unlabelled, 'query')} without a label"
+        advice = f"{unlabelled if evidence.unlabelled else 'log and label more queries'}, then check all together"
     else:
         advice = "keep the policy; check again with fresh queries, such as next week's"
     return PolicyDecision(state, sentence, tune_again, advice, reasons)
-
-
-_SURELY_LESS = 0.975  # one-sided p-value of a rise from which on a figure is significantly less than expected
-
-
-def _label_more(unlabelled: int) -> str:
-    return f"label the {count(unlabelled, 'query')} without a label" if unlabelled else "log and label more queries"
 
 
 def _chance(finding: Finding) -> str:

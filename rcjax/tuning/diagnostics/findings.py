@@ -148,26 +148,16 @@ FINDING_KINDS: Mapping[str, FindingKind] = {
 PRIMARY = ("error", "difference", "cost", "budget")
 
 
-def verdict_of(
-    name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None
-) -> FindingVerdict:
-    """Return the verdict on a figure by its limits; a large figure that chance explains is doubtful at worst.
+def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
+    """Return the verdict on a figure by the limits of its kind; if chance explains it, it is doubtful at worst.
 
-    Args:
-        name: name of the kind of finding, whose limits are in `FINDING_KINDS[name]`.
-        figure: the figure.
-        p_value: p-value of the figure; None: chance does not explain it.
-        by_chance: chance explains the figure, by a band in place of a p-value; None: the p-value decides.
-
-    >>> verdict_of("calibration error", 0.12, 0.001), verdict_of("calibration error", 0.12, 0.3)
+    >>> verdict_of("calibration error", 0.12), verdict_of("calibration error", 0.12, by_chance=True)
     ('bad', 'doubtful')
     """
     limits = FINDING_KINDS[name].limits
     sign = -1 if limits.bad < limits.doubtful else 1
     if np.isnan(figure):
         return "doubtful"
-    if by_chance is None:
-        by_chance = p_value is not None and not p_value < SIGNIFICANT
     if sign * figure > sign * limits.bad:
         return "doubtful" if by_chance else "bad"
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
@@ -212,7 +202,8 @@ def _assess(
     noun: str = ERRORS.noun,
 ) -> Finding:
     """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
-    verdict = verdict or verdict_of(name, figure, p_value)
+    by_chance = p_value is not None and not p_value < SIGNIFICANT
+    verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
     advice = "" if verdict == "fine" else advice
     return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 

@@ -363,12 +363,6 @@ class _QueryFigures:
     stream: Stream | None = None  # None: the policy does not follow its bill
     as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
-    def followed(self, rows: np.ndarray) -> dict[str, float] | None:
-        """Return the figures of the stream on the queries `rows`, (N,) bool; None without a stream."""
-        if self.stream is None:
-            return None
-        return Stream(*(column[rows] for column in self.stream)).to_json() | self.as_tuned
-
 
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
     """Replay a policy on the queries that it carries and on a fresh log, and make the baselines.
@@ -459,8 +453,10 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
         figure, values = (error, figures.error) if bad[0] else (money, figures.money)
         since = weeks.start_of_rise(values, figure.expected)
     cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
-    joined = np.unique(weeks.ago[baseline])
-    return _LastLook(error, money, cost, primary, joined, alarms, since, figures.followed(rows))
+    joined, followed = np.unique(weeks.ago[baseline]), None
+    if figures.stream is not None:
+        followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
+    return _LastLook(error, money, cost, primary, joined, alarms, since, followed)
 
 
 def _model_changes(

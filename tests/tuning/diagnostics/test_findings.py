@@ -30,15 +30,13 @@ def test_a_figure_is_judged_by_its_limits(name):
     sign = 1 if limits.bad > limits.doubtful else -1
     beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
     between = (limits.doubtful + limits.bad) / 2
-    for p_value, expected in (
-        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
-        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
+    for by_chance, expected in (
+        (False, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (True, ("doubtful", "fine", "fine", "fine", "fine")),
     ):
         figures = beyond, limits.bad, between, limits.doubtful, before
-        assert tuple(verdict_of(name, figure, p_value) for figure in figures) == expected
-        assert verdict_of(name, np.nan, p_value) == "doubtful"
+        assert tuple(verdict_of(name, figure, by_chance=by_chance) for figure in figures) == expected
+        assert verdict_of(name, np.nan, by_chance=by_chance) == "doubtful"
 
 
 @pytest.mark.parametrize(("band", "verdict"), [(1.0, "doubtful"), (0.001, "bad")])
@@ -89,6 +87,13 @@ def test_every_change_names_the_model():
 def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
     findings = assess_together(model_change(calibration_error=error, calibration_error_tuned=0.11).findings(ERRORS))
     assert {finding.name: finding.verdict for finding in findings}["calibration error"] == "fine"
+
+
+@pytest.mark.parametrize(("p_value", "verdict"), [(0.01, "bad"), (0.05, "doubtful"), (np.nan, "doubtful")])
+def test_a_figure_beyond_its_limit_is_doubtful_if_chance_explains_it(p_value, verdict):
+    zero = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
+    small = ModelCalibration(**zero | {"model": "small", "calibration_error": 0.12, "calibration_p": p_value})
+    assert {finding.name: finding.verdict for finding in small.findings()}["calibration error"] == verdict
 
 
 def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
