@@ -28,7 +28,7 @@ SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
 
 
 def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
-    """Return mean losses (by the paper's chain, by the exact chain, replayed) at the optimum of each of the two chains."""
+    """Return mean losses (by the paper's chain, by the exact chain, replayed) at the optimum of either chain."""
     model = rcjax.fit(train)
     lam = SCALED_LAMBDAS / float(model.cost.max())
     means = []
