@@ -56,7 +56,7 @@ def found_fresh(model, logs):
 
 
 @pytest.mark.thorough
-def test_every_model_is_judged(found):
+def test_every_model_has_its_findings(found):
     subjects = {name: [finding.subject for finding in found.findings if finding.name == name] for name in FINDING_KINDS}
     each = ("accuracy", "calibration error", "separation", "certain answers")
     assert all(subjects.pop(name) == list(MODELS) for name in each)
@@ -70,7 +70,7 @@ def test_every_model_is_judged(found):
 
 
 @pytest.mark.thorough
-def test_the_json_form_is_json_and_whole(found, found_fresh):
+def test_the_json_has_every_field(found, found_fresh):
     for each in (found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
         told = json.loads(text)
@@ -80,7 +80,7 @@ def test_the_json_form_is_json_and_whole(found, found_fresh):
 
 
 @pytest.mark.thorough
-def test_held_out_figures(found, found_fresh, model, logs):
+def test_figures_are_held_out(found, found_fresh, model, logs):
     assert (found.held_out, found_fresh.held_out) == (False, True)
     np.testing.assert_allclose(found_fresh.confidence, model.calibrate(logs[1].logprob))
     np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
@@ -98,7 +98,7 @@ def test_held_out_figures(found, found_fresh, model, logs):
     ]
 
 
-def test_logs_that_cannot_be_judged(model, logs):
+def test_a_log_with_too_few_complete_queries_is_refused(model, logs):
     with pytest.raises(LogError, match=r"llama3\.1-8b"):
         rcjax.diagnose(model, logs[1].select([MODELS[0], MODELS[2]]))
     with pytest.raises(LogError, match="19 queries were answered by every model"):
@@ -113,7 +113,7 @@ def test_logs_that_cannot_be_judged(model, logs):
 # -- predictions
 
 
-def test_folds_part_the_queries(model, logs):
+def test_folds_hold_every_query_once(model, logs):
     log = logs[0]
     assert is_training_log(model, log)
     assert not is_training_log(model, logs[1])
@@ -130,7 +130,7 @@ def test_folds_part_the_queries(model, logs):
     assert held_out_parts(model, log, folds=False) == [HeldOutPart(model, log)]
 
 
-def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
+def test_the_model_of_a_fold_does_not_see_the_fold(model, logs):
     """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
     log = logs[0]
     (one, part, _), (other, *_), *_ = held_out_parts(model, log, folds=True)
@@ -196,7 +196,7 @@ def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
 
 
 @pytest.mark.parametrize("name", ["spent", pytest.param("cost", marks=pytest.mark.thorough)])
-def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs, name):
+def test_bills_are_compared_with_bills_and_mean_costs_with_mean_costs(tuned, model, logs, name):
     frontier = tuned if name == "spent" else rcjax.solve_frontier(model, lam=[300.0, 3000.0])
     comparison, replayed = compare_frontier([(frontier, logs[1])], None), rcjax.replay(frontier, logs[1])
     np.testing.assert_allclose(comparison.cost, getattr(replayed, name))
@@ -216,5 +216,5 @@ def test_a_model_of_the_default_search_is_judged_by_its_training_log(logs):
 
 
 @pytest.mark.thorough
-def test_no_promise_is_judged_where_it_is_not_known(model, logs):
+def test_a_diagnosis_without_a_frontier_has_no_promise(model, logs):
     assert rcjax.diagnose(model, logs[1], replicates=20).promise is None

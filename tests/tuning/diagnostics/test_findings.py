@@ -59,12 +59,12 @@ def finding_of(figure, p_value):
     ("figure", "p_value", "verdict"),
     [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
 )
-def test_size_and_chance_count_together(figure, p_value, verdict):
+def test_a_finding_is_bad_if_it_is_large_and_chance_does_not_explain_it(figure, p_value, verdict):
     (finding,) = assess_together([finding_of(figure, p_value)])
     assert (finding.verdict, bool(finding.advice)) == (verdict, verdict != "fine")
 
 
-def test_p_values_count_for_all_checks_and_looks_together():
+def test_p_values_are_adjusted_for_all_findings_and_looks():
     first, *_ = assess_together([finding_of(0.1, 0.02), finding_of(0.0, 0.9)])
     assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
     first, *_ = assess_together([finding_of(0.1, 0.002), finding_of(0.0, 0.9)], separate_looks(52))
@@ -77,7 +77,7 @@ def model_change(**others):
     return ModelChange("small", 300, **figures | {"median": 0.7, "median_tuned": 0.9} | others)
 
 
-def test_every_change_names_the_model():
+def test_every_finding_of_a_change_names_the_model():
     findings = assess_together(model_change().findings(ERRORS))
     assert {(finding.verdict, finding.subject) for finding in findings} == {("bad", "small")}
     assert all("small" in finding.advice for finding in findings)
@@ -96,7 +96,7 @@ def test_a_figure_beyond_its_limit_is_doubtful_if_chance_explains_it(p_value, ve
     assert {finding.name: finding.verdict for finding in small.findings()}["calibration error"] == verdict
 
 
-def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
+def test_a_confidence_that_separates_few_answers_well_is_not_said_to_gain_little():
     fine = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
     small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
     found = {finding.name: finding for finding in small.findings()}["separation"]
@@ -130,14 +130,14 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
         (figure(0.198, 0.2, 1 - 1e-9), "as promised", 0),  # too little to matter
     ],
 )
-def test_only_more_than_was_promised_is_drift(cost, state, remarks):
+def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
     looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
-def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():
+def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
     broken = figure(0.3, 0.2, 1e-9)
     assert [decided(replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, False, False]
     assert [decided(broken, replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, True, False]
@@ -173,7 +173,7 @@ def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
     assert "the 20 queries that the policy was tuned on are too few to tell" in found.sentence
 
 
-def test_a_difference_names_what_it_is_from():
+def test_a_difference_names_its_rival():
     """Beside another model that is in use today: the margin is still beside the one that it was tuned for."""
     found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"), replacement=LEFT)
     assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence

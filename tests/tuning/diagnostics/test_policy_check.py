@@ -46,7 +46,7 @@ def drifted(found):
     return {each.name for each in found.findings if each.verdict == "bad"}
 
 
-def test_nothing_has_changed(policy, logs):
+def test_an_unchanged_log_raises_no_alarm(policy, logs):
     found = rcjax.check_policy(policy, logs[1])
     assert (found.drifted, found.verdict, found.policy_models) == (False, "fine", MODELS)
     assert (found.n, found.carried, found.decision.state) == (N, N, "as promised")
@@ -85,7 +85,7 @@ def test_a_policy_that_todays_model_dominates_is_not_kept(policy):
     assert after.decision.advice == "use llama3.1-8b alone: it has no more error on these queries, for no more money"
 
 
-def test_re_tuning_gains_where_the_models_have_changed_places(policy, logs):
+def test_tuning_again_gains_where_two_models_have_changed_places(policy, logs):
     """The log contradicts what the policy carries."""
     log = logs[1]
     turned = dataclasses.replace(log, logprob=log.logprob[:, ::-1], correct=log.correct[:, ::-1])
@@ -129,7 +129,7 @@ def test_a_policy_that_carries_nothing_says_what_to_do(policy, logs):
         check(dataclasses.replace(policy, provenance={}), logs[1])
 
 
-def test_the_promise_is_what_was_expected_whatever_its_interval(policy, logs):
+def test_the_promise_is_the_expected_error_whatever_its_interval(policy, logs):
     expected = {**policy.expected, "error": 0.0005, "error_low": 0.0, "error_high": 0.9, "level": 0.9}
     found = check(dataclasses.replace(policy, expected=expected), logs[1])
     assert drifted(found) == {"error"}
@@ -137,7 +137,7 @@ def test_the_promise_is_what_was_expected_whatever_its_interval(policy, logs):
     assert "than the 0.1 % promised" in found.decision.headline
 
 
-def test_a_policy_that_promises_nothing_is_held_to_what_it_did(policy, logs):
+def test_a_policy_without_a_promise_is_compared_with_its_carried_queries(policy, logs):
     found = rcjax.check_policy(dataclasses.replace(policy, expected={}), logs[1])
     assert found.error.expected == pytest.approx(float(rcjax.replay(policy, logs[0]).error))
     assert abs(found.replacement.improvement) <= 0.005  # at the price of its target
@@ -158,7 +158,7 @@ def weekly(log, per_week=100, first=0):
     return dataclasses.replace(log, time=tuple((1.7e9 + 7 * 86_400 * week).tolist()))
 
 
-def test_the_last_eight_weeks_are_looked_at_and_earlier_fine_ones_join_what_was_tuned_on(policy, logs):
+def test_the_window_is_eight_weeks_and_earlier_weeks_without_an_alarm_join_the_queries_tuned_on(policy, logs):
     found = check(policy, weekly(logs[2]))
     assert (found.n, found.error.n_expected, found.window.weeks, found.window.earlier) == (800, 255 + 200, 8, 200)
     assert (found.window.looks, found.window.since, found.drifted) == (52, None, False)
@@ -179,7 +179,7 @@ def test_a_change_is_dated_and_its_weeks_do_not_join(policy, logs):
     assert found.window.earlier < 200
 
 
-def test_an_alarm_takes_more_where_there_are_52_looks_a_year(policy, logs):
+def test_p_values_are_larger_with_52_looks_a_year(policy, logs):
     changed = changes.less_right(logs[2], 0.06, np.random.default_rng(1))
     once, weekly_ = (check(policy, changed, looks=looks) for looks in (1, 52))
     assert weekly_.findings[0].p_value > 5 * once.findings[0].p_value
@@ -228,7 +228,7 @@ def test_parts_of_a_log_in_any_order_are_judged_in_the_order_of_time(policy, log
     assert policy_check.last_weeks(log.take(slice(None, None, -1))).queries == judged.queries
 
 
-def test_everything_is_json(policy, logs):
+def test_a_check_is_strict_json(policy, logs):
     right = jnp.asarray(logs[1].correct).at[:].set(False)
     found = rcjax.check_policy(policy, dataclasses.replace(logs[1], correct=right)).to_json()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -236,7 +236,7 @@ def test_everything_is_json(policy, logs):
     assert {"figure", "limits", "p_value", "verdict", "advice"} <= set(found["findings"][0])
 
 
-def test_what_cannot_be_checked(policy, logs):
+def test_a_log_that_cannot_be_checked_is_refused(policy, logs):
     with pytest.raises(LogError, match="all of its queries were tuned on"):
         check(policy, logs[0])
     with pytest.raises(LogError, match=r"no model 'llama3\.1-70b'"):

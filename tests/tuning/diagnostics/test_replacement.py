@@ -110,7 +110,7 @@ def test_a_call_that_was_not_made_has_not_failed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
 @pytest.mark.parametrize("model", MODELS)
-def test_of_a_table_answers_failed_that_are_missing_by_confidence(asked, model):
+def test_answers_of_a_table_failed_if_they_are_missing_by_confidence(asked, model):
     """A table has no rows of failed calls: of those missing at random nobody asked for an answer."""
     rows = [
         {"query": i, "model": name, "logprob": told[0], "answer": told[1], "cost": 1e-5, "correct": 1}
@@ -226,7 +226,7 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
 
 
 @pytest.mark.parametrize(("improvement", "said"), [(-0.006, "but"), (0.0001, "and"), (-0.0001, "and"), (0.01, "and")])
-def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
+def test_a_gain_of_zero_is_said_to_be_as_good(improvement, said):
     (sentence,) = Replacement(improvement, limit="at most 5 % error").describe(ERRORS, broken=True)
     assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
     assert "0.0 points" not in sentence

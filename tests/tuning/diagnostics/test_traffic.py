@@ -99,7 +99,7 @@ def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change
     assert json.loads(json.dumps(traffic.to_json(), allow_nan=False))["changed"] == traffic.changed
 
 
-def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
+def test_the_first_week_is_compared_with_the_carried_queries(policy, tmp_path):
     usual, surer = (
         check_traffic(policy, write(tmp_path / "log.jsonl", calls_of(policy, 0, surer=by))) for by in (0, 1)
     )
@@ -108,7 +108,7 @@ def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
     assert usual.describe() == "200 queries of the last week beside the queries that the policy carries"
 
 
-def test_calls_that_cost_a_hundred_times_their_models_mean_are_reported(policy, weeks_of, tmp_path):
+def test_calls_that_cost_a_hundred_times_the_mean_are_reported(policy, weeks_of, tmp_path):
     lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
     assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).expensive_calls_note is None
     last = max(range(len(lines)), key=lambda index: lines[index]["time"])

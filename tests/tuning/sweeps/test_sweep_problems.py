@@ -98,14 +98,14 @@ def test_a_sample_needs_queries():
         size_of_training(40, 300, "log.csv")
 
 
-def test_names_of_logs():
+def test_a_log_is_named_by_its_stem_or_else_its_path():
     assert named(["a/x.csv", "b/x.csv"]) == {"a/x.csv": "a/x.csv", "b/x.csv": "b/x.csv"}
     for wrong, message in (([], "logs is empty"), ("x.csv", "give a list of files")):
         with pytest.raises(ValueError, match=message):
             named(wrong)
 
 
-def test_a_file_of_settings(tmp_path):
+def test_paths_in_a_file_of_settings_are_relative_to_it(tmp_path):
     for name in ("b.csv", "a.csv"):
         (tmp_path / name).touch()
     file = tmp_path / "nightly.toml"
@@ -130,13 +130,13 @@ def test_a_file_of_settings(tmp_path):
         ('logs = ["a.csv"]\nprices = 3', "prices: must be a text"),
     ],
 )
-def test_a_file_of_settings_that_is_wrong(tmp_path, content, message):
+def test_a_wrong_file_of_settings_names_its_fault(tmp_path, content, message):
     file = tmp_path / "nightly.toml"
     file.write_text(content)
     with pytest.raises(ValueError, match=f"nightly.toml: .*{message}"):
         read_sweep(file)
 
 
-def test_a_file_of_settings_that_is_missing(tmp_path):
+def test_a_missing_file_of_settings_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.toml: there is no such file"):
         read_sweep(tmp_path / "none.toml")
