@@ -290,15 +290,15 @@ def assess_replacement(
     if policy.period is not None and isinstance(new_policy, Ladder):  # both spread the same money over as many queries
         new_policy = dataclasses.replace(new_policy, budget=policy.budget)
     lam = comparable_tuning(policy, log).lam
-    gain, improvement, untested, limit = None, None, None, ""
+    improvement, gain, limit, untested = None, None, "", None
     try:
-        if lam is None or known.n_queries < FEWEST_FOR_GAIN:
-            untested = _reason_untested(policy, log)
-        elif (improvement := _improvement(policy, new_policy, known, lam)) <= LEAST_IMPROVEMENT:
+        if lam is not None and known.n_queries >= FEWEST_FOR_GAIN:
+            improvement = _improvement(policy, new_policy, known, lam)
+        if improvement is not None and improvement <= LEAST_IMPROVEMENT:
             limit = _exceeded_limit(policy, new_policy, known)
-        else:
-            gain = held_out_gain(policy, log, seed)
-            untested = _reason_untested(policy, log) if gain is None else None
+        elif improvement is None or (gain := held_out_gain(policy, log, seed)) is None:
+            why, mendable = why_untested(policy, log)
+            untested = f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
     except LogError as problem:
         return Replacement(None, (f"whether tuning again gains was not tested: {problem}",))
     models = [name for name in log.models if name in {*policy.models, *new_policy.models}]
@@ -359,12 +359,6 @@ def _broken_promise(policy: AbstractPolicy, new_policy: AbstractPolicy, log: Log
     where = f"on the {count(len(new), 'query')} that the policy in service carries"
     new_error = f"{where}, the new policy has {percent(new.mean())} {log.counted.noun}{promise}"
     return f"{new_error}; the policy in service has {percent(old.mean())} there"
-
-
-def _reason_untested(policy: AbstractPolicy, log: Log) -> str | None:
-    """Say in words why the gain was not tested, if another log could change that; else None."""
-    why, mendable = why_untested(policy, log)
-    return f"whether tuning again gains on queries left out was not tested: {why}" if mendable else None
 
 
 State = Literal["as promised", "better than promised", "worse than promised", "unclear", "no fair sample"]
