@@ -83,10 +83,6 @@ class Weeks(NamedTuple):
         """(n,) bool: the queries of the last eight weeks."""
         return self.ago < WINDOW
 
-    def of_rows(self, rows: np.ndarray) -> Weeks:
-        """Return the weeks of the queries `rows`, (n,) bool."""
-        return Weeks(self.ago[rows], self.end)
-
     def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
         for ago in range(int(self.ago.max(initial=0)), -1, -1):

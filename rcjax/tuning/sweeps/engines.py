@@ -311,7 +311,8 @@ def _connect(ray: Any, address: str) -> None:
 
 def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
     """Solve batches as tasks of Ray, and yield them in the order in which they end; some tasks are sent ahead."""
-    kind = _resource(ray)
+    has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
+    kind = "GPU" if has_gpu and os.environ.get("JAX_PLATFORMS") != "cpu" else "CPU"  # the resource of a task
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
     task = ray.remote(**options)(_task)
     setting = {name: _jax_option(name) for name in _JAX_OPTIONS} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
@@ -336,12 +337,6 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
     finally:
         for reference in running:
             ray.cancel(reference)
-
-
-def _resource(ray: Any) -> str:
-    """Return the resource of a task: "GPU" if the cluster has any and JAX_PLATFORMS is not cpu, else "CPU"."""
-    gpus = ray.cluster_resources().get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu"
-    return "GPU" if gpus else "CPU"
 
 
 def _log_names(work: Work, number: int) -> tuple[str, ...]:
