@@ -6,8 +6,8 @@ The confidences of the logs of a folder (`--data`; else of a log of the demo's m
 replaced by five votes with their probability, or replaced by the nearest of 0.5, 0.8, 0.9, 0.95 and 1. The first table
 has, by log: √CvM of the marginals on the log itself; the cascades of two and three models whose predicted error and
 cost are more than two standard errors from a replay; and the log-loss of calibration on held-out fifths, with estimates
-of the values against the logistic curve alone. The second table has θ by likelihood and by Kendall's τ-b, on samples of 300
-queries of known copulas.
+of the values against the logistic curve alone. The second table has θ by likelihood and by Kendall's τ-b, on samples
+of 300 queries of known copulas.
 """
 
 import dataclasses
