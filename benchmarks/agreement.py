@@ -1,18 +1,18 @@
-"""Does it pay to go by whether two models' answers agree? Simulated logs, where the truth is known, and real ones.
+"""Policies that compare the answers of two models, against policies by confidence alone: simulated and real logs.
 
     python -m benchmarks.agreement [--samples 100] [--data DIR --splits 20] [--out FILE]
 
-Simulated: three models whose stated confidences tell little. Right answers agree; two wrong ones agree with
-probability q. Logs of 300 queries are tuned by the default search with their answers and without; both frontiers answer
-20,000 fresh queries. The truth is the same of the frontiers of 20,000 queries.
+Simulated logs have three models whose stated confidences tell little. Two right answers agree, and two wrong answers
+agree with probability q. The default search tunes on 300 queries, with their answers and without; both frontiers answer
+20,000 fresh queries. The frontiers of 20,000 queries give the true difference.
 
-With `--data`: every {name}_train.csv with its {name}_train_answers.csv (and test files, where there are), with random
-splits of 200 or 300 queries to tune on and the others to judge by. Figures are in per cent of those without answers,
-over the costs that both frontiers cover: the area under straight lines through all points; `mixed`, under lines through
-the corners of the hull, which mixtures of two policies reach; `budgets`, the mean error of the single policies that
-budgets get. Below 0 is better; ± is one standard error over samples, or over splits, which share queries. A sample's
-frontier is also made with policies by answers wherever they look better, whatever cross-validation says: what there was
-to gain.
+`--data` adds real logs: every {name}_train.csv with its {name}_train_answers.csv (and test files, if there are any), at
+random splits of 200 or 300 queries to tune on. Figures are in per cent of the figures without answers, over the costs
+that both frontiers cover: the area under straight lines through all points; `mixed`, the area under the lines through
+the corners of the hull, which mixtures of two policies reach; `budgets`, the mean error of the single policies for
+budgets. Below 0 is better; ± is one standard error over samples, or over splits, which share queries. A second frontier
+of each sample takes policies by answers wherever they look better, without cross-validation: it shows the most that
+could be gained.
 """
 
 import dataclasses

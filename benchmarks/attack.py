@@ -2,16 +2,18 @@
 
     python -m benchmarks.attack [--minutes 10] [--workers 1]
 
-A real service before a real upstream on loopback, which misbehaves in the way that the question names. Attacks take
-turns until the time is over: bodies that are legal and dear to parse, heads without an end, offers of other protocols,
-what a web page could send, connections that send nothing, clients that leave; replies of a gigabyte, compressed,
-nested, endless, without text, with numbers that JSON has not, redirects, resets. Each says what its client is to get.
-Meanwhile well-behaved clients ask, and somebody looks at /health. At the end the service is stopped while clients ask.
-Where that can be (root on Linux), a control group limits the service to 512 MB a worker. Then others try to spend a
-month's money (`benchmarks.gateway.spending`), and do what once brought it down (`benchmarks.gateway.bullets`).
-Prints a Markdown table of what held. Ends with status 1 where something did not, where a well-behaved client got no
-answer or waited for more than five seconds, or where memory grew by more than a fifth. Linux; needs
-`pip install 'rcjax[serve]'`.
+A real service runs before a real upstream on loopback, which misbehaves in the way that the question names. Attacks
+take turns until the time is over: bodies that are legal and slow to parse, heads without an end, offers of other
+protocols, requests that a web page could send, connections that send nothing, clients that leave; replies of a
+gigabyte, compressed, nested, endless, without text, with numbers that are no JSON, redirects, resets. Each attack names
+the response that its client must get. Meanwhile well-behaved clients ask questions, and a monitor reads /health. At the
+end the service is stopped while clients ask. As root on Linux, a control group limits the service to 512 MB a worker.
+Then other clients try to spend a month's money (`benchmarks.gateway.spending`), and repeat the attacks that once
+brought the service down (`benchmarks.gateway.bullets`).
+
+Prints a Markdown table of the attacks that the service held. The exit status is 1 if it did not hold one, if a
+well-behaved client got no answer or waited for more than five seconds, or if memory grew by more than a fifth. Linux;
+needs `pip install 'rcjax[serve]'`.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python -m benchmarks.big_logs [--rows 100000 300000 1000000 3000000 10000000] [--kind csv] [--budget 2e-4]
 
-Each log is synthetic (`rcjax.sample_log`, five models), written into a temporary folder in blocks. Each step runs in a
-process of its own; programmes are compiled in it, but for those that a step before compiled for the same size. Seconds
-of CPU count, as processors are often shared; wall time is beside them. The exponent is the slope
-of log time in log rows: over all sizes, and between the two largest, where what does not depend on the size (imports,
-compilation) weighs least. Prints a Markdown table.
+Each log is synthetic (`rcjax.sample_log`, five models), and is written into a temporary folder in blocks. Each step
+runs in a process of its own, and compiles its programs unless an earlier step compiled them for the same size. The
+table has seconds of CPU, as processors are often shared, with wall time beside them. The exponent is the slope of log
+time in log rows: over all sizes, and between the two largest sizes, where imports and compilation weigh least. Prints a
+Markdown table.
 """
 
 import os

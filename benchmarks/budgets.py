@@ -1,19 +1,18 @@
-"""What does a budget get? The default of `rcjax tune` against a plain pair, on queries that nothing was tuned on.
+"""The policy for a budget: the default of `rcjax tune` against a plain pair, on queries that nothing was tuned on.
 
     python -m benchmarks.budgets --data DIR [--splits 20] [--labels 100 300 1000] [--targets 14 10 10] [--out FILE]
 
-Logs: every {name}_train.csv of DIR, together with {name}_test.csv where there is one; those in DIR/public, or in a DIR
-without either all; and three sampled from the demo's model, judged by 10,000 other queries (`--logs` takes some of
-these, `--only` those whose name holds a text). Random splits: so many labels to tune on, at most half of the log, and
-the other queries to judge by. What counts is what a user gets: one policy for one target, its errors and what its
-answers are billed on these others.
+The logs are every {name}_train.csv of DIR, together with {name}_test.csv if there is one; the logs in DIR/public, or
+all files of a DIR without either; and three logs sampled from the demo's model, with 10,000 other queries each.
+`--logs` takes some of these logs, `--only` the logs whose name holds a text. Each random split tunes on so many labels,
+at most half of the log. The other queries show what a user gets: the errors and the bill of one policy for one target.
 
-The targets are read off the single models on the labels. Budgets from the cheapest model's bill to the dearest's, by
-equal ratios; errors from the best model's to the worst's, by equal steps; prices of an error from 10 to 1,000 times
-what an answer costs, by equal ratios. The ways to a policy: the default; `--cascade
-all`; the best single model by the labels; and what all are held to, a plain pair: the best single model or pair at any
-confidence as its threshold, as counted and billed on the labels. Comparisons are over the targets that a way and the
-plain pair both meet on the labels; others are counted. ± is one standard error over splits, which share queries.
+Targets come from the single models on the labels: budgets from the cheapest model's bill to the dearest's, by equal
+ratios; errors from the best model's to the worst's, by equal steps; prices of an error from 10 to 1,000 times the cost
+of an answer, by equal ratios. The methods are the default; `--cascade all`; the best single model by the labels; and
+the baseline of all, a plain pair: the best single model or pair on the labels, with any confidence as its threshold. A
+method is compared over the targets that it and the plain pair both meet on the labels; the other targets are counted. ±
+is one standard error over splits, which share queries.
 """
 
 import argparse

@@ -2,15 +2,15 @@
 
     python -m benchmarks.calls [--data DIR] [--splits 5] [--labels 300] [--serve 2000] [--record]
 
-Logs have no confidence, and canonical calls as answers. `bfcl2024` is DIR/public/bfcl2024_calls.csv, made of results
-that the Berkeley Function Calling Leaderboard publishes; `live` is simulated with the agreement and the errors that
-gpt-oss-20b, gpt-oss-120b and Opus 4.5 have on its live questions. For each, over splits of the queries: `rcjax.tune` on
-so many labels, for a share of the large model's bill and to match it within a point of error, replayed on all other
-queries, against the large model there; with the interval of both differences, 95 %, over queries. Beside it the policy
-that asks both cheap models about all.
+The logs have no confidence, and canonical calls as answers. `bfcl2024` is DIR/public/bfcl2024_calls.csv, made from
+results that the Berkeley Function Calling Leaderboard publishes. `live` is simulated with the agreement and the errors
+of gpt-oss-20b, gpt-oss-120b and Opus 4.5 on its live questions. For each split, `rcjax.tune` finds a policy on so many
+labels, for a share of the large model's bill, and a policy that matches the large model within a point of error. Both
+are replayed on all other queries and compared with the large model there; intervals are 95 %, over queries. Beside them
+is the policy that asks both cheap models every question.
 
 With --serve, so many requests go through `rcjax serve` by the official client of OpenAI, in turn as chat, as a stream
-and as a response: who was asked, what was answered and what it cost are compared, query by query, with the replay.
+and as a response. The models asked, the answers and the costs are compared with the replay, query by query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long the chain of dependent steps of a program is: turns of loops, which wait for one another on any device."""
+"""The longest chain of dependent steps of a program: turns of loops, which wait for one another on any device."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

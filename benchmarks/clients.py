@@ -1,15 +1,15 @@
-"""What one client's expensive requests do to others: one bill for all, a bound for each name, a bill for each name.
+"""The effect of one client's expensive requests on other clients: one bill for all, a bound or a bill for each name.
 
     python -m benchmarks.clients [--queries 20000] [--services 10]
 
-Eight clients ask a service whose ladder follows its bill, in turn at random; answers of a rung cost 60 % more or less
-than its mean. From the first quarter of the queries to the third the first client is greedy: its requests are a hundred
-times, or ten times, as dear, or it sends ten times as many. Ways to keep the budget, by the code that serves
-(`rcjax.policy.ladder`): one bill for all, as a service without names has it; a bound, by which each name moves the
-balance of all by one eighth of a window's budgets at most, either way; and a bill for each name (`client_bill`), as a
-service with names has it, also where no name may spend more than a quarter of a month's money. Told is where the seven
-others stand on the ladder while that lasts, and after it; where the greedy one stands while it is answered; and the
-share of the money that was spent, for a budget per query and for a month's money. Errors of the rungs are those of four
+Eight clients ask a service whose ladder follows its bill, in random order; the answers of a rung cost 60 % more or less
+than its mean. From the first quarter of the queries to the third, the first client is greedy: its requests are a
+hundred times or ten times as expensive, or ten times as many. The ways to keep the budget are the code of the service
+(`rcjax.policy.ladder`): one bill for all, as in a service without names; a bound, by which each name moves the common
+balance by at most one eighth of a window's budgets; and a bill for each name (`client_bill`), as in a service with
+names, also with a limit of a quarter of a month's money for each name. The tables have the position of the seven other
+clients on the ladder, while the first client is greedy and afterwards; the position of the greedy client; and the share
+of the money that was spent, for a budget per query and for a month's money. Errors of the rungs are those of four
 models in turn: 30, 22, 15 and 10 %. ± is one standard error over services.
 """
 

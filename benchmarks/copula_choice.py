@@ -1,13 +1,14 @@
-"""Does choosing the copula pay? Test log-loss and test area by family and method, over resplits of real logs.
+"""The choice of the copula: test log-loss and test area by family and method, over resplits of real logs.
 
     python -m benchmarks.copula_choice --data DIR [--splits 5] [--queries 300]
 
 DIR holds pairs {name}_train.csv, {name}_test.csv and prices.toml. Each pair of files is pooled and split anew: the
-model is fitted to `queries` of them and looked at on the rest. Calibrators and marginals are the same for every
-method; what changes is the copulas. Log-loss: minus the mean log-likelihood of a pair of confidences under its copula
-(exact for point masses), over all pairs, less that of the Gumbel copula by τ-inversion. Area: that under the
-error–cost curve in replay over the costs shared with the Gumbel copula's, in per cent of it; of the best cascades of
-any models, and of the full one. Below 0 is better. Prints a Markdown table, ± one standard error over the splits.
+model is fitted to `queries` queries and tested on the others. Calibrators and marginals are the same for every method;
+only the copulas differ. Log-loss: minus the mean log-likelihood of a pair of confidences under its copula (exact for
+point masses), over all pairs, minus the log-loss of the Gumbel copula by τ-inversion. Area: the area under the
+error–cost curve in replay, over the costs shared with the Gumbel copula, in per cent of the Gumbel copula's area; for
+the best cascades of any models, and for the full cascade. Below 0 is better. Prints a Markdown table, ± one standard
+error over the splits.
 """
 
 from pathlib import Path

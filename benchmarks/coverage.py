@@ -1,16 +1,16 @@
-"""Do the intervals of `rcjax.tuning.bootstrap` cover the truth as often as they say?
+"""Coverage of the intervals of `rcjax.tuning.bootstrap`.
 
     python -m benchmarks.coverage [--logs 200] [--tuned 60] [--replicates 200]
 
-Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000: one sampled from the demo's Markov chain of
-Gumbel copulas, and one in which everything that rcjax assumes is false: one latent difficulty drives all confidences
-(so that they are no Markov chain, and pairs have Gaussian copulas), and moves the chance to be right besides (so that
-what is known of one model says more of another than its own confidence does). What policies truly get wrong and cost is
-counted on the whole population. Policies are fixed before the log is seen (`--logs` of them), or tuned on it, by the
-labels and cross-validation (`select_frontier`), for prices λ or for budgets that are followed, or by the model
-(`solve_frontier`), with everything done over in each replicate (`--tuned` of them). Coverage is in per cent, over
-twelve prices, or budgets, and all logs, ± one standard error over logs. Beside it, the mean width of the interval for
-the error, and the mean of the true error less the predicted one, in points.
+Logs of 100, 300 and 1,000 queries are drawn from two populations of 30,000. One is sampled from the demo's Markov chain
+of Gumbel copulas. In the other, every assumption of rcjax is false: one latent difficulty drives all confidences (so
+they are no Markov chain, and pairs have Gaussian copulas), and also moves the chance to be right (so one model's answer
+says more about another model than that model's own confidence). The whole population gives the true error and cost of a
+policy. Policies are fixed before the log is drawn (`--logs` of them), or tuned on it (`--tuned` of them): by labels and
+cross-validation (`select_frontier`), for prices λ or for budgets that are followed; or by the model (`solve_frontier`),
+with every step repeated in each replicate. Coverage is in per cent, over twelve prices or budgets and all logs, ± one
+standard error over logs. Beside it are the mean width of the interval for the error, and the mean of the true error
+minus the predicted one, in points.
 """
 
 import sys

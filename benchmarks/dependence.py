@@ -1,4 +1,4 @@
-"""What the Markov chain of confidences leaves out, and what more would bring, on queries that were not fitted to.
+"""The dependence that the Markov chain of confidences leaves out, on queries that were not fitted to.
 
     python -m benchmarks.dependence density --data DIR [--queries 300]
     python -m benchmarks.dependence markov --data DIR

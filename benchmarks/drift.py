@@ -1,26 +1,22 @@
-"""Is `rcjax.check_policy` quiet where nothing has changed, and does it see what has? At one look, and over a year.
+"""`rcjax.check_policy` with and without changes: alarms at one look, and over a year of looks.
 
-    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--policies 40] [--only NAMES]
+    python -m benchmarks.drift --data DIR [--splits 60] [--trials 40] [--histories 20] [--only NAMES]
 
-False alarms: each log, and one sampled from the demo's model, is dealt into two random halves, `--splits` times. A
-policy is tuned on one half, at a price of an error or for a budget drawn anew, as `rcjax tune` does by default, and
-checked on the other half. Shown is the share of splits with an alarm, with its standard error, and how often each
-check says that something has changed.
+False alarms: each log, and a log sampled from the demo's model, is dealt into two random halves, `--splits` times. A
+policy is tuned on one half, at a random price of an error or for a random budget, as `rcjax tune` does by default, and
+checked on the other half. The table has the share of splits with an alarm, with its standard error, and how often each
+finding shows a change.
 
-Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300, 1,000 or 3,000 others in which
-something has been changed; 3,000 are drawn with replacement where a log has fewer.
+Power: policies tuned on 300 queries, `--trials` of each log, are checked on 300, 1,000 or 3,000 other queries, of which
+some property has been changed; 3,000 are drawn with replacement if a log has fewer.
 
-Years: `--histories` of each log. A policy is tuned on 300 queries; 52 weeks of 100 labelled ones, drawn with
-replacement from the others, are looked at each week over the window. Shown are years with a false alarm, and years in
-which a rise of the error from week 13 on is noticed by week 52.
+Years: `--histories` of each log. A policy is tuned on 300 queries. The other queries give 52 weeks of 100 labelled
+queries, drawn with replacement, with a look at the window each week. The table has the years with a false alarm, and
+the years in which a rise of the error from week 13 on is noticed by week 52.
 
-Primary figures: policies are tuned on 300 queries, `--policies` of each log, and replayed once; other queries are drawn
-from the rest, with answers made wrong. Shown is how often the error alarms by the rule before this one (the nearest of
-two promises, two-sided, a twelfth of the level) and by the present one, and how often error or money does without any
-change.
-
-With `--promises`: how far promises of the error are off, of three kinds, and how often each alarms at a one-sided level
-of 2.5 % where nothing has changed. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml in DIR.
+With `--promises`: how far three kinds of promises of the error are off, and how often each raises an alarm at a
+one-sided level of 2.5 % without a change. Real logs are {name}_train.csv and {name}_test.csv, pooled, and prices.toml
+in DIR.
 """
 
 import dataclasses
@@ -116,31 +112,31 @@ CHANGES: dict[str, Change] = {
 
 
 def share(part: int, whole: int) -> str:
-    """A share in per cent, with its standard error."""
+    """Return a share in per cent with its standard error."""
     p = part / whole
     return f"{100 * p:.1f} ± {100 * np.sqrt(p * (1 - p) / whole):.1f} %"
 
 
 def false_alarms(name: str, log: rcjax.Log, splits: int) -> dict[str, object]:
-    """A row: alarms on random halves, and how often each check says that something has changed."""
+    """Return a row: the share of random halves with an alarm, and with a bad finding of each kind."""
     half, counts = min(log.n_queries // 2, 1000), Counter[str]()
     for seed in range(splits):
         progress(f"{name}: split {seed + 1} of {splits}")
         rng = np.random.default_rng([seed, 1])
         order = rng.permutation(log.n_queries)
         found = rcjax.check_policy(tuned(log.take(order[:half]), rng), log.take(order[half : 2 * half]), retuning=False)
-        bad = {check.name for check in found.checks if check.verdict == "bad"}
+        bad = {finding.name for finding in found.findings if finding.verdict == "bad"}
         counts.update(bad)
         counts["alarm"] += found.drifted
         counts["explains"] += bool(bad - {"error", "cost", "budget"})
     kinds = [kind for kind in counts if kind not in ("alarm", "explains")]
     each = ", ".join(f"{kind} {100 * counts[kind] / splits:.1f} %" for kind in sorted(kinds))
-    told = {"alarm": share(counts["alarm"], splits), "any other check": share(counts["explains"], splits)}
-    return {"log": name, "n": half, "splits": splits} | told | {"each check": each}
+    told = {"alarm": share(counts["alarm"], splits), "any other finding": share(counts["explains"], splits)}
+    return {"log": name, "n": half, "splits": splits} | told | {"each finding": each}
 
 
 def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
-    """Rows: how often an alarm is raised on each change, at each number of fresh queries; and how often anything."""
+    """Return rows: how often each change raises an alarm, or any bad finding, at each number of fresh queries."""
     alarms, any_bad = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for seed in range(trials):
         progress(f"{name}: trial {seed + 1} of {trials}")
@@ -152,7 +148,7 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
             for change, apply in CHANGES.items():
                 found = rcjax.check_policy(policy, apply(fresh, policy, rng), retuning=False)
                 alarms[change, size] += found.drifted
-                any_bad[change, size] += any(check.verdict == "bad" for check in found.checks)
+                any_bad[change, size] += any(finding.verdict == "bad" for finding in found.findings)
 
     def cell(change: str, size: int) -> str:
         alarm, anything = (100 * counts[change, size] / trials for counts in (alarms, any_bad))
@@ -163,53 +159,8 @@ def power(name: str, log: rcjax.Log, trials: int) -> list[dict[str, object]]:
     ]
 
 
-def primary(chosen: Sequence[tuple[str, rcjax.Log]], policies: int, draws: int = 3) -> str:
-    """A table: alarms of the error, before and now, by queries and rise; of either figure where nothing has changed."""
-    from rcjax.tuning.diagnostics.checks import Baseline, adjust_p_values
-    from rcjax.tuning.replaying.replay import replay_queries
-
-    counts, every = Counter[tuple[object, ...]](), Counter[int]()
-    for name, log in chosen:
-        for seed in range(policies):
-            progress(f"{name}: policy {seed + 1} of {policies}")
-            rng = np.random.default_rng([seed, 5])
-            order = rng.permutation(log.n_queries)
-            policy = tuned(log.take(order[:TUNED_ON]), rng)
-            old, rest = (replay_queries(policy, log.take(part)) for part in (order[:TUNED_ON], order[TUNED_ON:]))
-            error = Baseline.promised(policy, "error", old.wrong, TUNED_ON)
-            cost = Baseline.promised(policy, "cost", old.spent, TUNED_ON)
-            promises = sorted((float(policy.expected["error"]), float(old.wrong.mean())))
-            for size in SIZES * draws:
-                rows = rng.choice(len(rest.wrong), size, replace=size > len(rest.wrong))
-                every[size] += 1
-                for points in (0.0, *POINTS):
-                    hit = rng.random(size) < points / max(1 - rest.wrong[rows].mean(), 0.1)
-                    wrong = np.where(hit, 1.0, rest.wrong[rows])
-                    gap = max(wrong.mean() - promises[1], promises[0] - wrong.mean(), 0.0)
-                    spread = np.hypot(wrong.std() / np.sqrt(size), old.wrong.std() / np.sqrt(TUNED_ON))
-                    before = 24 * norm.sf(gap / max(spread, 1e-12)) < 0.05 and abs(wrong.mean() - promises[0]) > 0.02
-                    figures = error.compare(wrong, wrong[:0]), cost.compare(rest.spent[rows], wrong[:0])
-                    checks = adjust_p_values([figures[0].error_check(), figures[1].money_check()])
-                    now = [check.verdict == "bad" for check in checks]
-                    counts[size, points, "before"] += bool(before)
-                    counts[size, points, "now"] += now[0]
-                    counts[size, "either"] += any(now) * (points == 0)
-    table = [
-        {"queries": size, "either figure, nothing changed": share(counts[size, "either"], every[size])}
-        | {
-            f"error +{100 * points:g}": " → ".join(
-                f"{100 * counts[size, points, rule] / every[size]:.0f}" for rule in ("before", "now")
-            )
-            + " %"
-            for points in (0.0, *POINTS)
-        }
-        for size in SIZES
-    ]
-    return markdown(pl.DataFrame(table))
-
-
 def year(log: rcjax.Log, rest: np.ndarray, rng: np.random.Generator, points: float = 0.0) -> rcjax.Log:
-    """52 weeks of labelled queries with their times; from week 13 on so many points less right."""
+    """Return 52 weeks of labelled queries with times; from week 13 on, so many points fewer answers are right."""
     rows = rng.choice(rest, 52 * WEEK)
     week = np.arange(52 * WEEK) // WEEK
     chosen = dataclasses.replace(log.take(rows), time=tuple((1.7e9 + 7 * 86_400 * (week + 0.01)).tolist()))
@@ -217,7 +168,7 @@ def year(log: rcjax.Log, rest: np.ndarray, rng: np.random.Generator, points: flo
 
 
 def years(name: str, log: rcjax.Log, histories: int) -> dict[str, object]:
-    """A row: years with a false alarm, and years in which a rise from week 13 on is noticed."""
+    """Return a row: the years with a false alarm, and the years in which a rise from week 13 on is noticed."""
     counts = Counter[float]()
     for seed in range(histories):
         progress(f"{name}: history {seed + 1} of {histories}")
@@ -234,7 +185,7 @@ def years(name: str, log: rcjax.Log, histories: int) -> dict[str, object]:
 
 
 def separate_looks(draws: int = 40_000) -> str:
-    """A row of figures: how many separate looks a year of looks at a window of eight weeks comes to (normal law)."""
+    """Return the numbers of separate looks with as many alarms as looks at windows of eight weeks (normal law)."""
     rng, figures = np.random.default_rng(0), []
     weeks, before = rng.standard_normal((draws, 52)), rng.standard_normal((draws, 1)) * np.sqrt(3)
     sums = np.concatenate([np.zeros((draws, 1)), weeks.cumsum(1)], 1)
@@ -248,7 +199,7 @@ def separate_looks(draws: int = 40_000) -> str:
 
 
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
-    """Three promises of the error of policies with intervals: by how much they are off, and how often they alarm."""
+    """Return a table of three promises of the error: how far they are off, and how often they raise an alarm."""
     from rcjax.model.goodness_of_fit.reliability import Mean, mean_rise
     from rcjax.tuning.replaying.replay import replay_queries
 
@@ -283,7 +234,6 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=60)
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--histories", type=int, default=20)
-    parser.add_argument("--policies", type=int, default=40)
     parser.add_argument("--promises", action="store_true", help="compare promises, which draws intervals")
     parser.add_argument("--only", help="names of logs, with commas between them, in the order wanted")
     arguments = parser.parse_args()
@@ -304,14 +254,12 @@ def main() -> None:
     if arguments.trials:
         rows = [row for each in long for row in power(*each, arguments.trials)]
         print(
-            f"Alarms after a change (in brackets: any check that says so).\n\n{markdown(pl.DataFrame(rows))}\n",
+            f"Alarms after a change (in brackets: any finding that shows it).\n\n{markdown(pl.DataFrame(rows))}\n",
             flush=True,
         )
         for row in rows:
             figures = ", ".join(f"{row[size]} ({size})" for size in row if str(size).startswith("n = "))
             record.headline(f"alarms on {row['log']}, {arguments.trials} trials: {row['change']}", figures)
-    if arguments.policies:
-        print(f"Alarms of the error, before → now.\n\n{primary(long, arguments.policies)}\n", flush=True)
     if arguments.histories:
         rows = [years(*each, arguments.histories) for each in long]
         print(f"{markdown(pl.DataFrame(rows))}\n\nSeparate looks, by looks a year: {separate_looks()}.")

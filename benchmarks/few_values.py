@@ -1,14 +1,13 @@
-"""Confidences of few values: are marginals, copulas, predictions and tests right where ties abound?
+"""Marginals, predictions, calibration and copulas of confidences with few values, and so with many ties.
 
-    python -m benchmarks.few_values [--data DIR] [--samples 100] [--part tests] [--record]
+    python -m benchmarks.few_values [--data DIR] [--record]
 
-Logs of few values are made from the logs of a folder (`--data`; else from the demo's model) by rounding confidences to
-twentieths, by drawing five votes with their probability, and by stating the nearest of 0.5, 0.8, 0.9, 0.95 and 1. Per
-log: √CvM of the marginals on the log itself, cascades of two and three models whose predicted error and cost are more
-than two standard errors from a replay, and the log-loss of calibration on fifths left out, with estimates of the
-values and by the logistic curve alone. Then, on samples of 300 queries of known copulas: θ by likelihood and by
-Kendall's τ-b. Then how often each goodness-of-fit test rejects at 5 % what is true, ± one standard error over samples.
-A marginal fitted again that is nothing but masses has no shape that a log could contradict: it is never rejected.
+The confidences of the logs of a folder (`--data`; else of a log of the demo's model) are rounded to twentieths,
+replaced by five votes with their probability, or replaced by the nearest of 0.5, 0.8, 0.9, 0.95 and 1. The first table
+has, by log: √CvM of the marginals on the log itself; the cascades of two and three models whose predicted error and
+cost are more than two standard errors from a replay; and the log-loss of calibration on held-out fifths, with estimates
+of the values against the logistic curve alone. The second table has θ by likelihood and by Kendall's τ-b, on samples
+of 300 queries of known copulas.
 """
 
 import dataclasses
@@ -26,8 +25,6 @@ from benchmarks import record
 from rcjax import CascadeModel, Log
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import kendall_tau
-from rcjax.model.goodness_of_fit.bootstrap import marginal_test
-from rcjax.model.goodness_of_fit.dependence import copula_test
 from rcjax.model.likelihood import Ranks
 from rcjax.model.marginals import cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_pair
@@ -41,7 +38,6 @@ TRUE = (
     (rcjax.copulas.Frank, 4.0),
 )
 QUERIES = 300
-TESTS = ("marginal, fresh log", "marginal, fitted again", "copula")
 
 
 def few_values(log: Log, kind: str) -> Log:
@@ -137,37 +133,6 @@ def thetas(family: type[rcjax.copulas.Copula], theta: float, values: int, sample
     return {name: np.asarray(vars(own)["theta"]) for name, own in (("likelihood", fit(*margins)), ("τ-b", by_tau))}
 
 
-def rejections(model: CascadeModel, samples: int, replicates: int = 200) -> dict[str, np.ndarray]:
-    """Which tests reject at 5 %, (samples, …) by test, on logs of 200 queries drawn from the model itself."""
-    assert model.marginals.atoms is not None
-    stated = np.asarray(model.marginals.atoms.stated)
-    draws = np.asarray(model.sample(jax.random.key(0), (samples * 400,))).reshape(samples, 2, 200, -1)
-    p_values: dict[str, list[np.ndarray]] = {name: [] for name in TESTS}
-    for number, (train, confidence) in enumerate(draws):
-        key = jax.random.key(number)
-        pairs = confidence.T[[0, 1]], confidence.T[[1, 2]]
-        atoms = stated[[0, 1]], stated[[1, 2]]
-        test = copula_test(rcjax.copulas.Gumbel, *pairs, np.ones((2, 200), bool), key, replicates, atoms)
-        fitted = _refitted(model, train)
-        judged = (marginal_test(fitted, confidence.T, n, key, replicates).trained_p for n in (200, 0))
-        for name, p in zip(TESTS, (*judged, test.process_p), strict=True):
-            p_values[name].append(np.asarray(p))
-    return {name: np.stack(values) < 0.05 for name, values in p_values.items()}
-
-
-def share_with_error(rejected: np.ndarray) -> str:
-    """The share of rejections (samples, …), of which those on one sample are like each other."""
-    of_samples = 100 * rejected.mean(1)
-    return f"{of_samples.mean():.1f} ± {of_samples.std(ddof=1) / np.sqrt(len(of_samples)):.1f} %"
-
-
-def _refitted(model: CascadeModel, confidence: np.ndarray) -> rcjax.model.Marginal:
-    from rcjax.model.fitting import fit_marginals_compiled
-
-    stated = model.marginals.atoms.stated  # pyright: ignore[reportOptionalMemberAccess]
-    return fit_marginals_compiled(confidence, np.ones(confidence.shape, bool), None, stated)
-
-
 def fits(folder: Path | None) -> None:
     """Marginals, predictions and calibration on logs of few values."""
     print("| log | values | √CvM, worst | error off | cost off | log-loss gained |\n|---|---|--:|--:|--:|--:|")
@@ -199,33 +164,14 @@ def parameters() -> None:
     )
 
 
-def tests(folder: Path | None, samples: int) -> None:
-    """How often the tests reject what is true."""
-    print("\n| values | " + " | ".join(TESTS) + " |\n|---|" + "--:|" * len(TESTS))
-    _, log = next(logs(folder))
-    sizes: dict[str, list[np.ndarray]] = {name: [] for name in TESTS}
-    for kind in KINDS:
-        rejected = rejections(rcjax.fit(few_values(log.select(log.models[:3]), kind)), samples)
-        print(f"| {kind} | " + " | ".join(share_with_error(rejected[name]) for name in TESTS) + " |")
-        for name in TESTS:
-            sizes[name].append(rejected[name])
-    for name, kinds in sizes.items():
-        record.headline(f"few values: {name}: rejects at 5 % what is true", share_with_error(np.concatenate(kinds)))
-
-
 def main() -> None:
     """Print the tables."""
     options = record.parser(__doc__)
     options.add_argument("--data", type=Path, help="a folder of logs NAME_train.csv with prices.toml")
-    options.add_argument("--samples", type=int, default=100, help="logs that each test is tried on")
-    options.add_argument("--part", choices=("fits", "tests"), help="one part alone; by default both")
     chosen = options.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if chosen.part != "tests":
-        fits(chosen.data)
-        parameters()
-    if chosen.part != "fits":
-        tests(chosen.data, chosen.samples)
+    fits(chosen.data)
+    parameters()
 
 
 if __name__ == "__main__":

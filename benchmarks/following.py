@@ -1,14 +1,14 @@
-"""What following the bill comes to: a ladder over streams of queries that nothing was tuned on, whatever they cost.
+"""Following the bill: a ladder over streams of queries that nothing was tuned on, at usual and unusual costs.
 
     python -m benchmarks.following --data DIR [--splits 3] [--labels 100 300 1000] [--budgets 14] [--queries 4000]
 
-Logs, splits and budgets are those of `benchmarks.budgets`. The queries not tuned on, drawn at random, come as a stream
-to the rungs of `rcjax.tune`'s ladder; after each the position moves as in `Cascade`, by `rcjax.policy.ladder`. For
-windows W, with costs as they were tuned, and for W = 400 with other costs: error against a plain pair, and against it
-for the same money (the budget, or what the pair took where that is more); the share of the budget used, the budgets
-overspent by over 3 %, the most that was overspent on the way, in queries' budgets, and after how many queries the bill
-stays within 3 % of the budget. Budgets that no rung can keep to, or that none can use up, at such costs are left out.
-± is one standard error over splits, which share queries.
+Logs, splits and budgets are those of `benchmarks.budgets`. The queries not tuned on come in random order as a stream to
+the rungs of `rcjax.tune`'s ladder; after each query the position moves as in `Cascade`, by `rcjax.policy.ladder`. The
+rows are windows W with the costs of the tuning, and W = 400 with other costs. The columns are the error against a plain
+pair, and against a plain pair for the same money (the budget, or the pair's bill if it is larger); the share of the
+budget used; the budgets overspent by over 3 %; the largest overspending on the way, in budgets of a query; and the
+number of queries after which the bill stays within 3 % of the budget. Budgets that every rung exceeds, or that no rung
+can use up, are left out. ± is one standard error over splits, which share queries.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""What strangers send to the two parsers of `rcjax serve`: a million inputs each, led by what code they reach.
+"""A million inputs for each of the two parsers of `rcjax serve`, guided by the code that they reach.
 
     pip install atheris && python -m benchmarks.fuzz [--runs 1000000] [--only request]
 
-A request, for a completion or a response, goes from its bytes to the options that a model is asked with; a reply of an
-upstream, whole or as events, to the JSON that a client gets. Each must end in that, or in an error that the gateway
-expects: everything else is a fault, which a client would see as status 500. Atheris mutates a few good inputs, and
-keeps those that reach code which none before did; where it is not installed, mutations are drawn without that. Prints a
-Markdown table; ends with status 1 where there is a fault.
+One parser turns the bytes of a request, for a completion or a response, into the options of a call. The other turns the
+reply of an upstream, whole or as events, into the JSON for a client. Each must succeed, or raise an error that the
+gateway expects: any other exception is a fault, which a client would see as status 500. Atheris mutates a few good
+inputs, and keeps the inputs that reach new code; without Atheris, mutations are drawn at random. Prints a Markdown
+table; the exit status is 1 if there is a fault.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Size and power of the tests of the model's fit, and their speed against a plain loop.
+"""Size and power of the tests of the model's fit.
 
-    python -m benchmarks.goodness_of_fit study [--datasets 200] [--copulas 100] [--replicates 200] [--only NAME]
-    python -m benchmarks.goodness_of_fit race
+    python -m benchmarks.goodness_of_fit [--datasets 200] [--copulas 100] [--replicates 200] [--only NAME]
 
-`study` prints a Markdown table: how often each test rejects at the 5 % level, n = 300, where its hypothesis holds
-(size: 5 % is right) and where it does not (power: more is better), with the standard error of the simulation; for
-copulas, which take most of its five CPU minutes, the procedure of the paper beside ours. `race` times all tests of a
-five-model log, compiled, and the copula tests against a loop over statsmodels, scipy and numpy, which inverts τ instead
-of maximising the likelihood.
+Prints a Markdown table: how often each test rejects at the 5 % level, n = 300, where its hypothesis holds (size: 5 % is
+right) and where it is false (power: more is better), with the standard error of the simulation. The tests of copulas,
+which take most of the five CPU minutes, stand beside the procedure of the paper.
 """
 
 import dataclasses
@@ -21,7 +18,6 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper.statistics import logistic_test, paper_statistic
-from benchmarks.timing import timed
 from rcjax._core.numerics import kendall_tau
 from rcjax.model.goodness_of_fit.bootstrap import marginal_test, p_value
 from rcjax.model.goodness_of_fit.dependence import conditional_test, copula_test, empirical_copula
@@ -186,62 +182,16 @@ def study(datasets: int, of_copulas: int, replicates: int, only: str) -> None:
             print(f"| {row.test} | {row.truth} | {'holds' if row.holds else 'is false'} | {cells} |", flush=True)
 
 
-def plain_loop(x: np.ndarray, y: np.ndarray, replicates: int, rng: np.random.Generator) -> float:
-    """p-value of S_n for Gumbel by the usual means: statsmodels draws and evaluates, scipy ranks, τ is inverted."""
-    from scipy.stats import kendalltau, rankdata
-    from statsmodels.distributions.copula.api import GumbelCopula
-
-    def fitted_statistic(x, y):
-        u, v = rankdata(x, "max") / (len(x) + 1), rankdata(y, "max") / (len(y) + 1)
-        copula = GumbelCopula(max(1 / (1 - kendalltau(x, y).statistic), 1.0 + 1e-9))
-        seen = ((u[:, None] >= u) & (v[:, None] >= v)).mean(1)
-        return ((seen - copula.cdf(np.stack([u, v], -1))) ** 2).sum(), copula
-
-    statistic, copula = fitted_statistic(x, y)
-    drawn = [fitted_statistic(*copula.rvs(len(x), rng=rng).T)[0] for _ in range(replicates)]
-    return (np.sum(np.array(drawn) >= statistic) + 0.5) / (replicates + 1)
-
-
-def race() -> None:
-    """Print the times of all tests, and of the copula tests against the plain loop."""
-    log = rcjax.sample_log(N, seed=0)
-    model = rcjax.fit(log)
-    confidence = model.calibrate(log.logprob).T
-    left, right = np.triu_indices(len(log.models), 1)
-    x, y = confidence[left], confidence[right]
-    few = 20
-
-    def ours():
-        return copula_test(rcjax.copulas.Gumbel, x, y, jnp.ones(x.shape, bool), jax.random.key(0), 1000).process_p
-
-    def theirs():
-        rng = np.random.default_rng(0)
-        return [plain_loop(np.asarray(a), np.asarray(b), few, rng) for a, b in zip(x, y, strict=True)]
-
-    compiling, one, _ = timed(ours, 20)
-    loop = timed(theirs, 1)[1] * 1000 / few
-    diagnosing, again, _ = timed(lambda: rcjax.diagnose(model, log).n, 20)
-    record.headline("`diagnose`, five models, compiled; compiling", f"{again:.1f} s; {diagnosing:.1f} s")
-    record.headline("tests of 10 copulas, B = 1000; a plain loop by statsmodels", f"{one:.1f} s; {loop:.0f} s")
-    print(f"10 pairs, n = {N}, B = 1000: {one:.1f} s compiled ({compiling:.1f} s to compile)")
-    print(f"plain loop, τ inverted ({few} replicates, scaled): {loop:.0f} s, {loop / one:.0f} times as long")
-    print(f"rcjax.diagnose, five models: {again:.1f} s compiled ({diagnosing:.1f} s to compile)")
-
-
 def main() -> None:
-    """Run one of the two."""
+    """Print the table."""
     parser = record.parser(__doc__)
-    parser.add_argument("what", choices=("study", "race"))
     parser.add_argument("--datasets", type=int, default=200)
     parser.add_argument("--copulas", type=int, default=100, help="data sets of the rows of copulas")
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--only", default="", help="tests whose name contains this")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    if options.what == "race":
-        race()
-    else:
-        study(options.datasets, options.copulas, options.replicates, options.only)
+    study(options.datasets, options.copulas, options.replicates, options.only)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""On a GPU: sweeps and their stages, many λ at once, one frontier and the chain of steps it waits for, `solve`.
+"""Speed on a GPU: sweeps and their stages, many λ at once, one frontier and its chain of steps, `solve`.
 
     python -m benchmarks.gpu --record       # every figure of benchmarks/results/gpu.md, in at most five minutes
     python -m benchmarks.gpu --small        # the same on whatever there is, in small
 
 Each figure is from a process of its own, on the accelerator or, for comparison, on the CPU cores of the same machine. A
 problem is a log of five models, or a bootstrap replicate of it, fitted and solved for all λ, each the best of 31
-cascades. Stages are timed by waiting for each: a sweep itself does not.
+cascades. A stage is timed by waiting for its result, which a sweep does not do.
 
-What fails, or takes too long, is named at the end, and the others' figures are there: `--only PART …` does it again.
-How long each process took goes to standard error.
+Parts that fail or take too long are named at the end, after the figures of the others: `--only PART …` repeats them.
+Standard error has the time of each process.
 """
 
 import dataclasses

@@ -1,20 +1,21 @@
-"""Does `rcjax.certify` keep its promise, and what does the promise cost?
+"""The guarantee of `rcjax.certify`: how often it is false, and its price.
 
     python -m benchmarks.guarantee [--logs 1000] [--fits 100] [--data DIR [--splits 10] [--draws 20]]
 
-Sampled logs: held-out logs are drawn from the demo's model, which is known, so that the true error and cost of a
-position on a ladder are those on many more queries. `--logs` of them are certified with one frontier (judged by 10⁶
-queries), and one each with `--fits` frontiers of their own training logs (200,000 queries). A promise is false where
-the position chosen truly misses a limit; at most 1 − confidence of the logs may lead to one. Beside `certify`: the
-cheapest position that is predicted to keep the limit, and the cheapest that kept it on the held-out log.
+Sampled logs: held-out logs are drawn from the demo's model, so the true error and cost of a position on a ladder are
+known from many more queries. `--logs` of them are certified with one frontier (10⁶ queries give the truth), and one
+each with `--fits` frontiers of their own training logs (200,000 queries). A promise is false if the chosen position
+truly misses a limit; at most 1 − confidence of the logs may lead to a false promise. Beside `certify` are the cheapest
+position that is predicted to keep the limit, and the cheapest position that kept it on the held-out log.
 
-Real logs, from pairs {name}_train.csv, {name}_test.csv and prices.toml in DIR, pooled: the default is tuned on 250
+Real logs are pairs {name}_train.csv and {name}_test.csv in DIR, pooled, with prices.toml. The default is tuned on 250
 queries drawn at random, `--splits` times, with targets of 1, 1.25 and 1.5 times the error of the best single model on
-them. The other queries are the population: its error is known exactly, and held-out logs are drawn from it with
-replacement, `--draws` times, which is what the guarantee is about. "cost" is that of the positions chosen over that of
-the cheapest that truly keeps the limit (geometric mean; where nothing was chosen, the dearest rung counts).
+these queries. The other queries are the population: its error is known exactly, and held-out logs are drawn from it
+with replacement, `--draws` times, as the guarantee assumes. "cost" is the cost of the chosen positions over that of the
+cheapest position that truly keeps the limit (geometric mean; without a choice, the dearest rung counts).
 
-First, how often a test shows that a true share of errors is below a limit: by the bet, and by the exact binomial tail.
+The first table has how often a test shows that a true share of errors is below a limit: by the bet, and by the exact
+binomial tail.
 """
 
 import dataclasses

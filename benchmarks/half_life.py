@@ -1,4 +1,4 @@
-"""Does weighting recent queries more, by a half-life, follow what drifts? Judged on the queries that come next.
+"""Weights of recent queries by a half-life, for logs that drift: the log density of the queries that come next.
 
     python -m benchmarks.half_life --data DIR [--orders 3] [--worlds NAMES]
 

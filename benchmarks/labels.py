@@ -1,4 +1,4 @@
-"""What few labels by hand and a judge for the rest come to, and whether what is promised then is true.
+"""A few labels by hand with a judge for the rest: errors, intervals and guarantees.
 
     python -m benchmarks.labels [--data DIR] [--splits 50] [--labels 100,300] [--out FILE]
     python -m benchmarks.labels --part intervals [--splits 50]

@@ -1,4 +1,4 @@
-"""Seconds on real logs: are limits kept?
+"""Limits on the seconds of an answer, on real logs: how often they are kept.
 
     python -m benchmarks.latency --data DIR [--splits 50] [--only NAME]
 

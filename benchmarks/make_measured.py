@@ -24,8 +24,8 @@ ORDER = (
     *("labels_areas_100", "labels_areas_300"),
     *("paper", "coverage", "labels_intervals"),
     *("guarantee", "labels_guarantee", "latency", "drift"),
-    *("abstention", "few_values", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
-    *("precision", "speed", "start", "importing", "race", "runtime", "gateway", "attack", "fuzz"),
+    *("few_values", "goodness_of_fit", "copula_choice", "predicted_and_observed"),
+    *("precision", "speed", "start", "race", "runtime", "gateway", "attack", "fuzz"),
     *("menus", "sweeps", "gpu", "big_logs"),
 )
 

@@ -1,8 +1,8 @@
-"""The notebooks with what they print and draw, as readers see them without running anything.
+"""Run the notebooks, and keep what their cells print and draw.
 
     python -m benchmarks.make_notebooks [NAME ...]
 
-Each runs in a fresh kernel and an empty folder. Kept is what cells print and draw, without warnings of libraries.
+Each notebook runs in a fresh kernel and an empty folder. Warnings of libraries are left out.
 """
 
 import argparse

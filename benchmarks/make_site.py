@@ -1,11 +1,10 @@
-"""The pages of documentation as a site: `site/`, to open in a browser or to put on a server, which its search needs.
+"""Build the pages of documentation as a site: `site/`, to open in a browser, or on a server, which its search needs.
 
     pip install '.[docs]'
     python -m benchmarks.make_site
 
-It is mkdocs-material's work (benchmarks/mkdocs.yml). As hooks of MkDocs, the functions here bring in what lies outside
-rcjax/docs: the README is the first page, and each notebook and each file of results is one. A link that leads nowhere
-ends the build.
+mkdocs-material builds the site (benchmarks/mkdocs.yml). The functions here are hooks of MkDocs, which add pages from
+outside rcjax/docs: the README as the first page, the notebooks, and the files of results. A broken link ends the build.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""As good as today's model, for less: what is saved, and how often the margin is missed, on queries not tuned on.
+"""As good as today's model, for less: the money saved, and how often the margin is missed, on queries not tuned on.
 
     python -m benchmarks.match --data DIR [--splits 20] [--labels 150 300 500] [--margins 0.01 0.02]
 

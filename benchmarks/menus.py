@@ -2,9 +2,9 @@
 
     python -m benchmarks.menus
 
-Synthetic logs of 1,000 queries, on which models of rising cost are right more often, and their confidences go together.
-Adaptive policies in full; the best cascades up to a length. Each row is from a process of its own. Prints a Markdown
-table.
+The logs are synthetic, of 1,000 queries; models of rising cost are right more often, and their confidences are
+dependent. Adaptive policies are solved in full, and the best cascades up to a length. Each row is from a process of its
+own. Prints a Markdown table.
 """
 
 import itertools

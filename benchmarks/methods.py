@@ -1,4 +1,4 @@
-"""What a user would pick instead of rcjax: ways from a training log to points of cost and error on a test log.
+"""Methods that a user could take instead of rcjax: from a training log to points of cost and error on a test log.
 
 Every method takes a model (for its calibrated confidences and mean costs), the training log and the test log, and
 returns a curve: cost (P,) and error (P,) of its policies on the test log, cost at the mean cost of each model there.

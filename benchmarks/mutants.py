@@ -1,13 +1,14 @@
-"""Do the tests notice? Small faults are put into the package, one at a time, and the tests that should tell are run.
+"""Mutation tests: put small faults into the package, one at a time, and run the tests that should find them.
 
     python -m benchmarks.mutants --list mutants.json [--count 160] [--seed 0]
     python -m benchmarks.mutants --run mutants.json --out killed.json [--tier default|thorough|all]
         [--before killed.json] [--limit 300] [--workers 2]
 
-`--list` draws faults over all packages: a comparison, a sign, a constant, a condition, what is returned. `--run` puts
-each into a copy of the tree and runs the tests of the package's own folder, then those of the folders above it, until
-one fails. With `--before`, the test that failed then comes first, and only what was killed then is run. A fault is
-told by its line's text, so that the same faults are found in later code; those whose line is no more are counted.
+`--list` draws faults over all packages: a comparison, a sign, a constant, a condition, a return value. `--run` puts
+each fault into a copy of the tree and runs the tests of the package's own folder, then those of the folders above it,
+until a test fails. With `--before`, only the faults that an earlier run found are run, each with the test that failed
+then first. A fault is identified by the text of its line, so that later code has the same faults; faults whose line is
+gone are counted.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Float32 against float64, and fewer nodes against more: how far frontiers are apart.
+"""Float32 against float64, and fewer quadrature nodes against more: differences of frontiers.
 
     python -m benchmarks.precision --data DIR
     python -m benchmarks.precision --data DIR --panels 9 11 17
 
-Of each training log in DIR, fitted and solved in both: the frontier of all subcascades at 50 λ. Told
-are the largest differences of error + λ·cost and of error, in points, and of cost, relative to the dearest model's; and
-how many of the points name another cascade. With `--panels` the same of sweeps in float64 that lay so many panels of
-nodes on each model, against 34; and of pairs of models whose confidences are random mixtures of betas with parameters
-from 0.3 to 300, sharper than any log's: quantiles of the difference of the error. Prints Markdown tables.
+Each training log in DIR is fitted and solved in both precisions: the frontier of all subcascades at 50 λ. The table has
+the largest differences of error + λ·cost and of error, in points, and of cost, relative to the dearest model; and the
+number of points with another cascade. `--panels` compares numbers of quadrature panels of a model with 34 panels: for
+sweeps in float64; and for pairs of models whose confidences are random mixtures of betas with parameters from 0.3 to
+300, sharper than in any log, as quantiles of the difference of the error. Prints Markdown tables.
 """
 
 import tempfile

@@ -1,19 +1,17 @@
-"""What the paper's factorisation of the chain costs: loss predicted and seen, at the optimum of either chain.
+"""The loss that the paper's factorisation of the chain predicts, and the loss observed, at the optimum of either chain.
 
-    python -m benchmarks.predicted_and_observed --data DIR [--halvings 40 --halved mmlu_llama triviaqa_llama]
+    python -m benchmarks.predicted_and_observed --data DIR
 
-DIR holds NAME_train.csv, NAME_test.csv and prices.toml. For each log the full cascade is tuned on the training split
-at nine λ under the paper's factorisation and under the exact chain; the loss is error + λ·cost, as either predicts it
-at these thresholds, and as replay sees it on the test split (on the training split where there is no other). Each
+DIR holds NAME_train.csv, NAME_test.csv and prices.toml. For each log the full cascade is tuned on the training split at
+nine λ, under the paper's factorisation and under the exact chain. The loss is error + λ·cost: as either chain predicts
+it at these thresholds, and as a replay on the test split shows it (without a test split, on the training split). Each
 figure is a mean over the nine λ.
 
-Then what tuning promises: error seen less promised, in points, mean over sixteen λ, of the frontier that tuning finds
-by default and of the fitted model's own prediction, on the test split; beside them, what trying the first in the folds
-of the training split shows. With `--halvings`, false alarms: the test split of each log that is `--halved`, parted at
-random so many times, is tuned on by half and judged by the rest, which is as hard. Prints Markdown tables.
+The second table has the observed minus the promised error, in points, mean over sixteen λ, on the test split: of the
+default frontier, and of the fitted model's own prediction; beside them, the difference that the folds of the training
+split show. Prints Markdown tables.
 """
 
-from collections import Counter
 from pathlib import Path
 
 import jax
@@ -22,15 +20,15 @@ import numpy as np
 import rcjax
 from benchmarks import record
 from benchmarks.paper import factorisation
-from rcjax.tuning.diagnostics.checks import Promise
-from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, try_promise
+from rcjax.tuning.diagnostics.diagnosis import HeldOutPart, held_out_parts, measure_promise
+from rcjax.tuning.diagnostics.findings import Promise
 
 #: λ times the cost of the dearest model: what one answer of it may cost, in errors.
 SCALED_LAMBDAS = np.geomspace(1e-3, 0.3, 9)
 
 
 def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
-    """Mean losses: at the paper's optimum (paper, exact, seen), then at the exact one's (paper, exact, seen)."""
+    """Return mean losses (by the paper's chain, by the exact chain, replayed) at the optimum of either chain."""
     model = rcjax.fit(train)
     lam = SCALED_LAMBDAS / float(model.cost.max())
     means = []
@@ -45,60 +43,41 @@ def compare(train: rcjax.Log, test: rcjax.Log) -> list[float]:
 
 
 def try_on(train: rcjax.Log, test: rcjax.Log) -> dict[str, Promise]:
-    """Promised and seen: by the default search on `fresh` queries and in `folds`, and by the `model` on the fresh."""
+    """Return the promises of the default search on fresh queries and in folds, and of the model on fresh queries."""
     model = rcjax.fit(train)
     frontier = rcjax.tuning.select_frontier(train, model=model).frontier
     held = [HeldOutPart(model, test)]
     return {
-        "fresh": try_promise(frontier, held, train.n_queries),
-        "model": try_promise(rcjax.solve_frontier(model), held, train.n_queries),
-        "folds": try_promise(frontier, held_out_parts(model, train, folds=True), train.n_queries),
+        "fresh": measure_promise(frontier, held, train.n_queries),
+        "model": measure_promise(rcjax.solve_frontier(model), held, train.n_queries),
+        "folds": measure_promise(frontier, held_out_parts(model, train, folds=True), train.n_queries),
     }
 
 
 def points(tried: Promise) -> float:
-    """Error seen less promised, in points, mean over λ."""
+    """Return the observed minus the promised error, in points, mean over λ."""
     return 100 * float(np.mean(tried.error - tried.predicted_error))
 
 
-def alarms(log: rcjax.Log, halvings: int) -> str:
-    """Cells of a row: of each check on halves of a log, how often it is doubtful and how often bad."""
-    counts: dict[str, Counter[str]] = {}
-    for seed in range(halvings):
-        halves = log.split(0.5, seed=seed)
-        size = min(half.n_queries for half in halves)  # of one size, so that one compilation serves all
-        one, other = (half.take(slice(size)) for half in halves)
-        tried = try_on(one, other)
-        checks = {name: list(tried[name].checks(size)) for name in ("fresh", "folds", "model")}
-        for name in checks:
-            for check, kind in zip(checks[name], ("error", "cost"), strict=True):
-                counts.setdefault(f"{name} {kind}", Counter())[check.verdict] += 1
-    return " | ".join(f"{count['doubtful']} + {count['bad']}" for count in counts.values())
-
-
 def read(folder: Path, name: str, split: str) -> rcjax.Log:
-    """One log of the folder."""
+    """Read a log of the folder."""
     task = "choice" if name.startswith("mmlu") else "generation"
     return rcjax.read_log(folder / f"{name}_{split}.csv", prices=folder / "prices.toml", task=task)
 
 
 def main() -> None:
-    """The tables."""
+    """Print the tables."""
     parser = record.parser(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the logs")
-    parser.add_argument("--halvings", type=int, default=0, help="halvings of each log that is halved")
-    parser.add_argument("--halved", nargs="+", default=["mmlu_llama", "triviaqa_llama"], help="names of these logs")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     names = sorted(path.name.removesuffix("_train.csv") for path in arguments.data.glob("*_train.csv"))
     show_chains(arguments.data, names)
     show_promises(arguments.data, [name for name in names if (arguments.data / f"{name}_test.csv").exists()])
-    if arguments.halvings:
-        show_alarms(arguments.data, arguments.halved, arguments.halvings)
 
 
 def show_chains(folder: Path, names: list[str]) -> None:
-    """One row for each log: the full cascade under either chain."""
+    """Print a row for each log: the full cascade under either chain."""
     low, high = SCALED_LAMBDAS[[0, -1]]
     print(
         f"Loss error + λ·cost of the full cascade, mean over {len(SCALED_LAMBDAS)} λ "
@@ -115,7 +94,7 @@ def show_chains(folder: Path, names: list[str]) -> None:
 
 
 def show_promises(folder: Path, names: list[str]) -> None:
-    """One row for each log with a test split: error seen less promised."""
+    """Print a row for each log with a test split: the observed minus the promised error."""
     print("\nError seen less promised, points.\n")
     print("| log | default, test split | by the model, test split | default, folds of the training split |")
     print("|---|--:|--:|--:|")
@@ -124,17 +103,6 @@ def show_promises(folder: Path, names: list[str]) -> None:
         tried = try_on(train, read(folder, name, "test").select(train.models))
         cells = " | ".join(f"{points(tried[kind]):.1f}" for kind in ("fresh", "model", "folds"))
         print(f"| {name} | {cells} |", flush=True)
-
-
-def show_alarms(folder: Path, names: list[str], halvings: int) -> None:
-    """One row for each log: verdicts on halves."""
-    print(f"\nFalse alarms: doubtful + bad verdicts of {halvings} halvings.\n")
-    print("| log, queries of a half | default, other half: error | cost | default, folds: error | cost |"
-          " by the model, other half: error | cost |")  # fmt: skip
-    print("|---|--:|--:|--:|--:|--:|--:|")
-    for name in names:
-        log = read(folder, name, "test")
-        print(f"| {name}, {log.n_queries // 2} | {alarms(log, halvings)} |", flush=True)
 
 
 if __name__ == "__main__":

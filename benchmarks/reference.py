@@ -1,4 +1,4 @@
-"""Without labels: are promises of how often policies differ from a reference kept, and what is lost against labels?
+"""Tuning without labels: promises of differences from a reference, and the loss against tuning on labels.
 
     python -m benchmarks.reference --data DIR [--splits 200] [--draws 5] [--out FILE]
 

@@ -1,4 +1,4 @@
-"""What providers reply, played against all that reads replies: `collect`, `serve` in both APIs, and `import`.
+"""Replies of providers, played against the parts that read replies: `collect`, `serve` in both APIs, and `import`.
 
     python -m benchmarks.replies [--only "finish_reason error"]
 

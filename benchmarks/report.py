@@ -1,4 +1,4 @@
-"""Tables of results for people, the rows that they are made of, and the progress towards them."""
+"""Tables of results as Markdown, the rows behind them, and the progress of a run."""
 
 import json
 import os

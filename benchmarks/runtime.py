@@ -1,4 +1,4 @@
-"""What rcjax adds to a service: time per step of a policy, and per call of a running cascade.
+"""The overhead of rcjax in a service: time per step of a policy, and per call of a running cascade.
 
     python -m benchmarks.runtime [--calls 2000]
 

@@ -1,4 +1,4 @@
-"""Scores in place of right and wrong: what tuning on them gains, and whether intervals and promises hold.
+"""Scores in place of right and wrong: the gain of tuning on scores, and the truth of intervals and promises.
 
     python -m benchmarks.scores --data DIR [--name triviaqa_llama] [--splits 8] [--draws 25] [--replicates 60]
 

@@ -1,13 +1,13 @@
-"""Which way to choose cascades does best on queries that it has not seen? A study over resplits of real logs.
+"""Ways to choose cascades, compared on queries that were not tuned on: a study over resplits of real logs.
 
     python -m benchmarks.selection --data DIR [--splits 50] [--out FILE]
 
-Every {name}_train.csv of DIR (with prices.toml) is a log, together with {name}_test.csv where there is one. First the
-splits as they are; then `--splits` random ones with 30, 100 and 300 queries to tune on, where at least 100 are left to
-judge by. Each method's policies answer the queries that are left; the figure is the area under the error–cost curve
-against that of the plain baseline (the best single model or pair, one threshold, by the labels), over the costs that
-the two share, in per cent. Below 0 is better; ± is one standard error over splits, which share queries. With
---out the rows of all splits are kept as JSON lines.
+Every {name}_train.csv of DIR (with prices.toml) is a log, together with {name}_test.csv if there is one. The first
+splits are those of the files; then `--splits` random splits tune on 30, 100 and 300 queries, if at least 100 others
+remain. Each method's policies answer the other queries. The figure is the area under the error–cost curve against the
+area of the plain baseline (the best single model or pair, one threshold, by the labels), over the costs that the two
+share, in per cent. Below 0 is better; ± is one standard error over splits, which share queries. With --out the rows of
+all splits are kept as JSON lines.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""What a person waits for: every command in a process of its own, with nothing kept, again, and on another log.
+"""The time that a person waits for each command: with nothing compiled yet, again, and on another log.
 
     python -m benchmarks.start [--data DIR] [--runs 5] [--program rcjax --program OTHER]
 

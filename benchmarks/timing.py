@@ -1,4 +1,4 @@
-"""The clock of the benchmarks, and processes of their own for what they time."""
+"""A clock for benchmarks, and processes of their own for the calls that it times."""
 
 import multiprocessing
 import statistics

@@ -1,4 +1,4 @@
-"""A year of weeks: does the loop of `rcjax check` and `rcjax retune` keep what is good, and change what is not?
+"""A year of weekly `rcjax check` and `rcjax retune`: good policies kept, and policies replaced after a change.
 
     python -m benchmarks.year --data DIR [--histories 20] [--first 0] [--weeks 52] [--only NAMES] [--drifts NAMES]
         [--arms NAMES] [--partial FILE]
@@ -40,7 +40,7 @@ from benchmarks.report import machine, markdown, progress
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.hull import shares_at_bill
-from rcjax.tuning.diagnostics.decision import held_out_gain, judge_replacement
+from rcjax.tuning.diagnostics.decision import assess_replacement, held_out_gain
 from rcjax.tuning.diagnostics.policy_check import check_policy
 from rcjax.tuning.diagnostics.weeks import WINDOW
 from rcjax.tuning.replaying.replay import LadderReplay
@@ -148,7 +148,7 @@ def tuned_again(policy: AbstractPolicy, week: rcjax.Log, *, remembers: bool, dri
         return policy
     new = tuned.policy
     assert new is not None  # as there is a budget
-    judged = judge_replacement(known, new, week, tuned.log)
+    judged = assess_replacement(known, new, week, tuned.log)
     if remembers:
         return new if judged.replaces(broken=drifted) else policy
     gain = held_out_gain(known, week)

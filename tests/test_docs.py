@@ -17,7 +17,7 @@ from rcjax.collecting.right_answers import right_call
 from rcjax.logs import read_log
 from rcjax.policy import Calibration, Policy, Rule
 from rcjax.serving.models_file import read_models
-from rcjax.tuning.diagnostics import KINDS
+from rcjax.tuning.diagnostics import FINDING_KINDS
 
 ROOT = Path(__file__).parents[1]
 README, DOCS = ROOT / "README.md", ROOT / "rcjax" / "docs"
@@ -140,7 +140,7 @@ def test_the_glossary_has_the_words_that_pages_are_full_of():
 
 def test_the_limits_are_those_of_the_checks():
     text = (DOCS / "diagnosis.md").read_text("utf-8")
-    for name, kind in KINDS.items():
+    for name, kind in FINDING_KINDS.items():
         (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
         for cell, limit in zip(cells, kind.limits, strict=True):
             number, percent = re.search(r"([\d.]+)( %)?", cell).groups()

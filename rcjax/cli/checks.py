@@ -176,7 +176,7 @@ def check(
     start_jax()
     import rcjax
     from rcjax.logs.sources import join_parts, main_file
-    from rcjax.tuning.diagnostics.weeks import check_traffic, in_order, is_call_log
+    from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log, last_weeks
     from rcjax.tuning.replaying.replay import beside_reference
 
     if against is not None:
@@ -193,9 +193,9 @@ def check(
     if fresh is not None:
         with steps("checking"):
             document = rcjax.check_policy(subject, fresh, retuning=retuning, looks=looks).to_json()
-        ordered = in_order(fresh)
-        comparison, remarks = compare_fresh(subject, ordered, today)
-        if (beside := beside_reference(subject, ordered)) is not None:
+        recent = last_weeks(fresh)
+        comparison, remarks = compare_fresh(subject, recent, today)
+        if (beside := beside_reference(subject, recent)) is not None:
             remarks.append(f"on these queries it {beside.describe()}")
         document |= comparison | {"remarks": [*document["remarks"], *followed, *remarks]}
     document["traffic"] = traffic and traffic.to_json()
@@ -334,9 +334,9 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
 
     Only the worst check of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
-    from rcjax.tuning.diagnostics.checks import Promise  # which imports JAX
+    from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
 
-    screen, noun, checks = Screen(), document["counted"], document["checks"]
+    screen, noun, checks = Screen(), document["counted"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
@@ -367,7 +367,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
     if check:
         screen.next_step(*advise_next(check, retune))
         return
-    more = "" if show_all else f"--all shows all {len(document['checks'])} checks; "
+    more = "" if show_all else f"--all shows all {len(document['findings'])} checks; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
@@ -379,7 +379,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         retune: command that tunes the policy again.
     """
     screen = Screen()
-    checks, window = facts["checks"], facts["window"]
+    checks, window = facts["findings"], facts["window"]
     carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
@@ -402,7 +402,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
 def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
-    changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
+    changed = [check["advice"] for check in traffic["findings"] if check["verdict"] == "bad"]
     summary = (
         f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
     )
@@ -416,7 +416,7 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["checks"], _verdict_in_words)
+    _print_checks(screen, traffic["findings"], _verdict_in_words)
     if traffic["expensive_calls_note"]:
         screen.print(traffic["expensive_calls_note"])
 
@@ -434,7 +434,7 @@ def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
 
 def _excess(check: Mapping[str, Any]) -> float:
     """Return the excess of a figure over its limit; infinity for a missing figure."""
-    figure, (limit, worse) = check["figure"], check["limits"]
+    figure, (limit, worse) = check["figure"], check["limits"].values()
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
@@ -453,7 +453,7 @@ def _print_checks(
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        limit, worse = check["limits"]
+        limit, worse = check["limits"].values()
         held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
         verdict = "by chance" if _by_chance(check) else word(check)
         figure = check_figure(check["figure"], check["unit"])

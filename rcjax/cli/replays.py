@@ -356,11 +356,11 @@ def _judge_retuning(
     The old policy is taken at the traffic of the log, as `rcjax check` takes it; without files, only prices are new.
     """
     from rcjax.logs.sources import main_file
-    from rcjax.tuning.diagnostics.decision import judge_replacement
+    from rcjax.tuning.diagnostics.decision import assess_replacement
 
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
-    replacement = judge_replacement(subject, retuned.policy, fresh, retuned.log)
+    replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
     facts, _ = judge_policy(subject, every_week, replacement)
     return replacement, facts
 

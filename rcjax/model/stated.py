@@ -25,7 +25,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import divide
-from rcjax.policy.decisions import ABOVE, NEAR, NO_CONFIDENCE
+from rcjax.policy.decisions import LEAST_RATIO, NO_CONFIDENCE, STATED_TOLERANCE
 
 #: Array sizes for the values of a model; the last size is the greatest number of values.
 SIZES = (4, 8, 16, 32)
@@ -65,7 +65,7 @@ class StatedValues:
         distance = jnp.where(jnp.isnan(distance) | none, jnp.inf, distance)
         distance = jnp.where((logprob == NO_CONFIDENCE) & none.any(-1), jnp.where(none, 0.0, jnp.inf), distance)
         nearest = jnp.argmin(distance, axis=-1)[..., None] == np.arange(self.logprob.shape[-1])
-        return nearest & (distance <= NEAR)
+        return nearest & (distance <= STATED_TOLERANCE)
 
     def amend(self, logprob: ArrayLike, curve: jax.Array) -> jax.Array:
         """Replace the curve by the estimates at stated values, and clip it between neighbouring estimates; elementwise.
@@ -93,7 +93,7 @@ class StatedValues:
     def least(self) -> jax.Array:
         """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
-        return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
+        return jnp.minimum(LEAST_RATIO * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
         """Return (raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
@@ -217,7 +217,7 @@ def estimate_stated(
     others = StatedValues(jnp.where(none, jnp.nan, values), estimates).amend(logprob, curve(logprob))
     no_confidence = jnp.where(none, answers, 0.0).sum(), jnp.where(none, correct, 0.0).sum()
     level = _pooled(no_confidence, others, jnp.where(logprob == NO_CONFIDENCE, 0.0, weight))
-    return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(ABOVE * level, 1.0))))
+    return StatedValues(values, jnp.where(none, level, jnp.maximum(estimates, jnp.minimum(LEAST_RATIO * level, 1.0))))
 
 
 def _pooled(no_confidence: tuple[jax.Array, jax.Array], others: jax.Array, weight: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
 """The calibration of a confidence, the rules of its interval, and the comparison of an answer with an earlier one.
 
-A policy that compares answers records how the answers of its log were compared (`Agreement.compare`), and a service
-compares in the same way. Standard library only.
+A policy that compares answers records the form in which its log compares them (`Agreement.compare`), and a service
+uses the same form. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
 
-#: Tolerance within which a raw probability is a stated value, rounded.
-NEAR = 5e-4
+#: Distance within which a raw probability counts as a stated value: models round what they state.
+STATED_TOLERANCE = 5e-4
 
 #: The raw log-probability that marks an answer without a confidence: exact in single precision.
 NO_CONFIDENCE = -(2.0**100)
 
-#: Least ratio of a calibrated confidence to that of answers without a confidence.
-ABOVE = 1.001
+#: Least ratio of a calibrated confidence to the calibrated confidence of answers without a confidence.
+LEAST_RATIO = 1.001
 
 _LOG_2 = math.log(2.0)
 
 
-def _in_order(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
-    """Check pairs of a raw and a calibrated confidence: raw values rise, calibrated values rise or fall."""
+def _require_monotone(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple[float, float], ...]:
+    """Require of pairs of a raw and a calibrated confidence that raw values rise, and calibrated ones rise or fall."""
     raw, calibrated = zip(*pairs, strict=True)
     require(all(a < b for a, b in pairwise(raw)), where, "must have its raw confidences in rising order", raw)
     monotone = list(calibrated) in (sorted(calibrated), sorted(calibrated, reverse=True))
@@ -44,7 +44,7 @@ def _in_order(pairs: tuple[tuple[float, float], ...], where: str) -> tuple[tuple
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Raw log-probability → calibrated confidence, the estimated probability of being right.
+    """A map from a raw log-probability to a calibrated confidence, the estimated probability of being right.
 
     A logistic regression on a transformed probability (the paper's section on calibration):
     Φ = 1 / (1 + exp(−(intercept + slope · ξ))), where, with p = exp(logprob), ξ is
@@ -76,7 +76,7 @@ class Calibration:
     slope: float
     smallest: float
     largest: float
-    stated: Annotated[tuple[tuple[Share, Share], ...], filled, _in_order] | None = None
+    stated: Annotated[tuple[tuple[Share, Share], ...], filled, _require_monotone] | None = None
     no_confidence: Share | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Calibration:
             logprob = -math.inf
         curve = self._curve(float(logprob))
         amended = curve if self.stated is None else _amended(self.stated, math.exp(logprob), curve)
-        return amended if self.no_confidence is None else max(amended, min(ABOVE * self.no_confidence, 1.0))
+        return amended if self.no_confidence is None else max(amended, min(LEAST_RATIO * self.no_confidence, 1.0))
 
     def _curve(self, logprob: float) -> float:
         xi = _transformed(self.transform, logprob)
@@ -116,16 +116,16 @@ def _transformed(transform: Transform, logprob: float) -> float:
 def _logistic(x: float) -> float:
     if x >= 0:
         return 1.0 / (1.0 + math.exp(-x))
-    odds = math.exp(x)  # only ever of a number below 0, which cannot overflow
+    odds = math.exp(x)  # x < 0, so that this cannot overflow
     return odds / (1.0 + odds)
 
 
 def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) -> float:
-    """Return the estimate of a stated value; elsewhere the curve's, clipped to the estimates of its neighbours."""
+    """Return the estimate of a stated value; elsewhere the curve, clipped to the estimates of its neighbours."""
     index = bisect_left(stated, (raw,))
     neighbours = stated[max(index - 1, 0) : index + 1]
     distance, confidence = min((abs(value - raw), confidence) for value, confidence in neighbours)
-    if distance <= NEAR:
+    if distance <= STATED_TOLERANCE:
         return confidence
     rising = stated[0][1] <= stated[-1][1]
     before = stated[index - 1][1] if index > 0 else (0.0 if rising else 1.0)
@@ -136,16 +136,16 @@ def _amended(stated: tuple[tuple[float, float], ...], raw: float, curve: float) 
 #: The form in which answers are compared.
 AnswerForm = Literal["text", "choice", "key"]
 
-#: All forms.
-COMPARISONS: tuple[str, ...] = get_args(AnswerForm)
+#: All forms in which answers are compared.
+ANSWER_FORMS: tuple[str, ...] = get_args(AnswerForm)
 
-#: Texts that programs write for a reply without an answer, in small letters. They never agree with another answer.
+#: Texts, in lower case, that programs write for a reply without an answer. They never agree with another answer.
 NO_ANSWERS = (
     *("[invalid]", "[invalidanswer]", "[invalid answer]", "[no answer]", "[noanswer]", "[none]", "[no_answer]"),
     *("n/a", "none", "null", "nan"),  # as programs write an empty cell
 )
 
-# A number, with commas between thousands or without; not a part of a word, a date or a version.
+# A number with or without commas between thousands; not a part of a word, a date or a version.
 _INTEGER = r"(\d{1,3}(?:,\d{3})+|\d+)"
 
 _NUMBER = re.compile(rf"(?<![\w.,])([+-]?)(?:{_INTEGER}(?:\.(\d+))?|\.(\d+))(?!\w|[.,]\d)")
@@ -160,14 +160,14 @@ _LETTERS = (
 _SHORT = 4096  # most characters of an answer whose canonical form is cached
 
 
-def comparable(answer: str | None, how: AnswerForm) -> str | None:
+def comparable(answer: str | None, form: AnswerForm) -> str | None:
     """Return the canonical form of an answer for comparisons; None for no answer.
 
-    A JSON object or array, and calls of tools, have their canonical form (`rcjax.policy.signals.answers`). An answer
-    that a check found invalid has none. Other answers are compared
+    JSON objects, JSON arrays and calls of tools have their canonical form (`rcjax.policy.signals.answers`). An answer
+    that a `ReplyCheck` found invalid has none. Other answers are compared
 
     - `"text"`: without regard to case, white space, surrounding punctuation and the spelling of numbers.
-    - `"choice"`: by the letter of the choice that the answer names; as a text if it names none.
+    - `"choice"`: by the letter of the choice that the answer names; as a text if the answer names no choice.
     - `"key"`: as a text. A function extracted the answers from replies; a service needs that function.
 
     >>> [comparable(answer, "text") for answer in (" The  Seine. ", "1,000", "1000.0", "$18", "-.50")]
@@ -181,30 +181,30 @@ def comparable(answer: str | None, how: AnswerForm) -> str | None:
     """
     if answer is None:
         return None
-    return _kept_form(answer, how) if len(answer) <= _SHORT else _form(answer, how)
+    return _cached_form(answer, form) if len(answer) <= _SHORT else _canonical_form(answer, form)
 
 
 @lru_cache(maxsize=4096)
-def _kept_form(answer: str, how: AnswerForm) -> str | None:
-    return _form(answer, how)
+def _cached_form(answer: str, form: AnswerForm) -> str | None:
+    return _canonical_form(answer, form)
 
 
-def _form(answer: str, how: AnswerForm) -> str | None:
+def _canonical_form(answer: str, form: AnswerForm) -> str | None:
     if answer.startswith(INVALID) or answer.strip().casefold() in ("", *NO_ANSWERS):
         return None
     document = canonical_json(answer)
     if document is not None:
         return document
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").casefold().split())
-    bare = _bare(text)
-    if how == "choice":
+    bare = _without_punctuation(text)
+    if form == "choice":
         match = next(filter(None, (letter.fullmatch(bare) for letter in _LETTERS)), None)
         if match:
             return match[1]
     return _NUMBER.sub(_plain_number, bare) or text
 
 
-def _bare(text: str) -> str:
+def _without_punctuation(text: str) -> str:
     """Strip punctuation and symbols from both ends, but keep the sign and the point of a number."""
     start, end = 0, len(text)
     while end and _surrounds(text[end - 1]):
@@ -255,7 +255,7 @@ class Rule:
             fail("model", "is for the action 'ask' only", self.model)
 
 
-def _check_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
+def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
     ends = [rule.up_to for rule in table]
     require(all(low < high for low, high in pairwise(ends)), where, "must have its up_to in increasing order", ends)
     require(ends[-1] == 1.0, where, "must have 1 as its last up_to", ends)
@@ -263,21 +263,21 @@ def _check_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
 
 
 #: The rules of a model, which cover the confidences from 0 to 1.
-Table = Annotated[tuple[Rule, ...], filled, _check_range]
+Table = Annotated[tuple[Rule, ...], filled, _require_whole_range]
 
 
-def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
-    """Check the rules of each model of a cascade, and return them in its order; a rule may ask later models only."""
+def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
+    """Return the rules by model in the order of a cascade; ValueError for a rule that asks an earlier model."""
     for index, model in enumerate(models):
         later = tuple(models[index + 1 :])
-        rule_text = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
+        requirement = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
-            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", rule_text, rule.model)
+            require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", requirement, rule.model)
     return keyed(rules, where, models)
 
 
 def threshold_of(table: tuple[Rule, ...]) -> float | None:
-    """Return the φ of a model whose rules ask one model up to φ and answer above; None for other rules."""
+    """Return the threshold φ of rules that ask one model up to φ and answer above φ; None for other rules."""
     asks = table[0].action == "ask"
     return table[0].up_to if asks and [rule.action for rule in table[1:]] in ([], ["answer"]) else None
 
@@ -308,15 +308,15 @@ class Agreement(Record):
 
     def equal(self, answer: str | None, earlier: str | None) -> bool | None:
         """Return whether two answers are equal; None if one of them is not known."""
-        text, earlier_text = (comparable(reply, self.compare) for reply in (answer, earlier))
-        return None if text is None or earlier_text is None else text == earlier_text
+        form, earlier_form = (comparable(text, self.compare) for text in (answer, earlier))
+        return None if form is None or earlier_form is None else form == earlier_form
 
 
-def check_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
+def validate_agreements(agreements: Mapping[str, Agreement], where: str, models: Sequence[str]) -> None:
     """Raise ValueError unless each agreement of a cascade is with an earlier model, and asks a later one."""
     for model, agreement in agreements.items():
         require(model in models, where, f"must be of models of the policy, {tuple(models)}", model)
         before, later = tuple(models[: models.index(model)]), tuple(models[models.index(model) + 1 :])
-        others = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
-        for field, other, right, which in others:
-            require(other in right, f"{where}[{model!r}].{field}", f"must be {which} model, one of {right}", other)
+        named = (("earlier", agreement.earlier, before, "an earlier"), ("model", agreement.model, later, "a later"))
+        for field, name, allowed, which in named:
+            require(name in allowed, f"{where}[{model!r}].{field}", f"must be {which} model, one of {allowed}", name)

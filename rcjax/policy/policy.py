@@ -49,9 +49,9 @@ from rcjax.policy.decisions import (
     Agreement,
     Calibration,
     Table,
-    check_agreements,
-    check_rules,
     threshold_of,
+    validate_agreements,
+    validate_rules,
 )
 
 #: The default of arguments for which None means "not known".
@@ -295,14 +295,14 @@ class Policy(AbstractPolicy):
         check_fields(self)
         passes = not self.calibrations and len(self.models) == 1
         put("calibrations", keyed(self.calibrations, "calibrations", () if passes else self.models))
-        put("rules", check_rules(self.rules, "rules", self.models))
+        put("rules", validate_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
         put("cost", keyed(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:
                 number(self.expected[name], f"expected.{name}", 0.0, high)
-        check_agreements(self.agreements, "agreements", self.models)
+        validate_agreements(self.agreements, "agreements", self.models)
         segments = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
         put("segments", MappingProxyType(segments))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})

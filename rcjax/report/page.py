@@ -37,7 +37,7 @@ from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plo
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.hull import rows_to_show
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
-from rcjax.tuning.diagnostics.checks import CheckVerdict, worst_verdict
+from rcjax.tuning.diagnostics.findings import FindingVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
 from rcjax.tuning.tune import Tuned, tune
@@ -174,7 +174,7 @@ class Report:
         )
 
     @property
-    def verdict(self) -> CheckVerdict:
+    def verdict(self) -> FindingVerdict:
         """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
 
         The diagnosis counts by its checks of the log and of the models that the policy asks.
@@ -182,7 +182,7 @@ class Report:
         if self.check is not None:
             return self.check.verdict
         asked = {"", *(name for rung in self.policy.adjacent_rungs for name in rung.models)}
-        return worst_verdict(check for check in self.diagnosis.checks if check.subject in asked)
+        return worst_verdict(finding for finding in self.diagnosis.findings if finding.subject in asked)
 
     @property
     def judged_by(self) -> str:
@@ -359,7 +359,7 @@ def context(report: Report) -> dict[str, Any]:
         for (target, policy), (x, y), document in zip(policies, spots.round(2).tolist(), documents, strict=True)
     ]
     folder = resources.files("rcjax.report")
-    checks = sorted(report.diagnosis.checks, key=lambda check: _VERDICTS.index(check.verdict))
+    findings = sorted(report.diagnosis.findings, key=lambda finding: _VERDICTS.index(finding.verdict))
     return {
         "report": report,
         "style": Markup(folder.joinpath("page.css").read_text("utf-8")),
@@ -373,7 +373,7 @@ def context(report: Report) -> dict[str, Any]:
         "shared": shared,
         "rows": [points[i] for i in rows_to_show(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
-        "checks": checks,
+        "findings": findings,
         "judged": report.judged_by,
         "tried": report.tried,
         "figures": draw_checks(report.diagnosis, report.judged.select(report.diagnosis.models)),

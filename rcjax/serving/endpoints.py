@@ -12,7 +12,7 @@ from typing import Any
 
 from rcjax._base.codec import what_it_is
 from rcjax._base.tokens import Price, Tokens
-from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
+from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
@@ -55,7 +55,7 @@ def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     Votes(samples=3, temperature=None, normalise=AsInLog(compare='choice'), apart=True)
     """
     compare = record.get("compare")
-    if record.get("signal") != "votes" or compare not in COMPARISONS or compare == "key":
+    if record.get("signal") != "votes" or compare not in ANSWER_FORMS or compare == "key":
         return None
     return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
 

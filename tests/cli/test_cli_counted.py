@@ -77,7 +77,7 @@ def test_a_policy_is_held_to_what_it_was_tuned_for(kind):
         "out of reach": printed("tune", log, *reading, target[0], "0.01%", "--no-bands", *few, status=1),
         "evaluate": printed("evaluate", file, folder / "fresh.csv"),
         "check": check(),
-        "advice": " ".join([*(one["advice"] for one in checked["checks"]), *checked["remarks"]]),
+        "advice": " ".join([*(one["advice"] for one in checked["findings"]), *checked["remarks"]]),
     }
     assert misnamed(said) == {}
     assert f"Counted is {'whether ' * (noun == 'difference')}{counted}" in told

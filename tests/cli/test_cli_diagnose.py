@@ -9,7 +9,7 @@ from helpers.command_line import NAMES, rows_of, run, succeed, write_log
 
 import rcjax
 from rcjax.cli.checks import show_check, show_diagnosis
-from rcjax.tuning.diagnostics import KINDS
+from rcjax.tuning.diagnostics import FINDING_KINDS
 
 N = 200  # as in test_diagnosis, so that its programmes serve here
 
@@ -41,8 +41,8 @@ def judge(log, *arguments):
 def test_another_search_is_held_to_its_own_promise(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
-    default, full = ({check["name"] for check in each["checks"]} for each in own)
-    assert default == full <= {*KINDS}
+    default, full = ({check["name"] for check in each["findings"]} for each in own)
+    assert default == full <= {*FINDING_KINDS}
     assert [each["promise"]["search"] for each in own] == ["labels", "full"]
     assert own[0]["promise"]["predicted_error"] != own[1]["promise"]["predicted_error"]
     pair = json.loads(judge(logs[0], "--json", "--cascade", "small,large"))
@@ -53,8 +53,8 @@ def test_another_search_is_held_to_its_own_promise(logs):
 def test_what_is_shown_of_a_diagnosis(capsys):
     checks = [
         {
-            **KINDS[name].check(subject, figure, f"advice on {subject}", verdict=verdict).to_json(),
-            "limits": [0.03, 0.06],
+            **FINDING_KINDS[name].finding(subject, figure, f"advice on {subject}", verdict=verdict).to_json(),
+            "limits": {"doubtful": 0.03, "bad": 0.06},
         }
         for name, subject, figure, verdict in (
             ("accuracy", "a", 0.01, "fine"),
@@ -64,7 +64,7 @@ def test_what_is_shown_of_a_diagnosis(capsys):
         )
     ]
     found = {"models": ["a", "b"], "source": "x/log.csv", "n": 600, "held_out": False}
-    found |= {"remarks": ["a remark"], "counted": "error", "checks": checks}
+    found |= {"remarks": ["a remark"], "counted": "error", "findings": checks}
     show_diagnosis(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "log.csv: 2 models, 600 queries that all answered; judged in five folds"
@@ -88,7 +88,7 @@ FACTS = {"source": "a.csv", "policy_models": ["small"], "n": 300, "carried": 300
 
 
 def one(verdict, figure=0.2, p_value=0.3, name="error"):
-    about = {"limits": [0.02, 0.05], "unit": "share", "subject": "", "advice": f"see the {name}"}
+    about = {"limits": {"doubtful": 0.02, "bad": 0.05}, "unit": "share", "subject": "", "advice": f"see the {name}"}
     about |= {"label": f"change of {name}", "primary": name == "error"}
     return about | {"name": name, "figure": figure, "verdict": verdict, "p_value": p_value}
 
@@ -97,7 +97,7 @@ def shown(capsys, state, *checks, again=False, since=None, **window):
     decision = {"state": state, "headline": f"{state}: it errs", "reasons": ["a reason"], "tune_again": again}
     decision |= {"advice": "tune again" if again else "keep the policy"}
     window = {"looks": 1, "weeks": 0, "described": "", "since": since} | window
-    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "checks": checks, "window": window}
+    facts = {"remarks": ["a remark"], "counted": "error", "unlabelled": 0, "findings": checks, "window": window}
     show_check(FACTS | facts | {"decision": decision}, "rcjax retune")
     return " ".join(capsys.readouterr().out.split())
 

@@ -1,6 +1,7 @@
 """`rcjax check` and `rcjax retune`: exit statuses for scripts, one JSON document, tables, and one line of error."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import jax
 import pytest
@@ -65,6 +66,16 @@ def test_a_policy_that_is_still_right_has_status_0(folder):
         assert name in result.stdout
 
 
+def test_the_comparison_is_on_the_weeks_that_are_checked(folder, tmp_path):
+    first, *rows = (folder / "fresh.csv").read_text().splitlines()
+    start = datetime(2026, 1, 5, tzinfo=UTC)
+    dated = [f"{row},{(start + timedelta(days=number // 4)).isoformat()}" for number, row in enumerate(rows)]
+    log = tmp_path / "dated.csv"
+    log.write_text("\n".join([f"{first},time", *dated]) + "\n")  # fourteen weeks
+    found = json.loads(run("check", folder / "policy.json", log, "--no-retuning", "--json").stdout)
+    assert (found["window"]["weeks"], found["n"], found["comparison"]["queries"]) == (8, 112, 112)
+
+
 def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning")
     assert result.exit_code == 1, (result.stderr, result.exception)
@@ -80,8 +91,8 @@ def test_json_is_one_document(folder):
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert (found["drifted"], found["source"], found["replacement"]) == (True, "dear.csv", None)
-    assert {each["verdict"] for each in found["checks"] if each["name"] == "cost"} == {"bad"}
-    assert all(len(each["limits"]) == 2 for each in found["checks"])
+    assert {each["verdict"] for each in found["findings"] if each["name"] == "cost"} == {"bad"}
+    assert all({*each["limits"]} == {"doubtful", "bad"} for each in found["findings"])
 
 
 def test_bad_input_has_status_2(folder):
@@ -119,7 +130,9 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     out = tmp_path / "new.json"
     result = retune(folder, "fresh.csv", "--out", out)
     assert (result.exit_code, result.stderr, out.exists()) == (0, "", False)
-    assert "tuned again, it would be as good on all known queries, error" in " ".join(result.stdout.split())
+    assert "the policy would be as good, error and money together, on all known queries" in " ".join(
+        result.stdout.split()
+    )
     assert "Policy written" not in result.stdout
     assert "Next: keep the policy;" in result.stdout
     document = json.loads(retune(folder, "fresh.csv", "--out", out, "--json").stdout)

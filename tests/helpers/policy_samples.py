@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from rcjax.policy import Agreement, Calibration, Ladder, Policy, Rule
-from rcjax.policy.decisions import COMPARISONS
+from rcjax.policy.decisions import ANSWER_FORMS
 
 GENERATION = Calibration("generation", intercept=0.25, slope=0.75, smallest=-6.0, largest=5.5)
 CHOICE = Calibration("choice", intercept=-1.0, slope=0.5, smallest=0.125, largest=10.0)
@@ -63,7 +63,7 @@ def policies(draw):
         return [rule(up_to, later) for up_to in sorted(ends)]
 
     def agreement(i):
-        earlier, compare = draw(st.sampled_from(models[:i])), draw(st.sampled_from(COMPARISONS))
+        earlier, compare = draw(st.sampled_from(models[:i])), draw(st.sampled_from(ANSWER_FORMS))
         return Agreement(earlier, draw(st.sampled_from(models[i + 1 :])), compare)
 
     comparing = [i for i in range(1, len(models) - 1) if draw(st.integers(0, 3)) == 0]

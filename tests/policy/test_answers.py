@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from rcjax.policy.decisions import COMPARISONS, comparable
+from rcjax.policy.decisions import ANSWER_FORMS, comparable
 
 SAME = {
     "text": [
@@ -49,13 +49,13 @@ def test_answers_that_are_not(how, one, other):
     assert comparable(one, how) != comparable(other, how)
 
 
-@pytest.mark.parametrize("how", COMPARISONS)
+@pytest.mark.parametrize("how", ANSWER_FORMS)
 @pytest.mark.parametrize("nothing", [None, "", " \n\t"])
 def test_no_answer_is_none(how, nothing):
     assert comparable(nothing, how) is None
 
 
-@given(answer=st.text(max_size=40), how=st.sampled_from(COMPARISONS))
+@given(answer=st.text(max_size=40), how=st.sampled_from(ANSWER_FORMS))
 def test_what_is_left_is_compared_as_the_answer_is(answer, how):
     """What is left is its own form: a service may store it, and compare it with an answer as it came."""
     left = comparable(answer, how)

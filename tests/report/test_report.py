@@ -40,7 +40,7 @@ def test_a_model_that_the_policy_does_not_ask_does_not_decide_whether_it_can_be_
         "separation": 0.9,
         "slope": 3.0,
         "slope_p": 0.0,
-        "certain": 0.0,
+        "certain_share": 0.0,
     }
     small = dataclasses.replace(report.diagnosis.calibration[0], **fine)
 

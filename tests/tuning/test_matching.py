@@ -123,8 +123,8 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
         assert (policy.position, policy.expected["error"]) == pytest.approx((today.position, float(replayed.error)))
     assert recorded_tuning(policy).spec.target == {"match": 0.0}
     check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
-    assert next(one.figure for one in check.checks if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
-    assert "the policy answers as the policy in service does, within the margin of 0" in check.decision.sentence
+    assert next(one.figure for one in check.findings if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
+    assert "the policy answers as the policy in service does, within the margin of 0 points" in check.decision.sentence
     assert tuned.comparison.today.beside == "none"
 
 
@@ -132,7 +132,7 @@ def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
     today = rcjax.tune(log, budget=1.2e-4, intervals=False).policy
     policy = rcjax.tune(log, match=0.03, today=today, intervals=False).policy
     fresh = rcjax.sample_log(384, seed=2).select(MODELS)
-    figure = next(one.figure for one in rcjax.check_policy(policy, fresh).checks if one.name == "difference")
+    figure = next(one.figure for one in rcjax.check_policy(policy, fresh).findings if one.name == "difference")
     assert figure == pytest.approx(compare_policy(policy, fresh, today).today.error_difference - 0.03)
 
 

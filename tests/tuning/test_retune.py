@@ -119,7 +119,7 @@ def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, log
         at_mean = dataclasses.replace(rest, query_cost=rest.query_cost * 0 + log.cost, cost=log.cost)
         seen = rcjax.replay(tuned, at_mean)
         losses.append(float(seen.error) + found.lam * float(seen.cost))
-    assert found.to_json()["retuned"] == pytest.approx(np.mean(losses), rel=1e-6)
+    assert found.to_json()["retuned_loss"] == pytest.approx(np.mean(losses), rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +164,8 @@ def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
     seen = rcjax.replay(ladder, logs[1])
     assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
-    assert found.bill.observed == pytest.approx(float(seen.spent))
-    assert found.bill.expected == pytest.approx(ladder.expected["cost"])
+    assert found.cost_as_tuned.observed == pytest.approx(float(seen.spent))
+    assert found.cost_as_tuned.expected == pytest.approx(ladder.expected["cost"])
     assert (found.policy_models, found.drifted) == (ladder.models, False)
 
 

@@ -33,7 +33,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
 from rcjax.model.calibrated_models import Fitted
 from rcjax.policy.counted import Counted, penalised, recorded_counted
-from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
+from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
@@ -392,8 +392,8 @@ class PointFile(Record):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_agreements(self.agreements, "agreements", self.models)
-        check_rules(self.rules, "rules", self.models)
+        validate_agreements(self.agreements, "agreements", self.models)
+        validate_rules(self.rules, "rules", self.models)
 
 
 @dataclasses.dataclass(frozen=True)

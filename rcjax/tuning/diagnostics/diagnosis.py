@@ -1,10 +1,10 @@
 """The diagnosis of a tuning on a log: its promise and the calibration of confidences, with figures and advice.
 
-The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The figures
-of the default search are estimates by the labels, corrected for optimism. The figures of a search by the paper's model
-are predictions of the model. The promise is compared with held-out queries. On a fresh log, the frontier itself answers
-the queries. On the log tuned on, each of five folds is left out in turn: the whole search is repeated on the other
-four, with its correction for optimism, and its policies answer the fold.
+The promise is the error and cost that a search expects of its policies (`Frontier.error`, `Frontier.cost`). The default
+search estimates these figures by the labels, and corrects them for optimism. A search by the paper's model predicts
+them by the model. The promise is compared with held-out queries. On a fresh log, the frontier itself answers the
+queries. On the log tuned on, each of five folds is left out in turn: the whole search is repeated on the other four,
+with its correction for optimism, and its policies answer the fold.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.tuning.certify import OverlapWarning, overlap
 from rcjax.tuning.cross_validation import held_out_confidence
-from rcjax.tuning.diagnostics.checks import (
-    CheckResult,
-    CheckVerdict,
+from rcjax.tuning.diagnostics.findings import (
+    Finding,
+    FindingVerdict,
     ModelCalibration,
     Promise,
-    judge_size,
+    assess_size,
     worst_verdict,
 )
 from rcjax.tuning.replaying.replay import replay
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 
 class HeldOutPart(NamedTuple):
-    """A part of a log, or a whole log, with a model that has not seen it."""
+    """A part of a log, or a whole log, with a model that was not fitted to it."""
 
     model: Fitted
     """Fitted model."""
     log: Log
     """Held-out queries."""
     rest: Log | None = None
-    """Other queries of the same log, which the model was fitted to; None if the model is of another log."""
+    """Other queries of the same log, which the model was fitted to; None if it was fitted to another log."""
 
 
 def held_out_parts(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOutPart]:
-    """Return models with held-out queries, which together hold every query of a log once.
+    """Return models with held-out queries; the parts together hold every query of a log once.
 
     Args:
         model: the fitted model.
-        log: the log to judge the model by.
+        log: the log to assess the model on.
         folds: False: the model itself, with the whole log. True: five models, each fitted to four fifths of the log,
             with the fifth that it has not seen.
         seed: seed of the folds.
@@ -86,8 +86,8 @@ def without(log: Log, rows: np.ndarray) -> Log:
         np.asarray(column) for column in (log.logprob, log.correct, log.answered, log.query_cost)
     )
     remaining = answered & ~rows[:, None]
-    money, count = np.where(remaining, query_cost, 0).astype(query_cost.dtype), remaining.sum(0)
-    cost = np.where(count > 0, money.sum(0) / np.maximum(count, 1), log.cost).astype(query_cost.dtype)
+    money, answers = np.where(remaining, query_cost, 0).astype(query_cost.dtype), remaining.sum(0)
+    cost = np.where(answers > 0, money.sum(0) / np.maximum(answers, 1), log.cost).astype(query_cost.dtype)
     columns = {
         "logprob": np.where(remaining, logprob, np.nan).astype(logprob.dtype),
         "correct": np.where(remaining, correct, False).astype(correct.dtype),
@@ -99,7 +99,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
 
 
 def _fitted_near(model: Fitted, log: Log) -> Fitted:
-    """Fit a model of the same kind to another log: calibration alone, or all of the paper's model.
+    """Fit a model of the same kind to another log: calibration alone, or the whole of the paper's model.
 
     With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
     """
@@ -119,10 +119,10 @@ def is_training_log(model: Fitted, log: Log) -> bool:
     return model.provenance.get("digest") == log.digest
 
 
-def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int, seed: int = 0) -> Promise:
+def measure_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int, seed: int = 0) -> Promise:
     """Compare the figures of a frontier with held-out queries, at sixteen λ.
 
-    The frontier itself answers a separate log; each fold is answered by the frontier of the same search without it.
+    The frontier itself answers a separate log. Each fold is answered by the frontier of the same search without it.
 
     Args:
         frontier: the frontier with the promised figures.
@@ -130,15 +130,16 @@ def try_promise(frontier: Frontier, held: Sequence[HeldOutPart], trained_on: int
         trained_on: number of queries that the frontier was tuned on.
         seed: seed of the folds of the search.
     """
-    lam = lambdas(frontier.model)
+    # A call of the dearest model costs 0.001 to 1 errors.
+    lam = np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(frontier.model.cost).max()) or 1.0)
 
-    def compared_on(fold: HeldOutPart) -> tuple[Frontier, Log]:
-        if fold.rest is None:
-            return at_lam(frontier, lam), fold.log
+    def held_out_frontier(part: HeldOutPart) -> Frontier:
+        if part.rest is None:
+            return at_lam(frontier, lam)
         # Another seed, so that inner folds differ from the outer ones.
-        return search_of(frontier.spec).find(fold.rest, fold.model, lam=lam, seed=seed + 1)[0], fold.log
+        return search_of(frontier.spec).find(part.rest, part.model, lam=lam, seed=seed + 1)[0]
 
-    comparisons = list(map(compared_on, held))
+    comparisons = [(held_out_frontier(part), part.log) for part in held]
     # In folds, promise and outcome come from the same queries, so chance in the log affects both alike.
     return compare_frontier(comparisons, trained_on if len(held) == 1 else None)
 
@@ -157,11 +158,11 @@ def at_lam(frontier: Frontier, lam: np.ndarray) -> Frontier:
 
 
 def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: int | None) -> Promise:
-    """Replay frontiers of one length, each on its log, and compare with their figures: means over the pairs.
+    """Replay frontiers of one length, each on its log, and compare them with their figures: means over the pairs.
 
-    The bands count the sampling errors of the queries judged, and of the `trained_on` queries that the prediction was
-    learnt from, with the same variance (None: the same queries). The bands leave out the optimism of the search, which
-    the comparison is to show.
+    The bands count the sampling errors of the queries of the logs, and of the `trained_on` queries that the prediction
+    was learnt from, with the same variance (None: the same queries). The bands leave out the optimism of the search,
+    which the comparison is to show.
 
     A refusal counts as errors at its price. The cost is the bill if the search promises bills, as `select_frontier`
     does; otherwise it is at the models' mean costs.
@@ -186,11 +187,6 @@ def compare_frontier(comparisons: Sequence[tuple[Frontier, Log]], trained_on: in
     return Promise(comparisons[0][0].search, **means, **bands)
 
 
-def lambdas(model: Fitted) -> np.ndarray:
-    """Return the sixteen λ at which promises are tested: a call of the dearest model costs 0.001 to 1 errors."""
-    return np.geomspace(1e-3, 1.0, 16) / (float(np.asarray(model.cost).max()) or 1.0)
-
-
 #: Queries answered by every model, below which there is no diagnosis.
 FEWEST_FOR_DIAGNOSIS = 20
 
@@ -202,9 +198,9 @@ class Diagnosis:
     models: tuple[str, ...]
     """Names of the k models."""
     source: str
-    """Name of the log that was judged."""
+    """Name of the log that the model was assessed on."""
     n: int
-    """Number of queries judged, which every model answered."""
+    """Number of queries that every model answered."""
     held_out: bool
     """Whether the model was fitted to another log; otherwise held-out figures come from five folds."""
     confidence: np.ndarray
@@ -219,12 +215,12 @@ class Diagnosis:
     """Kind of error that is counted, with its words; in JSON its noun."""
 
     @property
-    def checks(self) -> tuple[CheckResult, ...]:
-        """All checks, judged."""
+    def findings(self) -> tuple[Finding, ...]:
+        """Findings on the size of the log, on each model, and on the promise."""
         return (
-            *judge_size(self.n),
-            *(check for model in self.calibration for check in model.checks(self.counted)),
-            *(() if self.promise is None else self.promise.checks(self.n, self.counted)),
+            assess_size(self.n),
+            *(finding for model in self.calibration for finding in model.findings(self.counted)),
+            *(() if self.promise is None else self.promise.findings(self.counted)),
         )
 
     @property
@@ -232,19 +228,18 @@ class Diagnosis:
         """Remarks on figures that are fine."""
         if self.held_out or self.promise is None:
             return ()
-        caveat = "folds of one log are as hard as the rest of it"
-        return (f"{caveat}: that queries to come are harder, only fresh ones can show (--test)",)
+        return ("folds of one log are equally hard: only fresh queries (--test) can show that future ones are harder",)
 
     @property
-    def verdict(self) -> CheckVerdict:
-        """Worst verdict of all checks."""
-        return worst_verdict(self.checks)
+    def verdict(self) -> FindingVerdict:
+        """Worst verdict of all findings."""
+        return worst_verdict(self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the findings as JSON values; None for NaN."""
+        """Return the fields, findings and remarks as JSON values; None for NaN."""
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
-        document |= {"counted": self.counted.noun, "checks": [check.to_json() for check in self.checks]}
+        document |= {"counted": self.counted.noun, "findings": [finding.to_json() for finding in self.findings]}
         return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
 
 
@@ -258,18 +253,18 @@ def diagnose(
     seed: int = 0,
     frontier: Frontier | None = None,
 ) -> Diagnosis:
-    """Check on a log whether the promise of a tuning holds, and whether confidences are calibrated.
+    """Test on a log whether the promise of a tuning holds, and whether confidences are calibrated.
 
     On another log than the training log, the figures are held-out figures. On the training log, they come from five
-    folds, each judged by a model fitted to the others. Queries that lack the answer of a model are left out. An
+    folds, each with a model fitted to the others. Queries that lack the answer of a model are left out. An
     `OverlapWarning` counts queries of another log that the model was fitted to.
 
-    The promise is the error and cost of the tuned policies (`try_promise`), from `frontier` or from the default search
-    on the training log. Without a frontier and a training log, no promise is checked.
+    The promise is the error and cost of the tuned policies (`measure_promise`), from `frontier` or from the default
+    search on the training log. Without a frontier and a training log, no promise is tested.
 
     Args:
         model: the fitted model.
-        log: the log to judge the model by.
+        log: the log to assess the model on.
         training: the training log of the model; the default search is made on it for the promise. A model of the
             default search needs it, as the model does not know its accuracy there; None: `log`, if it is that log.
         replicates: number of replicates of the calibration errors by chance.
@@ -283,7 +278,7 @@ def diagnose(
     >>> model = rcjax.demo_model()
     >>> frontier = rcjax.solve_frontier(model, lam=[100.0, 1000.0])
     >>> diagnosis = diagnose(model, rcjax.sample_log(300, seed=0), frontier=frontier)
-    >>> diagnosis.n, diagnosis.held_out, sorted({check.name for check in diagnosis.checks})[:2]
+    >>> diagnosis.n, diagnosis.held_out, sorted({finding.name for finding in diagnosis.findings})[:2]
     (300, True, ['accuracy', 'calibration error'])
     """
     every_query = log.select(model.models)
@@ -297,11 +292,11 @@ def diagnose(
     unseen = held_out_confidence(every_query, model, seed) if trained else np.asarray(model.calibrate(every_query))
     correct = np.where(every_query.labelled, np.asarray(every_query.correct, float), np.nan)
     # The two run at the same time: they are independent, and compile for longer than they run.
-    checks: list[Callable[[], Any]] = [
+    parts: list[Callable[[], Any]] = [
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
-    promise, calibration = side_by_side(lambda check: check(), checks, n=1, same_programs=False)
+    promise, calibration = side_by_side(lambda part: part(), parts, n=1, same_programs=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -318,7 +313,7 @@ def diagnose(
 def _warn_of_overlap(log: Log, tuned: Fitted | Log) -> None:
     """Warn the caller of `diagnose` of queries that the model was fitted to."""
     if shared := overlap(log, tuned):
-        problem = f"{shared.describe()}, where it looks better than it is: judge by others"
+        problem = f"{shared.describe()}, where the model looks better than it is: give other queries"
         warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
 
 
@@ -347,7 +342,7 @@ def _promise(
     if frontier.is_by_labels:  # the search by labels needs only the calibration
         searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
-    return try_promise(frontier, held, trained_on, seed)
+    return measure_promise(frontier, held, trained_on, seed)
 
 
 def _complete(log: Log) -> Log:
@@ -383,7 +378,7 @@ def _calibration(
     outcomes = np.asarray(corrected_log(log).correct)
     certain = (np.asarray(log.logprob) == 0).mean(0)
     stated = model.calibrators.stated
-    states = np.zeros(len(model.models), bool) if stated is None else np.isfinite(stated.confidence).any(-1)
+    states = [False] * len(labels) if stated is None else np.isfinite(np.asarray(stated.confidence)).any(-1)
     calibrators = jax.tree.map(np.asarray, model.calibrators)
     return tuple(
         ModelCalibration(
@@ -392,13 +387,13 @@ def _calibration(
             expected_accuracy=float(expected[j]),
             accuracy_p=accuracy_p_value(float(expected[j]), outcomes[:, j], trained_on),
             calibration_error=tests[j].error,
-            by_chance=tests[j].by_chance,
-            p_value=tests[j].p_value,
+            calibration_error_by_chance=tests[j].by_chance,
+            calibration_p=tests[j].p_value,
             separation=separation(*labels[j]),
             slope=float(calibrators.coefficients[j, 1]),
             slope_p=float(calibrators.slope_p[j]),
-            certain=float(certain[j]),
-            states=bool(np.asarray(states)[j]),
+            certain_share=float(certain[j]),
+            states_confidence=bool(np.asarray(states)[j]),
         )
         for j, name in enumerate(model.models)
     )

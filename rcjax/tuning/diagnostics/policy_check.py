@@ -1,9 +1,9 @@
 """The check of a policy in service: a rolling window of fresh labels against the queries tuned on.
 
-A look at a hundred labelled queries of one week has little power, and a year of weekly looks has many false alarms. So
-a check of a log with times takes its last eight weeks together. Earlier weeks without an alarm join the queries tuned
-on; they do not overlap with the window. Looks at overlapping windows are dependent: 52 of them count as forty separate
-ones.
+A check looks at a log once at the end of each week. A look at a hundred labelled queries of one week has little power,
+and a year of weekly looks has many false alarms. So a look takes the last eight weeks together. Earlier weeks without
+an alarm join the queries tuned on; they do not overlap with the window. Looks at overlapping windows are dependent: 52
+of them count as forty separate looks. A log without times is looked at once.
 
 Two figures are primary, the error of the policy and its money: they share the level of the alarm, and decide. The other
 figures explain: calibration and confidences of each model, labels, the gain of tuning again. A figure has drifted if it
@@ -34,23 +34,24 @@ from rcjax.policy.following import Bill
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import recorded_count, recorded_tuning
 from rcjax.tuning.certify import Overlap, overlap
-from rcjax.tuning.diagnostics.checks import (
-    KINDS,
-    Baseline,
-    CheckResult,
-    CheckVerdict,
-    PrimaryFigure,
-    adjust_p_values,
-    judge_sample,
-    worst_verdict,
-)
 from rcjax.tuning.diagnostics.decision import (
+    Evidence,
     PolicyDecision,
     Replacement,
+    assess_replacement,
     decide,
     describe_followed,
-    judge_replacement,
     why_untested,
+)
+from rcjax.tuning.diagnostics.findings import (
+    FINDING_KINDS,
+    Baseline,
+    Finding,
+    FindingVerdict,
+    PrimaryFigure,
+    assess_sample,
+    assess_together,
+    worst_verdict,
 )
 from rcjax.tuning.diagnostics.weeks import MAX_CONFIDENCES, WEEKLY, WINDOW, Weeks, in_order, last_weeks, separate_looks
 from rcjax.tuning.replaying.comparing import (
@@ -90,7 +91,7 @@ class ModelChange:
     calibration_p: float
     """p-value of the change of calibration."""
     distance: float
-    """Distance of the raw confidences from the confidences on the queries tuned on: √CvM."""
+    """Distance of the raw confidences from the raw confidences on the queries tuned on: √CvM."""
     distance_p: float
     """p-value of the distance."""
     median: float
@@ -98,20 +99,20 @@ class ModelChange:
     median_tuned: float
     """Median of the raw confidences on the queries tuned on."""
 
-    def checks(self, counted: Counted) -> Iterator[CheckResult]:
-        """Check whether the calibration and the distribution of the confidences have changed."""
+    def findings(self, counted: Counted) -> Iterator[Finding]:
+        """Yield the findings on a change of the calibration and of the distribution of confidences."""
         name = self.model
         accuracy, before, confidence = map(percent, (self.accuracy, self.accuracy_tuned, self.confidence))
         means = f"its {counted.success} is {accuracy} ({before} when tuned), where its confidence says {confidence}"
         off = f"{percent(self.calibration_error)}, {percent(self.calibration_error_tuned)} on queries tuned on"
         worse = self.calibration_error > self.calibration_error_tuned  # a better calibration is no alarm
-        yield KINDS["calibration error"].check(
+        yield FINDING_KINDS["calibration error"].finding(
             name,
             self.calibration_error,
             f"the calibration error of {name} is {off}: {means}",
             p_value=self.calibration_p if worse else 1.0,
         )
-        yield KINDS["confidences"].check(
+        yield FINDING_KINDS["confidences"].finding(
             name,
             self.distance,
             f"the raw confidences of {name} have moved by {self.distance:.3f} (their median is {self.median:.2g}, "
@@ -122,12 +123,12 @@ class ModelChange:
 
 @dataclasses.dataclass(frozen=True)
 class CheckWindow:
-    """The queries that a check looked at, and its number of looks per year."""
+    """The weeks that the last look of a check took, and the number of looks per year."""
 
     looks: int
     """Looks per year. Without drift, at most 5 % of years have an alarm."""
     weeks: int
-    """Number of weeks checked; 0 for a log without times."""
+    """Number of weeks in the window; 0 for a log without times."""
     begin: str | None
     """First day of these weeks."""
     earlier: int
@@ -145,7 +146,7 @@ class CheckWindow:
         joined = f" and {self.earlier:,} queries of earlier weeks, which were fine" if self.earlier else ""
         last = "week" if self.weeks == 1 else count(self.weeks, "week")
         weeks = f"The last {last}, since {self.begin}"
-        return f"{weeks}, beside what was tuned on{joined}; checked {often} (--looks)."
+        return f"{weeks}, beside the queries tuned on{joined}; checked {often} (--looks)."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,15 +170,15 @@ class PolicyCheck:
     error: PrimaryFigure
     """Error of the policy, or its difference from today's where a margin was promised. For a ladder that follows its
     bill: its error while following."""
-    cost: PrimaryFigure
+    money: PrimaryFigure
     """Bill at the position of a ladder; for a search by the paper's model, cost at the models' mean costs. For a ladder
     that follows its bill, the bill of its cheapest rung, beside the budget."""
-    bill: PrimaryFigure
-    """Cost at the position as tuned, beside its promise; mostly the same as `cost`."""
+    cost_as_tuned: PrimaryFigure
+    """Cost at the position as tuned, beside its promise; the same as `money` unless the policy follows its bill."""
     replacement: Replacement | None
     """Gain of a retuned policy, and whether `rcjax retune` would write it; None if that was not tested."""
-    checks: tuple[CheckResult, ...]
-    """Checks, the two primary ones first; `bad` means a significant change after adjustment."""
+    findings: tuple[Finding, ...]
+    """Findings, the two primary ones first; `bad` means a significant change after adjustment."""
     decision: PolicyDecision
     """The decision on the policy and the advice, the same on every screen."""
     remarks: tuple[str, ...]
@@ -196,25 +197,24 @@ class PolicyCheck:
         return self.decision.alarm
 
     @property
-    def verdict(self) -> CheckVerdict:
+    def verdict(self) -> FindingVerdict:
         """Verdict on the primary figures: "bad" if one has drifted or the log is no fair sample, "doubtful" if one may
         have by chance."""
-        return worst_verdict(self.checks[:2]) if not self.decision.alarm else "bad"
+        return "bad" if self.decision.alarm else worst_verdict(self.findings[:2])
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values, without `followed` where it is None; None for NaN."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.followed is None:
             del fields["followed"]
-        records: dict[str, Any] = {
-            name: dataclasses.asdict(getattr(self, name)) for name in ("window", "error", "cost", "bill")
-        }
-        records["window"]["described"] = self.window.describe()
-        records["models"] = [dataclasses.asdict(model) for model in self.models]
-        records["checks"] = [check.to_json() for check in self.checks]
-        records |= {"replacement": self.replacement and self.replacement.to_json()}
-        records |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
-        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields | records)
+        for name in ("window", "error", "money", "cost_as_tuned"):
+            fields[name] = dataclasses.asdict(fields[name])
+        fields["window"]["described"] = self.window.describe()
+        fields["models"] = [dataclasses.asdict(model) for model in self.models]
+        fields["findings"] = [finding.to_json() for finding in self.findings]
+        fields["replacement"] = self.replacement and self.replacement.to_json()
+        fields |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
+        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields)
 
 
 @takes(policy=AbstractPolicy, log=Log)
@@ -225,8 +225,8 @@ def check_policy(
 
     The error and the cost of the policy are tested against their promises, one-sided, with the sampling errors of both
     logs. Improvements are no alarm, and the two figures share the level. A ladder is judged by its expected error and
-    cost on each query, without the noise of the lots. If it follows its bill, its error is the error within its budget,
-    and its cost has drifted if its cheapest rung costs more than the budget.
+    cost on each query, without the noise of the draw between two rungs. If the ladder follows its bill, its error is
+    the error within its budget, and its cost has drifted if its cheapest rung costs more than the budget.
 
     The calibration and the distribution of each model's confidences are tested too, as an explanation, with p-values
     adjusted among themselves.
@@ -238,7 +238,7 @@ def check_policy(
         policy: the policy in service.
         log: the fresh log.
         retuning: estimate the gain of retuning, which takes most of the time; or a `Replacement`, if it is known.
-        looks: number of checks per year; without changes, at most 5 % of years have an alarm. None: 52 for a log with
+        looks: number of looks per year; without changes, at most 5 % of years have an alarm. None: 52 for a log with
             times, else 1.
         seed: seed of the folds.
 
@@ -249,56 +249,67 @@ def check_policy(
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
     >>> tuned = rcjax.tune(train, error_cost=0.001, intervals=False)
     >>> check = rcjax.check_policy(tuned.policy, fresh)
-    >>> check.drifted, len(check.checks), check.carried
+    >>> check.drifted, len(check.findings), check.carried
     (False, 6, 300)
     """
     shared = _require_fresh(policy, log)
     log, recent = in_order(log), last_weeks(log)  # `rcjax retune` takes `recent`
     old = carried_log(policy).select(policy.models)
-    every_model, log = log, _with_todays_answers(policy, log)
+    log = _with_todays_answers(policy, log)
     new = log.select(policy.models)
     weeks = Weeks.of(new)
     figures = _gather_figures(policy, old, new, log)
     looks = looks or (1 if weeks.end is None else WEEKLY)
-    last_look = _look_at_windows(figures, weeks.of_rows(new.complete), separate_looks(looks), log.counted)
+    complete_weeks = Weeks(weeks.ago[new.complete], weeks.end)
+    last_look = _look_at_windows(figures, complete_weeks, separate_looks(looks), log.counted)
     window = new.take(weeks.in_window)
-    fine = np.isin(weeks.ago, last_look.joined)
-    models = _model_changes(policy, old, new, fine, weeks.in_window)
-    secondary = adjust_p_values((check for row in models for check in row.checks(log.counted)), separate_looks(looks))
-    sample = judge_sample(recent, policy.models)
-    replacement = _judge_retuned(policy, recent, seed) if retuning is True else retuning or None
-    unlabelled = int((window.complete & ~window.labelled.any(1)).sum())
-    tuned_on = recorded_count(policy.provenance, "queries", old.n_queries)
-    about = {"counted": log.counted, "unlabelled": unlabelled, "tuned_on": tuned_on}
-    money = recorded_tuning(policy).spec.money([last_look.cost.expected, last_look.cost.observed])
-    decision = decide(last_look.primary, sample, last_look.error, last_look.cost, replacement, money, **about)
+    unalarmed = np.isin(weeks.ago, last_look.joined)
+    models = _model_changes(policy, old, new, unalarmed, weeks.in_window)
+    secondary = assess_together(
+        (finding for model in models for finding in model.findings(log.counted)), separate_looks(looks)
+    )
+    sample = assess_sample(recent, policy.models)
+    replacement = _assess_retuned(policy, recent, seed) if retuning is True else retuning or None
+    evidence = Evidence(
+        error=last_look.error,
+        money=last_look.money,
+        findings=last_look.primary,
+        sample=sample,
+        unit=recorded_tuning(policy).spec.money([last_look.money.expected, last_look.money.observed]),
+        counted=log.counted,
+        unlabelled=int((window.complete & ~window.labelled.any(1)).sum()),
+        tuned_on=recorded_count(policy.provenance, "queries", old.n_queries),
+        bill=0.0 if last_look.followed is None else last_look.followed["bill"],
+    )
     return PolicyCheck(
         source=PurePath(log.source).name,
         policy_models=policy.models,
         n=last_look.error.n,
         carried=old.n_queries,
-        window=last_look.describe_window(weeks, looks, int(fine.sum())),
+        tuned_on=evidence.tuned_on,
+        window=last_look.describe_window(weeks, looks, int(unalarmed.sum())),
         models=models,
         error=last_look.error,
-        cost=last_look.cost,
-        bill=last_look.bill,
+        money=last_look.money,
+        cost_as_tuned=last_look.cost_as_tuned,
         replacement=replacement,
-        checks=(*last_look.primary, *(check for check in sample if check.verdict == "bad"), *secondary),
-        decision=_prefer_dominating_today(decision, policy, every_model),
+        findings=(*last_look.primary, *(finding for finding in sample if finding.verdict == "bad"), *secondary),
+        decision=_prefer_dominating_today(decide(evidence, replacement), policy, recent),
+        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(evidence.unit, log.counted)),
         followed=last_look.followed,
-        remarks=(*_remarks(policy, window, shared, replacement), *last_look.remarks(money, log.counted)),
-        **about,
+        unlabelled=evidence.unlabelled,
+        counted=log.counted,
     )
 
 
-def _judge_retuned(policy: AbstractPolicy, log: Log, seed: int) -> Replacement:
-    """Tune a policy again on a log, and judge whether the new policy replaces it."""
+def _assess_retuned(policy: AbstractPolicy, log: Log, seed: int) -> Replacement:
+    """Tune a policy again on a log, and assess whether the new policy replaces it."""
     try:
         tuned = retune(policy, log, intervals=False)
     except ValueError as problem:  # infeasible, too few queries, or a policy made by hand
-        return Replacement(None, (f"it cannot be tuned again: {problem}",))
+        return Replacement(None, (f"the policy cannot be tuned again: {problem}",))
     assert tuned.policy is not None  # as there is a target
-    return judge_replacement(policy, tuned.policy, log, tuned.log, seed)
+    return assess_replacement(policy, tuned.policy, log, tuned.log, seed)
 
 
 def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, log: Log) -> PolicyDecision:
@@ -315,25 +326,25 @@ def _prefer_dominating_today(decision: PolicyDecision, policy: AbstractPolicy, l
         return decision
     if comparison.today is None or not comparison.dominated:
         return decision
-    beaten = f"it has no more {log.counted.noun} on these queries, for no more money"
-    return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {beaten}")
+    reason = f"it has no more {log.counted.noun} on these queries, for no more money"
+    return dataclasses.replace(decision, advice=f"use {comparison.today.subject}: {reason}")
 
 
 def _require_fresh(policy: AbstractPolicy, log: Log) -> Overlap:
-    """Return the queries of a log that were tuned on.
+    """Return the queries of a log that the policy was tuned on.
 
-    Raises LogError if these are all, or if the log counts another kind of error than the policy was tuned for.
+    Raises LogError if it was tuned on all of them, or if the log counts another kind of error than the tuning.
     """
     shared = overlap(log, policy)
     if shared.covers_log:
         raise LogError(f"{log.source}: all of its queries were tuned on: check the policy on fresh ones")
     if (promised := recorded_counted(policy.provenance).noun) != log.counted.noun:
-        raise LogError(f"{log.source}: it tells the {log.counted.noun}, and the policy was tuned for the {promised}")
+        raise LogError(f"{log.source}: it counts the {log.counted.noun}, and the policy was tuned for the {promised}")
     return shared
 
 
 def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
-    """Take the queries that the models of a policy with a margin, and today's, have answered; all of other policies."""
+    """Take the queries that the models of a policy and of today's answered; all queries if no margin was promised."""
     if (today := matched_today(policy, log)) is None:
         return log
     named = {*policy.models, *models_of(today)}
@@ -344,20 +355,14 @@ def _with_todays_answers(policy: AbstractPolicy, log: Log) -> Log:
 class _QueryFigures:
     """The N queries of a log that all models answered, with the baselines of the primary figures."""
 
-    wrong: np.ndarray  # (N,) errors; of a ladder that follows its bill, errors of the stream
-    money: np.ndarray  # (N,) cost; of a ladder that follows its bill, cost of its cheapest rung
-    bill: np.ndarray  # (N,) cost at the position as tuned
-    error: Baseline  # of `wrong`
-    cost: Baseline  # of `money`
-    promised: Baseline  # of `bill`
+    error: np.ndarray  # (N,) errors; for a ladder that follows its bill, errors of the stream
+    money: np.ndarray  # (N,) cost; for a ladder that follows its bill, cost of its cheapest rung
+    cost_as_tuned: np.ndarray  # (N,) cost at the position as tuned
+    error_baseline: Baseline
+    money_baseline: Baseline
+    cost_baseline: Baseline  # of `cost_as_tuned`
     stream: Stream | None = None  # None: the policy does not follow its bill
-    about: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
-
-    def followed(self, rows: np.ndarray) -> dict[str, float] | None:
-        """Return the figures of the stream on the queries `rows`, (N,) bool; None without a stream."""
-        if self.stream is None:
-            return None
-        return Stream(*(column[rows] for column in self.stream)).to_json() | self.about
+    as_tuned: dict[str, float] = dataclasses.field(default_factory=dict)  # further entries of `PolicyCheck.followed`
 
 
 def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _QueryFigures:
@@ -371,31 +376,34 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     before, now = replay_queries(policy, old), replay_queries(policy, new)
     trained_on = recorded_count(policy.provenance, "complete_queries", len(before.wrong))
     by_model = not recorded_tuning(policy).spec.is_by_labels
-    bill = _costs(now, by_model)
-    error = Baseline.promised(policy, "error", before.wrong, trained_on)
-    promised = Baseline.promised(policy, "cost", _costs(before, by_model), trained_on)
-    if (today := matched_today(policy, log)) is not None:
-        margin, shared = recorded_tuning(policy).spec.match, comparable_log(log, [policy, today])
-        error = Baseline(None, margin, rival=name_today(today))
-        subject = policy if is_itself(policy, today) else today
-        more = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(subject, shared).penalty
+    cost = _costs(now, by_model)
+    wrong, error_baseline = now.wrong, Baseline.of_promise(policy, "error", before.wrong, trained_on)
+    promised = Baseline.of_promise(policy, "cost", _costs(before, by_model), trained_on)
+    today = matched_today(policy, log)
+    if today is not None:
+        shared = comparable_log(log, [policy, today])
+        rival = policy if is_itself(policy, today) else today
+        wrong = QueryLosses.in_service(policy, shared).penalty - QueryLosses.in_service(rival, shared).penalty
+        margin = recorded_tuning(policy).spec.match or 0.0
+        error_baseline = Baseline(None, margin, rival=name_today(today))
     if policy.budget is None or not policy.follows:
-        return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
+        return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised)
     rungs = LadderReplay.of(policy, new)
     stream = rungs.stream(Bill.of(policy.budget))
+    as_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
+    if today is None:
+        wrong = stream.wrong
     limit = Baseline(None, policy.budget)
-    about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
-    wrong = stream.wrong if today is None else more
-    return _QueryFigures(wrong, rungs.spent[0], bill, error, limit, promised, stream, about)
+    return _QueryFigures(wrong, rungs.spent[0], cost, error_baseline, limit, promised, stream, as_tuned)
 
 
 class _LastLook(NamedTuple):
-    """The findings of the look at the last weeks."""
+    """The figures and findings of the look at the last weeks."""
 
     error: PrimaryFigure
-    cost: PrimaryFigure
-    bill: PrimaryFigure  # at the position as tuned
-    primary: list[CheckResult]
+    money: PrimaryFigure
+    cost_as_tuned: PrimaryFigure
+    primary: list[Finding]
     joined: np.ndarray  # (J,) weeks without an alarm, counted back
     alarms: list[int]  # weeks at whose end a look raised an alarm, counted back
     since: int | None  # weeks since the drift probably began; None without drift
@@ -403,17 +411,18 @@ class _LastLook(NamedTuple):
 
     def remarks(self, money: Money, counted: Counted) -> Iterator[str]:
         """Yield a remark on a ladder that follows its bill; else on a bill significantly below the promise."""
+        cost = self.cost_as_tuned
         if self.followed is not None:
-            yield describe_followed(self.followed, self.bill, money, counted)
-        elif self.bill.rise < -0.05 and self.bill.p_value > 0.95:  # no drift
-            less = f"{money.full(self.bill.observed)}, less than the {money.full(self.bill.expected)} promised"
-            yield f"the policy costs {less}, which is no drift: rcjax retune may make use of it"
+            yield describe_followed(self.followed, cost, money, counted)
+        elif cost.rise < -0.05 and cost.p_value > 0.95:  # no drift
+            less = f"{money.full(cost.observed)}, less than the ${money.show(cost.expected)} promised"
+            yield f"the policy costs {less}: that is no drift, and rcjax retune may make use of the difference"
 
     def describe_window(self, weeks: Weeks, looks: int, earlier: int) -> CheckWindow:
         span = 0 if weeks.end is None else min(WINDOW, int(weeks.ago.max()) + 1)
-        since = None if self.since is None else weeks.date(self.since)
-        alarms = tuple(filter(None, map(weeks.date, self.alarms)))
-        return CheckWindow(looks, span, weeks.date(span - 1) if span else None, earlier, alarms, since)
+        since = None if self.since is None else weeks.first_day(self.since)
+        alarms = tuple(filter(None, map(weeks.first_day, self.alarms)))
+        return CheckWindow(looks, span, weeks.first_day(span - 1) if span else None, earlier, alarms, since)
 
 
 def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, counted: Counted) -> _LastLook:
@@ -421,45 +430,44 @@ def _look_at_windows(figures: _QueryFigures, weeks: Weeks, separate: float, coun
 
     Weeks without an alarm join the baseline of later looks. `separate` is the number of separate looks in a year.
     """
-    spoilt, alarms, last = set[int](), list[int](), None
+    alarmed, alarms, last = set[int](), list[int](), None
     for ago, rows, earlier in weeks.windows():
         if rows.sum() < 2 and ago:
             continue
-        fine = earlier & ~np.isin(weeks.ago, [*spoilt])
-        error = figures.error.compare(figures.wrong[rows], figures.wrong[fine])
-        cost = figures.cost.compare(figures.money[rows], figures.money[fine])
-        primary = adjust_p_values([error.error_check(counted), cost.money_check()], separate)
-        if any(check.verdict == "bad" for check in primary) and error.n >= _FEWEST_FOR_DRIFT:
-            spoilt |= {*weeks.ago[rows].tolist()}
+        baseline = earlier & ~np.isin(weeks.ago, [*alarmed])
+        error = figures.error_baseline.compare(figures.error[rows], figures.error[baseline])
+        money = figures.money_baseline.compare(figures.money[rows], figures.money[baseline])
+        primary = assess_together([error.error_finding(counted), money.money_finding()], separate)
+        if any(finding.verdict == "bad" for finding in primary) and error.n >= _FEWEST_FOR_DRIFT:
+            alarmed |= {*weeks.ago[rows].tolist()}
             alarms.append(ago)
-        last = rows, fine, error, cost, primary
+        last = rows, baseline, error, money, primary
     assert last is not None  # the look at the last week
-    rows, fine, error, cost, primary = last
+    rows, baseline, error, money, primary = last
     if error.n < _FEWEST_FOR_DRIFT:
         primary = [
-            dataclasses.replace(check, verdict="doubtful") if check.verdict == "bad" else check for check in primary
+            dataclasses.replace(finding, verdict="doubtful") if finding.verdict == "bad" else finding
+            for finding in primary
         ]
-    since, bad = None, [check.verdict == "bad" for check in primary]
+    since, bad = None, [finding.verdict == "bad" for finding in primary]
     if weeks.end is not None and any(bad):
-        figure, values = (error, figures.wrong) if bad[0] else (cost, figures.money)
-        since = weeks.since(values, figure.expected)
-    bill = figures.promised.compare(figures.bill[rows], figures.bill[fine])
-    joined = np.unique(weeks.ago[fine])
-    return _LastLook(error, cost, bill, primary, joined, alarms, since, figures.followed(rows))
+        figure, values = (error, figures.error) if bad[0] else (money, figures.money)
+        since = weeks.start_of_rise(values, figure.expected)
+    cost = figures.cost_baseline.compare(figures.cost_as_tuned[rows], figures.cost_as_tuned[baseline])
+    joined, followed = np.unique(weeks.ago[baseline]), None
+    if figures.stream is not None:
+        followed = Stream(*(column[rows] for column in figures.stream)).to_json() | figures.as_tuned
+    return _LastLook(error, money, cost, primary, joined, alarms, since, followed)
 
 
 def _model_changes(
-    policy: AbstractPolicy, old: Log, new: Log, fine: np.ndarray, window: np.ndarray
+    policy: AbstractPolicy, old: Log, new: Log, unalarmed: np.ndarray, window: np.ndarray
 ) -> tuple[ModelChange, ...]:
     """Compare each model in the window with the carried queries and the weeks without an alarm."""
-    sides = [_answers(policy, old)], [_answers(policy, new.take(window))]
-    if fine.any():
-        sides[0].append(_answers(policy, new.take(fine)))
-
-    def joined(side: list[_Answers]) -> _Answers:
-        return _Answers(*(np.concatenate(columns, -1) for columns in zip(*side, strict=True)))
-
-    before, now = map(joined, sides)
+    before, now = _answers(policy, old), _answers(policy, new.take(window))
+    if unalarmed.any():
+        parts = before, _answers(policy, new.take(unalarmed))
+        before = _Answers(*(np.concatenate(columns, -1) for columns in zip(*parts, strict=True)))
     return tuple(_compare_model(name, before, now, j, new.source) for j, name in enumerate(policy.models))
 
 
@@ -488,7 +496,7 @@ def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str)
         raise LogError(f"{source}: fewer than two answers of {name} with a label: log more")
     (phi_before, right_before), (phi, right) = labelled
     rng = np.random.default_rng(0)
-    raw_before, raw = (_draw_some(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
+    raw_before, raw = (_sample(rng, side.logprob[j, side.answered[j]]) for side in (old, new))
     distance = distribution_change(raw_before, raw)
     return ModelChange(
         model=name,
@@ -506,27 +514,27 @@ def _compare_model(name: str, old: _Answers, new: _Answers, j: int, source: str)
     )
 
 
-def _draw_some(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
+def _sample(rng: np.random.Generator, values: np.ndarray) -> np.ndarray:
     return values if len(values) <= MAX_CONFIDENCES else rng.choice(values, MAX_CONFIDENCES, replace=False)
 
 
-def _costs(walked: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
+def _costs(replayed: QueryReplay[np.ndarray], by_model: bool) -> np.ndarray:
     """Return values whose mean is the cost of the kind that the search promises: (n,).
 
-    The kinds are bills, and costs at the models' mean costs (`by_model`). The values of the second kind are the
+    A search by labels promises bills, a search `by_model` costs at the models' mean costs. The latter values are the
     influence function of the cost at mean prices: own calls, plus the effect on the means. So their sample variance
     gives the right standard error.
     """
     if not by_model:
-        return walked.spent
-    assert walked.query_cost is not None  # the replay of a log has it
-    mean, share = walked.query_cost.mean(1), walked.asked.mean(1)
-    return walked.cost_at_means + share @ (walked.query_cost - mean[:, None])
+        return replayed.spent
+    assert replayed.query_cost is not None  # the replay of a log has it
+    mean, share = replayed.query_cost.mean(1), replayed.asked.mean(1)
+    return replayed.cost_at_means + share @ (replayed.query_cost - mean[:, None])
 
 
 def _remarks(policy: AbstractPolicy, log: Log, shared: Overlap, replacement: Replacement | None) -> Iterator[str]:
     if shared:
-        yield f"{shared.describe()}, which hides what has changed: check it on fresh queries"
+        yield f"{shared.describe()}, which hides changes: check the policy on fresh queries"
     if not log.complete.all():
         missing = log.n_queries - int(log.complete.sum())
         yield f"{missing:,} of {log.n_queries:,} queries lack the answer of some model, and do not count"

@@ -1,9 +1,9 @@
 """The weeks of a log: the window of a check, and the traffic of the last week against the weeks before.
 
 Labels are few, and traffic is not: two thousand queries of a week show a shift of a model's confidences where a hundred
-labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. Without these,
-confidences are compared with the confidences of the queries that the policy carries. The confidences of a model are
-taken from calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions
+labelled queries show nothing. The last week of a call log is compared with the eight weeks before it. If these have too
+few queries, its confidences are compared with those of the queries that the policy carries. The confidences of a model
+come from calls that any query might make: the first call of a path, and calls of shadow queries. Repeated questions
 count once.
 """
 
@@ -27,19 +27,19 @@ from rcjax.logs.sources import load
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
+from rcjax.tuning.diagnostics.findings import FINDING_KINDS, Finding, assess_together, relative
 
 #: Weeks in the window of a check.
 WINDOW = 8
 
-#: Looks per year at a log with times; a log without times is looked at once.
+#: Looks per year at a log with times.
 WEEKLY = 52
 
 _WEEK = 7 * 86_400.0  # seconds
 
-#: Looks per year at windows of eight weeks, and the separate looks that raise as many false alarms. By the normal law
-#: 52 looks are 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a point too low. Daily
-#: looks raise hardly more false alarms than weekly ones.
+#: Looks per year at windows of eight weeks, and the number of separate looks that raise as many false alarms. By the
+#: normal law, 52 looks raise as many as 28 separate ones (`benchmarks.drift`); they count as 40, as promises are half a
+#: point too low. Daily looks raise hardly more false alarms than weekly looks.
 _LOOKS, _SEPARATE = (1, 4, 12, 26, 52, 365), (1, 4, 12, 25, 40, 60)
 
 
@@ -53,7 +53,7 @@ def separate_looks(looks: float) -> float:
 
 
 def weeks_before(times: np.ndarray) -> np.ndarray:
-    """Return the whole weeks from each time (n,) to the last one, in seconds since 1970: (n,); 0 for NaN.
+    """Return the whole weeks from each of the times (n,), in seconds since 1970, to the last: (n,); 0 for NaN.
 
     >>> weeks_before(np.array([0.0, 5e5, 1.3e6, np.nan])).tolist()
     [2, 1, 0, 0]
@@ -83,28 +83,24 @@ class Weeks(NamedTuple):
         """(n,) bool: the queries of the last eight weeks."""
         return self.ago < WINDOW
 
-    def of_rows(self, rows: np.ndarray) -> Weeks:
-        """Return the weeks of the queries `rows`, (n,) bool."""
-        return Weeks(self.ago[rows], self.end)
-
     def windows(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Yield (weeks ago, queries in the window then, queries before it), (n,) bool each, from the first look on."""
         for ago in range(int(self.ago.max(initial=0)), -1, -1):
             age = self.ago - ago
             yield ago, (age >= 0) & (age < WINDOW), age >= WINDOW
 
-    def date(self, ago: int) -> str | None:
+    def first_day(self, ago: int) -> str | None:
         """Return the first day of the week that ended `ago` weeks ago; None without times.
 
-        >>> Weeks(np.zeros(1, int), 1_767_571_200.0).date(0)
+        >>> Weeks(np.zeros(1, int), 1_767_571_200.0).first_day(0)
         '2025-12-29'
         """
         if self.end is None:
             return None
         return datetime.fromtimestamp(self.end - (ago + 1) * _WEEK, UTC).date().isoformat()
 
-    def since(self, values: np.ndarray, before: float) -> int:
-        """Estimate how many weeks ago values began to rise: the start with the largest standardised surplus.
+    def start_of_rise(self, values: np.ndarray, before: float) -> int:
+        """Estimate how many weeks ago values rose: the start with the largest standardised surplus since.
 
         Args:
             values: (n,) figure of each query.
@@ -132,60 +128,60 @@ def last_weeks(log: Log) -> Log:
 
 
 def in_order(log: Log) -> Log:
-    """Sort the queries of a log by time, as rotated parts of a log may come in any order."""
+    """Sort the queries of a log by time: rotated parts of a log may come in any order."""
     return log if log.time is None else log.take(np.argsort(np.asarray(log.time, float), kind="stable"))
 
 
 _COLUMNS = ("query", "model", "logprob", "cost", "input_tokens", "output_tokens", "shadow", "error", "time")
 _OTHERS = ("has_no_confidence", "not_judged", "prompt_digest", "step", "attempts")
-_FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no check
+_FEWEST_ON_A_SIDE = 20  # queries or calls on each side, below which there is no finding
 
-#: Confidences of a model compared on each side: the changes that more would show do not matter.
+#: Most confidences of a model on each side of a comparison: a change that only more of them would show is too small.
 MAX_CONFIDENCES = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
 class TrafficCheck:
-    """The check of the traffic of the last week, beside the traffic before."""
+    """The check of a policy's traffic of the last week, beside the traffic before."""
 
     queries: int
     """Number of queries of the last week."""
     before: int
     """Number of queries of the eight weeks before; 0 if the queries that the policy carries take their place."""
     looks: int
-    """Number of checks per year."""
-    checks: tuple[CheckResult, ...]
-    """Checks, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
+    """Number of looks per year."""
+    findings: tuple[Finding, ...]
+    """Findings, with p-values adjusted for their number and the looks; a "bad" figure has changed."""
     expensive_calls_note: str | None = None
     """Note on calls that cost a hundred times the mean of their model; None without any."""
 
     @property
     def changed(self) -> bool:
         """Whether a figure has changed."""
-        return any(check.verdict == "bad" for check in self.checks)
+        return any(finding.verdict == "bad" for finding in self.findings)
 
     def describe(self) -> str:
         """Describe in words which queries are compared."""
-        than = f"{self.before:,} of the weeks before" if self.before else "those that the policy carries"
-        return f"{count(self.queries, 'query')} of the last week beside {than}"
+        earlier = f"{self.before:,} of the weeks before" if self.before else "the queries that the policy carries"
+        return f"{count(self.queries, 'query')} of the last week beside {earlier}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
-        checks = [check.to_json() for check in self.checks]
-        fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "expensive_calls_note")}
-        return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
+        findings = [finding.to_json() for finding in self.findings]
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return plain(fields | {"findings": findings, "changed": self.changed, "described": self.describe()})
 
 
 def is_call_log(source: Any) -> bool:
     """Return whether a log is a call log, with times, failed calls, and queries that did not go to all models."""
-    columns: list[str] = []
+    columns: set[str] = set()
 
     def choose(_: str, names: list[str]) -> list[str]:
-        columns.extend(names)
+        columns.update(names)
         return names[:1]
 
     load(source, choose)
-    return {"call_log", "query", "model", "time"} <= {*columns}
+    return {"call_log", "query", "model", "time"} <= columns
 
 
 def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None) -> TrafficCheck:
@@ -194,24 +190,27 @@ def check_traffic(policy: AbstractPolicy, source: Any, looks: int | None = None)
     Args:
         policy: the policy in service.
         source: call log of the policy, as `read_log` takes it.
-        looks: number of checks per year; None: weekly.
+        looks: number of looks per year; None: weekly.
     """
     calls = _calls(source).filter(pl.col("model").is_in([*policy.models]))
     ago = weeks_before(calls["time"].to_numpy())
     now, before = calls.filter(ago == 0), calls.filter((ago > 0) & (ago <= WINDOW))
-    fresh = before["query"].n_unique() >= _FEWEST_ON_A_SIDE
-    checks = [*_of_confidences(policy, now, before if fresh else None)]
-    if fresh:
-        checks += _of_calls(policy, now, before)
-        checks += [] if policy.follows else _of_bills(now, before)  # following a bill changes it on purpose
-    looks = looks or WEEKLY
-    earlier = before["query"].n_unique() if fresh else 0
+    earlier, looks = before["query"].n_unique(), looks or WEEKLY
+    has_earlier = earlier >= _FEWEST_ON_A_SIDE
+    findings = [*_confidence_findings(policy, now, before if has_earlier else None)]
+    if has_earlier:
+        findings += _call_findings(policy, now, before)
+        findings += [] if policy.follows else _bill_findings(now, before)  # following a bill changes it on purpose
     return TrafficCheck(
-        now["query"].n_unique(), earlier, looks, tuple(adjust_p_values(checks, looks)), _dear(policy, now)
+        now["query"].n_unique(),
+        earlier if has_earlier else 0,
+        looks,
+        tuple(assess_together(findings, looks)),
+        _describe_expensive_calls(policy, now),
     )
 
 
-def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
+def _describe_expensive_calls(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     """Describe calls that cost a hundred times the mean of their model, and the dearest; None without any."""
     limits = {name: MAX_COST_RATIO * policy.cost[name] for name in policy.models}
     limit = pl.col("model").replace_strict(limits, return_dtype=pl.Float64)
@@ -219,15 +218,15 @@ def _dear(policy: AbstractPolicy, now: pl.DataFrame) -> str | None:
     if expensive.is_empty():
         return None
     model, cost = expensive["model"][-1], expensive["cost"][-1]
-    means = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
-    finding = f"{count(len(expensive), 'call')} cost over a hundred times the mean of the model {means}"
-    return f"{finding}: is a count of its server wrong, or max_tokens too high?"
+    dearest = f"(the dearest ${cost:.3g}, of {model}, where ${policy.cost[model]:.3g} is usual)"
+    fact = f"{count(len(expensive), 'call')} cost over a hundred times the mean of the model {dearest}"
+    return f"{fact}: does its server count too many tokens, or is max_tokens too high?"
 
 
 def _calls(source: Any) -> pl.DataFrame:
     """Read the calls of policies from a call log, with typed columns, each question once, in the order of time.
 
-    A line without an attempt is no call: its query ended before the model was asked.
+    A line without an attempt is no call: the query ended before the model was asked.
     """
 
     def choose(_: str, names: list[str]) -> list[str]:
@@ -240,16 +239,16 @@ def _calls(source: Any) -> pl.DataFrame:
     numbers = ("logprob", "cost", "input_tokens", "output_tokens", "step", "attempts")
     calls = texts.with_columns(pl.col(numbers).cast(pl.Float64, strict=False)).drop_nulls(["query", "model", "time"])
     calls = calls.filter(pl.col("not_judged").is_null(), pl.col("attempts").ne_missing(0)).sort("time")
-    asked_first = pl.col("query").first().over("prompt_digest")
-    repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != asked_first)
+    first_query = pl.col("query").first().over("prompt_digest")
+    repeated = pl.col("prompt_digest").is_not_null() & (pl.col("query") != first_query)
     flags = ("shadow", "has_no_confidence")
     shadow, is_answer = (pl.col(name).str.to_lowercase().eq_missing("true") for name in flags)
     calls = calls.filter(~repeated).with_columns(failed=pl.col("error").is_not_null() & ~is_answer)
     return calls.with_columns(any_query=shadow | (pl.col("step") == 1), billed=pl.col("step").is_not_null())
 
 
-def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[CheckResult]:
-    """Check the raw confidences of each model against the weeks before, or else against the carried queries."""
+def _confidence_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame | None) -> Iterator[Finding]:
+    """Compare the raw confidences of each model with the weeks before, or else with the carried queries."""
     carried = None
     if before is None and policy.provenance.get("reference") is not None:
         carried = carried_log(policy)
@@ -270,7 +269,7 @@ def _of_confidences(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFr
             f"the raw confidences of {name} have moved by {change.figure:.3f} ({medians}): has the model, its prompt "
             "or the kind of question changed?"
         )
-        yield KINDS["confidences"].check(name, change.figure, advice, p_value=change.p_value)
+        yield FINDING_KINDS["confidences"].finding(name, change.figure, advice, p_value=change.p_value)
 
 
 def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
@@ -279,25 +278,25 @@ def _confidences(calls: pl.DataFrame, model: str) -> np.ndarray:
     return chosen["logprob"].to_numpy().astype(np.float32)[-MAX_CONFIDENCES:]
 
 
-def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Check failed calls and tokens of each model and, unless the bill is followed, its share of the queries."""
+def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -> Iterator[Finding]:
+    """Compare failed calls and tokens of each model and, unless the bill is followed, its share of the queries."""
     queries = [side.filter("billed")["query"].n_unique() for side in (before, now)]
     for name in policy.models:
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
         if min(side.height for side in sides) < _FEWEST_ON_A_SIDE:
             continue
         failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
-        finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
-        advice = f"{finding}: see the column error of the log"
+        fact = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
+        advice = f"{fact}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
-        yield KINDS["failed calls"].check(name, gap, advice, p_value=mean_rise(*failed)[1])
+        yield FINDING_KINDS["failed calls"].finding(name, gap, advice, p_value=mean_rise(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
             earlier, last_week = (Mean.of(part) for part in tokens)
-            finding = f"a call of {name} has {last_week.mean:,.0f} tokens, {earlier.mean:,.0f} before"
-            advice = f"{finding}: are prompts or answers longer?"
+            fact = f"a call of {name} has {last_week.mean:,.0f} tokens on average, {earlier.mean:,.0f} before"
+            advice = f"{fact}: are prompts or answers longer?"
             rise = relative(last_week.mean, earlier.mean)
-            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
+            yield FINDING_KINDS["tokens"].finding(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
@@ -306,21 +305,24 @@ def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -
         ]
         p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
         advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
-        yield KINDS["asked"].check(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
+        yield FINDING_KINDS["asked"].finding(
+            name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0
+        )
 
 
-def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
-    """Check the cost of queries by the model asked first, so that a change of rung is no change of cost."""
-    bills = [_bills(side) for side in (before, now)]
+def _bill_findings(week: pl.DataFrame, weeks_before: pl.DataFrame) -> Iterator[Finding]:
+    """Compare the cost of queries by the model asked first, so that a change of rung is no change of cost."""
+    bills = [_bills(calls) for calls in (weeks_before, week)]
     for (first,) in bills[1].select("first").unique().sort("first").iter_rows():
         earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
         if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
             continue
-        means = (Mean.of(earlier), Mean.of(last_week))
-        unit = choose_unit([float(last_week.mean())])
-        money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
+        before, now = Mean.of(earlier), Mean.of(last_week)
+        unit = choose_unit([now.mean])
+        money = f"{unit.full(now.mean)}, ${unit.show(before.mean)} before"
         advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"
-        yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
+        rise = relative(now.mean, before.mean)
+        yield FINDING_KINDS["bill"].finding(first, rise, advice, p_value=mean_rise(before, now)[1])
 
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:

@@ -1,16 +1,15 @@
 """Engines that solve the batches of a sweep: the devices of this process, or tasks of a Ray cluster.
 
-An engine takes the numbers of the missing batches and yields the tables of each, in any order: a row per point, and a
-row per fit, from which a frontier is rebuilt with its model to deploy. It does not write files: one place writes
-all results, each file at once. `launch` lays the logs of a batch over the devices as arrays, and
-starts its programs.
+An engine takes the numbers of the missing batches and yields two tables of each batch, in any order: a row per point,
+and a row per fit, from which a frontier is rebuilt with its model to deploy. `rcjax.tuning.sweeps.sweeping` writes the
+files. `launch` lays the logs of a batch over the devices as arrays, and starts its programs.
 
-Problems are independent, so each device works through its share on its own (`jax.shard_map`), a number at a time: a
-loop that runs until it converges does not wait for other devices.
+Problems are independent, so each device works through its share on its own (`jax.shard_map`), several problems at a
+time: a loop that runs until it converges does not wait for other devices.
 
-A task of Ray (https://docs.ray.io), on one core or one GPU, receives its batch with the logs in it, and returns the
-tables: nodes need not share a folder. Ray solves a batch again if its node is lost. Each task solves its batch on a
-single device, so results are the same to the byte on nodes with the same kind of core.
+A task of Ray (https://docs.ray.io) receives a batch with its logs, solves it on one core or one GPU, and returns the
+tables: nodes need not share a folder. Ray solves a batch again if its node is lost. As a task has a single device,
+results are the same to the byte on nodes with the same kind of core.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from rcjax.tuning.sweeps.problems import (
     random_state,
     refit_problem,
     solve_problem,
-    training,
+    training_rows,
 )
 
 _SHARE = 0.25  # share of an accelerator's memory for the largest arrays of the problems that are solved at a time
@@ -97,29 +96,29 @@ def launch(work: Work, number: int, mesh: Mesh) -> tuple[Any, Fit, Any]:
     settings = work.settings
     batch = work.batches[number]
     shape = batch.shape
-    solvable = [paths for paths in shape.paths if paths != "labels"]
-    plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in solvable)
+    by_model = [paths for paths in shape.paths if paths != "labels"]
+    plans = tuple(None if isinstance(paths, str) else make_plan(paths, shape.models) for paths in by_model)
     most = problems_at_a_time(batch, plans, settings, mesh)
-    data = stack(_room_for([_sample(sample, shape, library, settings) for sample in batch.samples], batch.room[0]))
+    data = stack(_pad_list([_pad_sample(sample, shape, library, settings) for sample in batch.samples], batch.room[0]))
     samples = _Spread(batch.room[0], most, mesh)
     problems = _Spread(batch.room[1], most, mesh)
-    numbers, replicates = np.array(_room_for(batch.numbers, problems.size), np.int32).T
-    laid, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
+    numbers, replicates = np.array(_pad_list(batch.numbers, problems.size), np.int32).T
+    logs, draws = lay_over(data, mesh, spread=False), lay_over(Draws(numbers, replicates), mesh, spread=True)  # pyright: ignore
     lam = lay_over(data.lam[numbers], mesh, spread=True)
-    on_all = jax.tree.map(np.asarray, plans)
+    plan_arrays = jax.tree.map(np.asarray, plans)
     families = tuple(as_family(name) for name in settings.copulas)
     options = {"transform": shape.task, "families": families}
-    every = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
+    sample_numbers = np.minimum(np.arange(samples.size, dtype=np.int32), batch.room[0] - 1)
 
     def solve(run: Callable[..., Any]) -> tuple[Fit, Any]:
         if settings.replicates:
-            whole_samples = Draws(every, np.zeros_like(every))  # pyright: ignore
-            fitted = run(samples.program(fit_problem, **options), laid, whole_samples)
-            fits = run(problems.program(refit_problem, **options), (laid, fitted), draws)
+            whole_samples = Draws(sample_numbers, np.zeros_like(sample_numbers))  # pyright: ignore
+            fitted = run(samples.program(fit_problem, **options), logs, whole_samples)
+            fits = run(problems.program(refit_problem, **options), (logs, fitted), draws)
         else:
-            fits = run(problems.program(fit_problem, **options), laid, draws)
-        points = run(problems.program(solve_problem, panels=settings.panels), on_all, (fits, lam)) if plans else ()
-        return fits, run(problems.program(judge_problem, labels="labels" in shape.paths), laid, (fits, draws, points))
+            fits = run(problems.program(fit_problem, **options), logs, draws)
+        points = run(problems.program(solve_problem, panels=settings.panels), plan_arrays, (fits, lam)) if plans else ()
+        return fits, run(problems.program(judge_problem, labels="labels" in shape.paths), logs, (fits, draws, points))
 
     if most is not None:
         _compile_together(solve, mesh)
@@ -156,35 +155,36 @@ def _compile_together(solve: Callable[..., Any], mesh: Mesh) -> None:
             program.result()
 
 
-def _room_for(items: list, room: int) -> list:
+def _pad_list(items: list, room: int) -> list:
     """Pad a list to a length by repeating the last item."""
     return items + [items[-1]] * (room - len(items))
 
 
-def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
-    """Return the padded log of a sample with the rows to tune on, without the leading axis."""
+def _pad_sample(sample: Sample, shape: Shape, library: Library, settings: SweepSettings) -> Data:
+    """Return the padded log of a sample with the rows to tune on, without a leading axis."""
     log = library.log(sample.log)
     entry = library.entries[sample.log]
-    chosen = training(log.n_queries, sample, settings.train, entry)
+    chosen = training_rows(log.n_queries, sample, settings.train, entry)
     held_out = np.ones(log.n_queries, bool)
-    held_out[chosen] = settings.train is None
+    held_out[chosen] = settings.train is None  # without `train`, replicates are judged by the rows that they left out
     matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
     full = fill_up(*map(np.asarray, matrices), size=shape.queries)
     rows = np.full(shape.drawn, shape.queries - 1, np.int32)
     rows[: len(chosen)] = chosen
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
     values = stated_in(log) if shape.stated else None
-    drawing = rows, np.int32(len(chosen)), random_state(sample, entry).generate_state(2)
+    key = random_state(sample, entry).generate_state(2)
     dtype = full[0].dtype
-    return Data(*full, *drawing, np.asarray(lam, dtype), None if values is None else values.astype(dtype))  # pyright: ignore
+    stated = None if values is None else values.astype(dtype)
+    return Data(*full, rows, np.int32(len(chosen)), key, np.asarray(lam, dtype), stated)  # pyright: ignore
 
 
 def problems_at_a_time(
     batch: Batch, plans: Sequence[CascadePlan | None], settings: SweepSettings, mesh: Mesh
 ) -> int | None:
-    """Return the number of problems that a device solves at a time: by its memory, or None on a CPU for one.
+    """Return the number of problems that an accelerator solves at a time, by its memory.
 
-    One problem at a time suits a CPU's caches.
+    None on a CPU, whose caches suit one problem at a time.
 
     Args:
         batch: batch of problems.
@@ -251,7 +251,7 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
         devices: devices to use; by default, all devices of JAX.
     """
     mesh = device_mesh(devices)
-    # The devices solve the next batch while this one is collected; a second one keeps an accelerator from waiting.
+    # The devices solve the next batch while a batch is collected; an accelerator needs two, or it waits.
     ahead = 1 if mesh.devices.flat[0].platform == "cpu" else 2
     running = deque()
     for number in [*numbers, *[None] * ahead]:
@@ -263,8 +263,8 @@ def solve_here(work: Work, numbers: list[int], *, devices: Sequence[Any] | None 
 
 
 _RETRIES = 3  # retries of a batch whose worker or node was lost
-_AHEAD = 2  # batches sent for each that can run at a time: no worker waits for the next, and memory holds them
-_PATIENCE = 10.0  # seconds until the cluster must have answered
+_QUEUED = 2  # batches sent per batch that can run at a time, so that no worker waits for its next batch
+_CONNECT_SECONDS = 10.0  # until the cluster must have answered
 #: The options of JAX that change results, or their time; tasks take over the values of this process.
 _JAX_OPTIONS = (
     "jax_enable_x64",
@@ -282,8 +282,8 @@ def connected(address: str) -> Iterator[Engine]:
     """Connect this process to a running Ray cluster for the block, and give its engine.
 
     Args:
-        address: HOST:PORT of its head, or ray://HOST:PORT; "auto": the cluster that this process is connected to
-            already, the one of RAY_ADDRESS, or the one that has this machine as a node.
+        address: HOST:PORT of the head of the cluster, or ray://HOST:PORT; "auto": the cluster that this process is
+            connected to already, or that RAY_ADDRESS names, or that has this machine as a node.
 
     Raises ImportError without Ray, and ConnectionError if there is no cluster.
     """
@@ -302,7 +302,7 @@ def _connect(ray: Any, address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if port.isdecimal():  # Ray would try for minutes, then end this process
-            socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level="warning")
     except (OSError, OverflowError, RuntimeError, ValueError) as problem:
         advice = "start one (ray start --head), or give the HOST:PORT of its head"
@@ -311,10 +311,11 @@ def _connect(ray: Any, address: str) -> None:
 
 def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
     """Solve batches as tasks of Ray, and yield them in the order in which they end; some tasks are sent ahead."""
-    kind = _kind(ray)
+    has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
+    kind = "GPU" if has_gpu and os.environ.get("JAX_PLATFORMS") != "cpu" else "CPU"  # the resource of a task
     options = {"num_cpus": 1, "max_retries": _RETRIES} | ({"num_gpus": 1} if kind == "GPU" else {})
     task = ray.remote(**options)(_task)
-    setting = {name: _of_jax(name) for name in _JAX_OPTIONS} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
+    setting = {name: _jax_option(name) for name in _JAX_OPTIONS} | ({} if kind == "GPU" else {"jax_platforms": "cpu"})
     waiting, running = deque(numbers), {}
 
     @lru_cache(maxsize=1)  # successive batches often have the same logs
@@ -324,11 +325,11 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
 
     try:
         while waiting or running:
-            room = max(1, int(_AHEAD * ray.cluster_resources().get(kind, 0)))  # nodes come and go
+            room = max(1, int(_QUEUED * ray.cluster_resources().get(kind, 0)))  # nodes come and go
             while waiting and len(running) < room:
                 number = waiting.popleft()
-                sent = put(_names(work, number)), work.batches[number], work.settings
-                running[task.remote(setting, _versions(), *sent)] = number
+                content = put(_log_names(work, number)), work.batches[number], work.settings
+                running[task.remote(setting, _versions(), *content)] = number
             for reference in ray.wait([*running])[0]:
                 number = running.pop(reference)
                 tables = _result(ray, reference, work, number)
@@ -338,13 +339,7 @@ def _solve(ray: Any, work: Work, numbers: list[int]) -> Solved:
             ray.cancel(reference)
 
 
-def _kind(ray: Any) -> str:
-    """Return the resource of a task: "GPU" if the cluster has any and JAX_PLATFORMS is not cpu, else "CPU"."""
-    gpus = ray.cluster_resources().get("GPU", 0) >= 1 and os.environ.get("JAX_PLATFORMS") != "cpu"
-    return "GPU" if gpus else "CPU"
-
-
-def _names(work: Work, number: int) -> tuple[str, ...]:
+def _log_names(work: Work, number: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sample.log for sample in work.batches[number].samples))
 
 
@@ -359,20 +354,20 @@ def _task(setting: dict[str, Any], versions: dict[str, str], library: bytes, bat
         node = socket.gethostname()
         raise ValueError(f"node {node} has {installed}, this process has {expected}: install the same on all nodes")
     for name, value in setting.items():
-        if _of_jax(name) != value:
+        if _jax_option(name) != value:
             jax.config.update(name, value)
     work = Work(pickle.loads(library), settings, [batch])
     return work.tables(0, jax.device_get(launch(work, 0, device_mesh(jax.devices()[:1]))))
 
 
-def _of_jax(name: str) -> Any:
+def _jax_option(name: str) -> Any:
     """Return an option of JAX's configuration: this thread's value if threads may differ, else the global one."""
     return getattr(jax.config, name) if hasattr(jax.config, name) else jax.config.read(name)
 
 
 def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
     """Return the result of a task, or raise one message without Ray's traceback."""
-    first, *others = _names(work, number)
+    first, *others = _log_names(work, number)
     batch = f"batch {number} (log {first}{f' and {len(others):,} more' if others else ''})"
     try:
         return ray.get(reference)
@@ -380,7 +375,7 @@ def _result(ray: Any, reference: Any, work: Work, number: int) -> BatchTables:
         cause = failure.cause
         if isinstance(cause, ValueError):
             raise cause from None
-        # If a node cannot import rcjax, Ray's message is a traceback, and its last line the reason.
+        # If a node cannot import rcjax, Ray's message is a traceback, whose last line is the reason.
         reason = (str(cause).strip().splitlines() or [""])[-1]
         raise RuntimeError(f"{batch} failed on Ray: {type(cause).__name__}: {reason}") from None
     except ray.exceptions.RayError as failure:
@@ -410,7 +405,8 @@ POINTS = {
     "held_out": pl.Int64,
 }
 FITS = {"log": pl.String, "seed": pl.Int64, "fit": pl.String}
-_FAILED = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
+#: Columns that are null for a failed point.
+_FIGURES = ("error", "cost", "cascade", "thresholds", "first", "bounds", "actions", "held_out_error", "held_out_cost")
 
 
 def points_table(
@@ -457,18 +453,18 @@ def points_table(
                 if key not in ("members", "held_out")
             },
         )
-        tables.append(_figures(rows, arrays["members"][:count].reshape(len(place), -1)))
+        tables.append(_finish_points(rows, arrays["members"][:count].reshape(len(place), -1)))
     return pl.concat(tables)
 
 
-def _figures(points: pl.DataFrame, members: np.ndarray) -> pl.DataFrame:
+def _finish_points(points: pl.DataFrame, members: np.ndarray) -> pl.DataFrame:
     """Add the cascades by name to a table of points, from members (n, k), and clear the figures of failed points."""
     member = [pl.when(pl.lit(pl.Series(belongs))).then(pl.col(f"model {j}")) for j, belongs in enumerate(members.T)]
     points = points.with_columns(cascade=pl.concat_str(member, separator=" > ", ignore_nulls=True))
     known = {name: pl.col(name) if name in points.columns else pl.lit(None) for name in POINTS}
     table = points.select(known[name].cast(kind).alias(name) for name, kind in POINTS.items())
     solved = pl.col("status") < PointStatus.NO_DATA
-    figures = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FAILED]
+    figures = [pl.when(solved).then(pl.col(name)).alias(name) for name in _FIGURES]
     return table.with_columns(figures).with_columns(pl.col("held_out_error", "held_out_cost").fill_nan(None))
 
 

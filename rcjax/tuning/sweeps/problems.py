@@ -1,10 +1,10 @@
-"""The problems of a sweep: settings times logs, planned into batches, and each as pure functions of arrays.
-
-The large arrays, the tables of a model, exist only for the problems being solved; the points of the frontiers are kept.
+"""The problems of a sweep: the product of settings and logs, planned into batches and solved by pure functions.
 
 A *sample* is the part of a log that a seed selects to tune on. A *problem* is a sample, or a bootstrap replicate of it,
 with every copula, search and λ. Logs with the same number of models, and numbers of queries that round up to the same
 size, share a shape and thus the compiled programs. A log is padded with queries without answers.
+
+The tables of a model are large, and exist only while a problem is solved; the points of the frontiers are kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Data:
     query_cost: jax.Array  # (S, n, k)
     held_out: jax.Array  # (S, n) bool: queries to judge by, unless a problem has drawn them
     rows: jax.Array  # (S, m) the queries that a sample is tuned on, padded with a query without answers
-    size: jax.Array  # (S,) their number, without the padding
+    size: jax.Array  # (S,) the number of queries that a sample is tuned on, without the padding
     key: jax.Array  # (S, 2) keys of the random numbers of the replicates
     lam: jax.Array  # (S, L)
     values: jax.Array | None = None  # (S, k, V) raw log-probabilities that models state, padded by NaN; None: no model
@@ -73,7 +73,7 @@ class Draws:
     replicate: jax.Array  # (U,) number of the replicate; 0 is the sample itself
 
     def rows(self, data: Data) -> jax.Array:
-        """Return the (m,) rows of a problem's log: the rows of its sample, or a bootstrap draw from these.
+        """Return the (m,) rows of a problem's log: the rows of its sample, or a bootstrap draw from these rows.
 
         The draw depends on the problem alone, not on the other problems of the batch, and is repeated at each use.
         """
@@ -131,7 +131,7 @@ def fit_problem(
 def refit_problem(
     shared: tuple[Data, Fit], draws: Draws, *, transform: Transform, families: tuple[type[Copula], ...]
 ) -> Fit:
-    """Fit a replicate, starting from the fit of its sample; replicate 0, the sample itself, has that fit.
+    """Fit a replicate, starting from the fit of its sample; replicate 0 is the sample, and keeps its fit.
 
     Args:
         shared: the logs, and the fits of all samples.
@@ -150,8 +150,8 @@ def solve_problem(
 ) -> tuple[Points, ...]:
     """Solve one problem for each search; the points have leading axes (C, L), copulas and λ.
 
-    The program does not depend on the number of queries: logs of all sizes share it, and it takes the longest to
-    compile.
+    This program takes the longest to compile. It does not depend on the number of queries, so logs of all sizes share
+    it.
 
     Args:
         plans: plan of each search; None: adaptive policies.
@@ -161,8 +161,8 @@ def solve_problem(
     fit, lam = problem
 
     def under(family: jax.Array) -> tuple[Points, ...]:
-        tables = _tables(fit, family, panels)
-        return tuple(_reported(_solve(fit, tables, lam, plan), fit) for plan in plans)
+        tables = _pair_tables(fit, family, panels)
+        return tuple(_to_results(_solve(fit, tables, lam, plan), fit) for plan in plans)
 
     return tuple(lax.map(under, np.arange(len(fit.copulas))))
 
@@ -170,25 +170,25 @@ def solve_problem(
 def judge_problem(data: Data, problem: tuple[Fit, Draws, tuple[Points, ...]], *, labels: bool) -> tuple[Points, ...]:
     """Return the points of each search of one problem, with held-out error and cost; NaN without held-out queries.
 
-    With `labels` there is one more search at the end: the best single models and pairs by the draw's labels (C = 1).
+    With `labels`, the last search is the best single models and pairs by the draw's labels (C = 1).
     """
     fit, draws, searches = problem
     rows = draws.rows(data)
     if labels:
-        chosen = _by_labels(fit, data, draws.sample, rows)
-        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _reported(chosen, fit)))
-    return tuple(points | _judged(data, fit, draws.sample, rows, points) for points in searches)
+        best = _search_by_labels(fit, data, draws.sample, rows)
+        searches = (*searches, jax.tree.map(lambda leaf: leaf[None], _to_results(best, fit)))
+    return tuple(points | _held_out_figures(data, fit, draws.sample, rows, points) for points in searches)
 
 
-def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
-    """Return the tables of all pairs under the copula family of this number."""
+def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
+    """Return the tables of all pairs under the copula family with the number `family`."""
     left, right = np.triu_indices(fit.cost.shape[0], 1)
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:
         return jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
 
-    # The number is the same for all problems, so that only this family is evaluated.
+    # `family` is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
     return Tables(fit.marginals, grid, jnp.asarray(left), jnp.asarray(right), kernels, fit.cost)
 
@@ -201,7 +201,7 @@ def _solve(fit: Fit, tables: Tables, lam: jax.Array, plan: CascadePlan | None) -
     return points_at(search, optimise(search, lam))
 
 
-def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
+def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> FrontierPoints:
     """Return the best single model or pair for each λ, with its error and cost by the labels of the rows."""
     lam, columns = data.lam[sample], (data.logprob, data.correct, data.answered)
     labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
@@ -211,7 +211,7 @@ def _by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) -> Fron
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
 
 
-def _reported(points: FrontierPoints, fit: Fit) -> Points:
+def _to_results(points: FrontierPoints, fit: Fit) -> Points:
     """Return the points in the form of results, with a status that marks failed points."""
     error, cost, _ = points.expected
     policies = points.policies
@@ -221,10 +221,10 @@ def _reported(points: FrontierPoints, fit: Fit) -> Points:
     return arrays | {"error": error, "cost": cost, "status": status}
 
 
-def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
+def _held_out_figures(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Points) -> Points:
     """Return held-out error and cost of the points, as `replay` computes them, and the number of held-out queries.
 
-    The held-out queries are the queries of the sample's log without the problem's rows.
+    Held out are the queries of the sample's log that are not among the problem's rows.
     """
     logs = (data.logprob, data.correct, data.answered, data.query_cost)
     logprob, correct, answered, spent = take_entries(logs, sample)
@@ -234,9 +234,9 @@ def _judged(data: Data, fit: Fit, sample: jax.Array, rows: jax.Array, points: Po
     share = divide(weight, weight.sum(), jnp.nan)
 
     def figures(policy: Policies) -> tuple[jax.Array, jax.Array]:
-        where = walk(confidence, policy)
-        charged = (where.asked.astype(spent.dtype) @ share) @ (share @ spent)
-        return share @ where.wrong(correct.T).astype(spent.dtype), charged
+        walked = walk(confidence, policy)
+        cost = (walked.asked.astype(spent.dtype) @ share) @ (share @ spent)
+        return share @ walked.wrong(correct.T).astype(spent.dtype), cost
 
     first, bounds, actions, members = (points[name] for name in ("first", "bounds", "actions", "members"))
     policies = Policies(first, bounds, actions, members)
@@ -251,13 +251,13 @@ NAMED_SEARCHES = ("all", "full", "adaptive", "labels")
 #: loses little; an accelerator solves as many at a time as its memory allows.
 PROBLEMS, MANY_PROBLEMS = 256, 4096
 _LEAST_PADDED = 64  # smallest padded number of queries
-_DATA = 2**28  # most bytes of the logs and draws of a batch
-_BYTES = 24  # bytes of one answer in a log
-_MAX_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
+_BATCH_BYTES = 2**28  # most bytes of the logs and draws of a batch
+_ANSWER_BYTES = 24  # bytes of one answer in a log
+_MEMORY_BYTES = 2**30  # most bytes of logs in memory; further logs are read again when they are needed
 
 
 def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
-    """Check searches, by name: words, or tuples of cascades. The names of models are checked with the logs."""
+    """Read searches by name: words, or tuples of cascades. The names of models are compared with each log later."""
     listed = value if isinstance(value, tuple) else (value,)
     searches = dict(value) if isinstance(value, Mapping) else {str(search): search for search in listed}
     require(bool(searches), where, "must name a search, such as 'all'", value)
@@ -272,8 +272,8 @@ def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
     return tuple(as_family(name).__name__ for name in filled(names, where))
 
 
-def _prices(lam: Any, where: str) -> int | tuple[float, ...]:
-    """Check λ: a number of values, or the values, sorted."""
+def _lambdas(lam: Any, where: str) -> int | tuple[float, ...]:
+    """Read λ: a number of values, or the values, sorted."""
     return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
 
 
@@ -287,7 +287,7 @@ _TwoOrMore = Annotated[int, Between(2)]
 
 @dataclasses.dataclass(frozen=True)
 class SweepSettings(Record):
-    """The settings of a sweep; ValueError names a wrong setting, and the values it may have.
+    """The settings of a sweep; ValueError names a wrong setting, and the values that it may have.
 
     Example:
         >>> SweepSettings(copulas=["gumbel", "survival-clayton"], lam=20).copulas
@@ -299,7 +299,7 @@ class SweepSettings(Record):
     several of these, or lists of cascades by name."""
     copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
     """Families of copulas, fitted by Kendall's τ."""
-    lam: Annotated[int | tuple[float, ...], Reads(frozen), _prices] = 50
+    lam: Annotated[int | tuple[float, ...], Reads(frozen), _lambdas] = 50
     """Number of λ, on a grid for each log that covers its whole frontier; or the values of λ."""
     replicates: int = 0
     """Number of bootstrap replicates of each problem, in addition to the problem itself."""
@@ -308,7 +308,7 @@ class SweepSettings(Record):
     train: Annotated[float | None, Reads(frozen), _share_or_number] = None
     """Share or number of queries to train on; the held-out queries judge the points. None: all."""
     batch: Annotated[int, Between(1)] | None = None
-    """Most problems per batch, which is written at once; by default 256 on a CPU, 4,096 on an accelerator."""
+    """Most problems per batch; by default 256 on a CPU, 4,096 on an accelerator. A batch is written as a whole."""
     panels: _TwoOrMore = 9
     """Number of quadrature panels, of eight nodes each, on each model's confidences. With 9, the error is accurate to
     5e-6 except for the sharpest mixtures; `solve_frontier` uses 17, which takes 1.4 times as long."""
@@ -334,7 +334,7 @@ class SweepFields(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The properties that problems share if one compiled program solves them."""
+    """The properties of a problem that its compiled program depends on."""
 
     models: int  # number of models
     queries: int  # rows of the padded log, at least one of them empty
@@ -354,7 +354,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """The problems that are solved together: replicates `first` to `last` of each sample; 0 is the sample itself."""
+    """The problems that are solved together: replicates `first` to `last` of each sample."""
 
     shape: Shape
     samples: tuple[Sample, ...]
@@ -374,7 +374,7 @@ class Batch:
 
 
 def shape_of(log: Log, settings: SweepSettings) -> Shape:
-    """Return the shape of a log's problems; LogError if the log cannot be swept over."""
+    """Return the shape of a log's problems; LogError if a sweep cannot use the log."""
     answers = np.asarray(log.answered)
     if not (answers.astype(np.float32).T @ answers.astype(np.float32)).all():
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
@@ -412,19 +412,22 @@ def filled_up(n: int, fewest: int = _LEAST_PADDED) -> int:
 
 
 def plan_batches(shapes: Mapping[str, Shape], settings: SweepSettings) -> list[Batch]:
-    """Plan all problems of logs, given their shapes by name, into batches of the size in the settings, or smaller ones
-    that fit into memory."""
+    """Plan all problems of logs into batches of the size in the settings, or smaller batches that fit into memory.
+
+    Args:
+        shapes: shapes of the logs, by name.
+        settings: settings of the sweep.
+    """
     batches: list[Batch] = []
     replicates = settings.replicates + 1
     for shape in dict.fromkeys(shapes.values()):
         alike = [name for name, other in shapes.items() if other == shape]
         samples = [Sample(name, seed) for name in alike for seed in settings.seeds]
-        largest = _DATA // (_BYTES * shape.models * shape.queries + 4 * shape.drawn)
+        largest = _BATCH_BYTES // (_ANSWER_BYTES * shape.models * shape.queries + 4 * shape.drawn)
         size = max(1, min(settings.batch or PROBLEMS, largest))
-        together = max(1, size // replicates)
         parts = [
             (tuple(chunk), part[0], part[-1])
-            for chunk in _chunks(samples, together)
+            for chunk in _chunks(samples, max(1, size // replicates))
             for part in _chunks(range(replicates), max(1, size // len(chunk)))
         ]
         rooms = [(len(chunk), len(chunk) * (last - first + 1)) for chunk, first, last in parts]
@@ -438,7 +441,7 @@ def _chunks(items: Sequence, size: int) -> Iterator[Sequence]:
         yield items[start : start + size]
 
 
-def training(n: int, sample: Sample, train: float | int | None, entry: Entry) -> np.ndarray:
+def training_rows(n: int, sample: Sample, train: float | int | None, entry: Entry) -> np.ndarray:
     """Return the rows that a sample tunes on, in the order of the log.
 
     Args:
@@ -460,7 +463,7 @@ def random_state(sample: Sample, entry: Entry) -> np.random.SeedSequence:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """The row of a log in the table of logs: its properties, so that it need not be read again."""
+    """The row of a log in the table of logs: properties of the log, or the reason why it cannot be used."""
 
     log: str
     source: str
@@ -511,7 +514,7 @@ class Library:
                 for kind in (IncompleteLogWarning, LeftOutWarning, UnlabelledWarning):
                     warnings.simplefilter("ignore", kind)
                 self._read[name] = _fully_labelled(read_log(source, **self._reading))
-            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MAX_BYTES:
+            while len(self._read) > 1 and sum(map(_bytes, self._read.values())) > _MEMORY_BYTES:
                 self._read.popitem(last=False)
         self._read.move_to_end(name)
         return self._read[name]
@@ -526,7 +529,7 @@ class Library:
         """Read every log once, fill `entries`, and return the shapes of usable logs by name."""
         shapes = {}
         for name, source in self._sources.items():
-            origin = source.source if isinstance(source, Log) else str(source)
+            file = source.source if isinstance(source, Log) else str(source)
             try:
                 log = self.log(name)
                 shapes[name] = shape_of(log, settings)
@@ -536,7 +539,7 @@ class Library:
                 known = log.source, log.models, cost, log.n_queries, details["provenance"]["digest"]
                 entry = Entry(name, *known, task=log.task, details=json.dumps(details))
             except (ValueError, OSError) as problem:
-                entry = Entry(name, origin, problem=" ".join(str(problem).split()))
+                entry = Entry(name, file, problem=" ".join(str(problem).split()))
             self.entries[name] = entry
         return shapes
 

@@ -1,4 +1,4 @@
-"""The run of a sweep: it reads the logs, solves batch after batch on all devices, and writes the results.
+"""The run of a sweep: read the logs, solve batch after batch on all devices, and write the results.
 
 The folder of a sweep holds its settings, a table of the logs, and the results of each batch:
 
@@ -8,8 +8,8 @@ The folder of a sweep holds its settings, a table of the logs, and the results o
     parts/000042.parquet    the results of a batch: a row per sample, replicate, copula, search and λ
 
 The file in `parts` is written last. Files are written atomically, so that an existing file is complete. The files
-depend on the problems alone, and hold no date: a sweep that was killed and resumed leaves the same bytes as one that
-was not.
+depend on the problems alone, and hold no date: a sweep that was killed and resumed leaves the same bytes as an
+uninterrupted sweep.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from rcjax.tuning.sweeps.engines import BatchTables, Engine, Work, connected, fr
 from rcjax.tuning.sweeps.problems import (
     MANY_PROBLEMS,
     PROBLEMS,
-    Batch,
     Library,
     SweepFields,
     SweepSettings,
@@ -148,13 +147,13 @@ class Sweep:
         for name, available in choices.items():
             wanted[name] = available[0] if wanted[name] is None else wanted[name]
             if wanted[name] not in available:
-                raise ValueError(f"{name} is {wanted[name]!r}; of this sweep it is {', '.join(map(str, available))}")
+                raise ValueError(f"{name} is {wanted[name]!r}; this sweep has {', '.join(map(str, available))}")
         search = settings["cascades"][wanted["cascades"]]
         of_log = pl.col("log") == log, pl.col("seed") == wanted["seed"]
         fits = pl.scan_parquet(self.path / "fits" / "*.parquet").filter(*of_log).collect()
-        (row,) = self.logs.filter(pl.col("log") == log).to_dicts() or [{"problem": "it is none of this sweep's"}]
+        (row,) = self.logs.filter(pl.col("log") == log).to_dicts() or [{"problem": "the sweep has no such log"}]
         if row["problem"] is not None or fits.is_empty():
-            raise ValueError(f"no frontier of {log!r}: {row['problem'] or 'the sweep has not come to it'}")
+            raise ValueError(f"no frontier of {log!r}: {row['problem'] or 'the sweep has not solved it yet'}")
         of_copula = pl.col("copula") == wanted["copula"] if search != "labels" else pl.col("copula").is_null()
         same = pl.col("replicate") == 0, pl.col("cascades") == wanted["cascades"], of_copula
         model = model_of(row, fits["fit"][0], wanted["copula"])
@@ -179,24 +178,23 @@ def sweep(
 ) -> Sweep:
     """Fit and solve the product of logs, searches, copulas, λ, bootstrap replicates and seeds.
 
-    Problems are solved in batches of equal shape. Results go to a folder part by part; another call resumes a sweep
-    that was killed. A log that cannot be used is listed in `Sweep.logs` with the reason, and the other logs are swept
-    over.
+    Problems are solved in batches of equal shape. Results go to a folder batch by batch; another call resumes a sweep
+    that was killed. A log that cannot be used is listed in `Sweep.logs` with the reason, and the others are solved.
 
     Args:
         logs: logs or files by name, or paths of files.
         out: folder of the results.
         prices, task: options of `read_log`, for files.
         devices: devices to use; by default, all devices of JAX.
-        ray: HOST:PORT of the head of a Ray cluster, which solves each batch as a task on one GPU, or one core if it has
-            no GPU; "auto": the cluster that this process, or machine, is part of. None: the devices of this process.
+        ray: HOST:PORT of the head of a Ray cluster, which solves each batch as a task on one GPU, or on one core if the
+            cluster has no GPU; "auto": the cluster of this process or machine. None: the devices of this process.
         progress: function that is called with the number of solved problems and the number of all problems.
         settings: fields of `SweepSettings`.
 
     Raises ValueError for impossible settings, a folder that holds another sweep, or if no log can be used;
     ConnectionError if there is no Ray cluster, or it lost a batch four times.
     """
-    fields: dict[str, Any] = dict(settings)  # lists among them, of which the record makes tuples
+    fields: dict[str, Any] = dict(settings)  # with lists, which the record turns into tuples
     chosen = SweepSettings(**fields)
     if chosen.batch is None:
         accelerated = ray is None and (devices or jax.devices())[0].platform != "cpu"
@@ -212,13 +210,13 @@ def sweep(
 
 def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], None]) -> None:
     """Solve the missing batches, and write them in a thread, so that the next batch does not wait for the disk."""
-    left = _prepare(target, work.settings, work.library, work.batches)
+    missing = _prepare(target, work)
     sizes = [len(batch.problems) for batch in work.batches]
     total = sum(sizes)
-    done = total - sum(sizes[number] for number in left)
+    done = total - sum(sizes[number] for number in missing)
     report(done, total)
 
-    def written(number: int, future: Future[None]) -> None:
+    def finish(number: int, future: Future[None]) -> None:
         nonlocal done
         future.result()
         done += sizes[number]
@@ -226,13 +224,13 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
 
     writing: deque[tuple[int, Future[None]]] = deque()
     # The engine is closed at once if a file cannot be written.
-    with closing(engine(work, left)) as solved, ThreadPoolExecutor(1) as writer:
+    with closing(engine(work, missing)) as solved, ThreadPoolExecutor(1) as writer:
         for number, tables in solved:
             writing.append((number, writer.submit(as_here(_write), target, number, tables)))
             if len(writing) > 1:
-                written(*writing.popleft())
+                finish(*writing.popleft())
         for last in writing:
-            written(*last)
+            finish(*last)
 
 
 def _write(target: Path, number: int, tables: Callable[[], BatchTables]) -> None:
@@ -241,30 +239,31 @@ def _write(target: Path, number: int, tables: Callable[[], BatchTables]) -> None
     write_table(part_path(target, number), points)
 
 
-def _prepare(target: Path, settings: SweepSettings, library: Library, batches: list[Batch]) -> list[int]:
+def _prepare(target: Path, work: Work) -> list[int]:
     """Make or resume the folder; return the numbers of the missing batches."""
-    if not batches:
-        name, entry = next(iter(library.entries.items()))
-        raise ValueError(f"no log can be swept over; of {name}: {entry.problem}")
+    entries = work.library.entries
+    if not work.batches:
+        name, entry = next(iter(entries.items()))
+        raise ValueError(f"no log can be used; {name}: {entry.problem}")
     wanted = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "rcjax": version(),
         "dtype": str(jnp.result_type(float)),
-        "settings": settings.to_json(),
-        "logs": {name: entry.digest for name, entry in library.entries.items()},
-        "batches": len(batches),
+        "settings": work.settings.to_json(),
+        "logs": {name: entry.digest for name, entry in entries.items()},
+        "batches": len(work.batches),
     }
     open_folder(target, wanted)
-    write_table(target / "logs.parquet", pl.DataFrame(list(library.entries.values())))
-    return [number for number in range(len(batches)) if not part_path(target, number).exists()]
+    write_table(target / "logs.parquet", pl.DataFrame(list(entries.values())))
+    return [number for number in range(len(work.batches)) if not part_path(target, number).exists()]
 
 
 _ARGUMENTS = ("logs", "out", "prices", "task")  # arguments of `sweep` in a file, other than the settings
 
 
 def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the arguments of `sweep` from a TOML file; paths in it are relative to its folder.
+    """Read the arguments of `sweep` from a TOML file, whose paths are relative to its folder.
 
     `logs` is a list of paths, which may have wildcards (`logs/*.csv`), or a table of paths by name. `prices` is a file,
     a table, or "genai"; the other entries are as for `sweep`. The default of `out` is a folder named like the file.

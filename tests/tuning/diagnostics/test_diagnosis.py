@@ -13,15 +13,15 @@ from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import FOLDS
 from rcjax.tuning.cross_validation import held_out_confidence
-from rcjax.tuning.diagnostics.checks import KINDS
 from rcjax.tuning.diagnostics.diagnosis import (
     HeldOutPart,
     compare_frontier,
     held_out_parts,
     is_training_log,
-    try_promise,
+    measure_promise,
     without,
 )
+from rcjax.tuning.diagnostics.findings import FINDING_KINDS
 from rcjax.tuning.tune import describe_models
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -56,31 +56,31 @@ def found_fresh(model, logs):
 
 
 @pytest.mark.thorough
-def test_every_model_is_judged(found):
-    subjects = {name: [check.subject for check in found.checks if check.name == name] for name in KINDS}
+def test_every_model_has_its_findings(found):
+    subjects = {name: [finding.subject for finding in found.findings if finding.name == name] for name in FINDING_KINDS}
     each = ("accuracy", "calibration error", "separation", "certain answers")
     assert all(subjects.pop(name) == list(MODELS) for name in each)
     named = {name: names for name, names in subjects.items() if names}
     assert named == {"queries": [""], "predicted error": [""], "predicted cost": [""]}
-    assert {check.verdict for check in found.checks} <= {"fine", "doubtful", "bad"}
-    assert all((check.advice == "") == (check.verdict == "fine") for check in found.checks)
-    worst = max(found.checks, key=lambda check: ("fine", "doubtful", "bad").index(check.verdict))
+    assert {finding.verdict for finding in found.findings} <= {"fine", "doubtful", "bad"}
+    assert all((finding.advice == "") == (finding.verdict == "fine") for finding in found.findings)
+    worst = max(found.findings, key=lambda finding: ("fine", "doubtful", "bad").index(finding.verdict))
     assert found.verdict == worst.verdict
     assert (found.n, found.models, found.source) == (N, MODELS, "rcjax demo (synthetic)")
 
 
 @pytest.mark.thorough
-def test_the_json_form_is_json_and_whole(found, found_fresh):
+def test_the_json_has_every_field(found, found_fresh):
     for each in (found, found_fresh):
         text = json.dumps(each.to_json(), allow_nan=False)
         told = json.loads(text)
         fields = {field.name for field in dataclasses.fields(each)} - {"confidence", "correct"}
-        assert set(told) == fields | {"verdict", "checks", "remarks"}
-        assert [check["figure"] for check in told["checks"]] == [check.figure for check in each.checks]
+        assert set(told) == fields | {"verdict", "findings", "remarks"}
+        assert [finding["figure"] for finding in told["findings"]] == [finding.figure for finding in each.findings]
 
 
 @pytest.mark.thorough
-def test_held_out_figures(found, found_fresh, model, logs):
+def test_figures_are_held_out(found, found_fresh, model, logs):
     assert (found.held_out, found_fresh.held_out) == (False, True)
     np.testing.assert_allclose(found_fresh.confidence, model.calibrate(logs[1].logprob))
     np.testing.assert_array_equal(found_fresh.correct, logs[1].correct)
@@ -98,7 +98,7 @@ def test_held_out_figures(found, found_fresh, model, logs):
     ]
 
 
-def test_logs_that_cannot_be_judged(model, logs):
+def test_a_log_with_too_few_complete_queries_is_refused(model, logs):
     with pytest.raises(LogError, match=r"llama3\.1-8b"):
         rcjax.diagnose(model, logs[1].select([MODELS[0], MODELS[2]]))
     with pytest.raises(LogError, match="19 queries were answered by every model"):
@@ -113,7 +113,7 @@ def test_logs_that_cannot_be_judged(model, logs):
 # -- predictions
 
 
-def test_folds_part_the_queries(model, logs):
+def test_folds_hold_every_query_once(model, logs):
     log = logs[0]
     assert is_training_log(model, log)
     assert not is_training_log(model, logs[1])
@@ -130,7 +130,7 @@ def test_folds_part_the_queries(model, logs):
     assert held_out_parts(model, log, folds=False) == [HeldOutPart(model, log)]
 
 
-def test_a_fold_does_not_see_what_it_is_judged_on(model, logs):
+def test_the_model_of_a_fold_does_not_see_the_fold(model, logs):
     """Answers of the first fold turned over and its confidences moved: its model stays as it was."""
     log = logs[0]
     (one, part, _), (other, *_), *_ = held_out_parts(model, log, folds=True)
@@ -188,15 +188,15 @@ def test_the_promise_in_folds_is_that_of_the_search_without_each(found, logs):
 
 def test_a_promise_that_is_too_good_is_found_out(tuned, model, logs):
     rosy = dataclasses.replace(tuned, error=tuned.error - 0.15)
-    told = try_promise(rosy, [HeldOutPart(model, logs[1])], N)
-    assert next(told.checks(N)).verdict == "bad"
-    honest = try_promise(tuned, [HeldOutPart(model, logs[1])], N)
+    told = measure_promise(rosy, [HeldOutPart(model, logs[1])], N)
+    assert next(told.findings()).verdict == "bad"
+    honest = measure_promise(tuned, [HeldOutPart(model, logs[1])], N)
     np.testing.assert_allclose(honest.predicted_error - told.predicted_error, 0.15)
-    assert next(honest.checks(N)).verdict != "bad"
+    assert next(honest.findings()).verdict != "bad"
 
 
 @pytest.mark.parametrize("name", ["spent", pytest.param("cost", marks=pytest.mark.thorough)])
-def test_a_bill_is_held_against_the_bill_and_a_mean_against_a_mean(tuned, model, logs, name):
+def test_bills_are_compared_with_bills_and_mean_costs_with_mean_costs(tuned, model, logs, name):
     frontier = tuned if name == "spent" else rcjax.solve_frontier(model, lam=[300.0, 3000.0])
     comparison, replayed = compare_frontier([(frontier, logs[1])], None), rcjax.replay(frontier, logs[1])
     np.testing.assert_allclose(comparison.cost, getattr(replayed, name))
@@ -216,5 +216,5 @@ def test_a_model_of_the_default_search_is_judged_by_its_training_log(logs):
 
 
 @pytest.mark.thorough
-def test_no_promise_is_judged_where_it_is_not_known(model, logs):
+def test_a_diagnosis_without_a_frontier_has_no_promise(model, logs):
     assert rcjax.diagnose(model, logs[1], replicates=20).promise is None

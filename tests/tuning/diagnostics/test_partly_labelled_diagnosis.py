@@ -42,7 +42,7 @@ def test_calibration_is_judged_by_the_labelled_answers(diagnosis, logs):
         assert row.separation > 0.55
     assert np.isfinite(diagnosis.correct).sum() == 600
     assert not [
-        check.name
-        for check in diagnosis.checks
-        if check.name in ("accuracy", "calibration error") and check.verdict == "bad"
+        finding.name
+        for finding in diagnosis.findings
+        if finding.name in ("accuracy", "calibration error") and finding.verdict == "bad"
     ]

@@ -14,8 +14,8 @@ from rcjax.policy.counted import ERRORS
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.tuning.cross_validation import Gain
 from rcjax.tuning.diagnostics import decision
-from rcjax.tuning.diagnostics.checks import judge_answers, judge_sample
-from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, judge_replacement
+from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, assess_replacement
+from rcjax.tuning.diagnostics.findings import assess_missing_answers, assess_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("small", "large")
@@ -64,7 +64,7 @@ def reasons(monkeypatch):
         gain = RetuningGain(0.2, Gain(mean, 0.01), 1000.0, N)
         monkeypatch.setattr(decision, "held_out_gain", lambda *_: gain)
         tuned = rcjax.retune(policy, log, intervals=False)
-        return list(judge_replacement(policy, after or tuned.policy, log, tuned.log).against)
+        return list(assess_replacement(policy, after or tuned.policy, log, tuned.log).against)
 
     return against
 
@@ -81,9 +81,9 @@ def test_a_fair_log_is_learnt_from_and_a_biased_one_is_not(policy, asked, reason
         f"an answer is missing for {len(hard)} of {N} queries, most often one of large, the reference:"
     )
     few = read(tmp_path / "few", fresh, failed=hard[:9])
-    assert judge_answers(few, few.models).verdict == "fine"  # 4.7 %
+    assert assess_missing_answers(few, few.models).verdict == "fine"  # 4.7 %
     (flooded,) = reasons(policy, read(tmp_path / "flooded", fresh[:40], probes=400, digests=False))
-    assert "queries that the policy in service carries it has " in flooded
+    assert "queries that the policy in service carries, the new policy has " in flooded
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
@@ -103,14 +103,14 @@ def test_a_call_that_was_not_made_has_not_failed(tmp_path):
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     log = rcjax.read_log(path, reference="large")
-    assert judge_answers(log, ("small", "large")).figure == 2 / 40
-    assert judge_answers(log, ("other", "large")).figure == 1 / 40
-    assert judge_answers(log, log.models).figure == 0  # no query went to all three
+    assert assess_missing_answers(log, ("small", "large")).figure == 2 / 40
+    assert assess_missing_answers(log, ("other", "large")).figure == 1 / 40
+    assert assess_missing_answers(log, log.models).figure == 0  # no query went to all three
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning", "ignore::rcjax.logs.IncompleteLogWarning")
 @pytest.mark.parametrize("model", MODELS)
-def test_of_a_table_answers_failed_that_are_missing_by_confidence(asked, model):
+def test_answers_of_a_table_failed_if_they_are_missing_by_confidence(asked, model):
     """A table has no rows of failed calls: of those missing at random nobody asked for an answer."""
     rows = [
         {"query": i, "model": name, "logprob": told[0], "answer": told[1], "cost": 1e-5, "correct": 1}
@@ -122,8 +122,8 @@ def test_of_a_table_answers_failed_that_are_missing_by_confidence(asked, model):
     for lost, verdict in ((hard, "bad"), ({*range(0, 3 * N, 5)}, "fine")):
         table = pl.DataFrame([row for row in rows if row["model"] != model or row["query"] not in lost])
         for options in ({"reference": "large"}, {}):
-            check = judge_answers(rcjax.read_log(table, **options), MODELS)
-            assert (check.verdict, check.figure) == (verdict, len(lost) / (3 * N) if verdict == "bad" else 0)
+            finding = assess_missing_answers(rcjax.read_log(table, **options), MODELS)
+            assert (finding.verdict, finding.figure) == (verdict, len(lost) / (3 * N) if verdict == "bad" else 0)
 
 
 @pytest.mark.parametrize(("uneven", "verdict"), [(0.0, "fine"), (0.3, "bad")])
@@ -133,11 +133,11 @@ def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
     sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
     labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
     hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
-    _, *checks = judge_sample(dataclasses.replace(whole, hand_labels=hand), whole.models)
-    assert [(check.subject, check.verdict) for check in checks] == [(name, verdict) for name in whole.models]
+    _, *findings = assess_sample(dataclasses.replace(whole, hand_labels=hand), whole.models)
+    assert [(finding.subject, finding.verdict) for finding in findings] == [(name, verdict) for name in whole.models]
     shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
     told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
-    assert checks[0].advice.startswith(told if uneven else "")
+    assert findings[0].advice.startswith(told if uneven else "")
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
@@ -164,8 +164,10 @@ def test_a_policy_is_replaced_where_half_a_point_is_gained_and_nothing_lost_on_q
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (better, improvement >= 0)
     (said,) = judged.describe(ERRORS)
     verb = "gain" if improvement >= 0 else "lose"
-    known = f"tuned again, it would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
-    assert said.startswith(f"{known} on all known queries, and {'gain' if mean >= 0 else 'lose'} the equivalent of ")
+    known = f"tuned again, the policy would {verb} the equivalent of {100 * abs(improvement):.1f} points of error"
+    assert said.startswith(
+        f"{known} on all known queries, fresh and carried, and {'gain' if mean >= 0 else 'lose'} the equivalent of "
+    )
     assert not dataclasses.replace(judged, against=("the log is biased",)).replaces(broken=False)
 
 
@@ -175,8 +177,8 @@ def test_the_improvement_is_the_difference_of_the_replays_at_the_price_of_an_err
     before, after = (rcjax.replay(one, log) for one in (policy, other))
     lam = policy.expected["lam"]
     gained = float((before.error - after.error) + lam * (before.cost - after.cost))
-    assert judge_replacement(policy, other, log, log).improvement == pytest.approx(gained, abs=1e-12)
-    assert judge_replacement(policy, policy, log, log).improvement == 0.0
+    assert assess_replacement(policy, other, log, log).improvement == pytest.approx(gained, abs=1e-12)
+    assert assess_replacement(policy, policy, log, log).improvement == 0.0
     assert abs(gained) > 1e-3
 
 
@@ -187,9 +189,9 @@ def test_money_for_a_period_is_the_same_for_both_policies(asked, tmp_path):
         rcjax.tune(log, budget=5e-5, intervals=False).policy, follows=True, period=Period(70.0, "month")
     )
     slower = dataclasses.replace(ladder, budget=2 * ladder.budget)
-    assert judge_replacement(slower, ladder, log, log).improvement == 0.0
+    assert assess_replacement(slower, ladder, log, log).improvement == 0.0
     single = ladder.rungs[0]  # of a frontier with a single rung
-    assert judge_replacement(ladder, single, log, log).improvement is not None
+    assert assess_replacement(ladder, single, log, log).improvement is not None
 
 
 def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_more(policy, asked, tmp_path):
@@ -203,7 +205,7 @@ def test_a_policy_beyond_its_limit_is_replaced_by_one_nearer_to_it_that_costs_mo
     ]
     dear = dataclasses.replace(loose, rungs=rungs)
     broke = with_provenance(dear, tuning=tuning)
-    judged = judge_replacement(broke, policy, log, log)
+    judged = assess_replacement(broke, policy, log, log)
     assert judged.improvement < 0
     assert judged.against == ()
     assert (judged.replaces(broken=False), judged.replaces(broken=True)) == (False, True)
@@ -219,16 +221,16 @@ def test_a_policy_over_its_margin_is_replaced_by_one_nearer_to_it(policy, asked,
     for margin in (0.01, 0.5):
         target = {"max_error": None, "match": margin, "today": "large"}
         broke = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-        limits[margin] = judge_replacement(broke, policy, log, log).limit
+        limits[margin] = assess_replacement(broke, policy, log, log).limit
     assert limits == {0.01: "at most 1 point more difference than large alone", 0.5: ""}
 
 
 @pytest.mark.parametrize(("improvement", "said"), [(-0.006, "but"), (0.0001, "and"), (-0.0001, "and"), (0.01, "and")])
-def test_nobody_reads_of_a_gain_of_nothing(improvement, said):
+def test_a_gain_of_zero_is_said_to_be_as_good(improvement, said):
     (sentence,) = Replacement(improvement, limit="at most 5 % error").describe(ERRORS, broken=True)
     assert sentence.endswith(f", {said} come nearer to its limit, at most 5 % error")
     assert "0.0 points" not in sentence
-    assert ("be as good on all known queries" in sentence) == (abs(improvement) < 0.0005)
+    assert ("be as good, error and money together," in sentence) == (abs(improvement) < 0.0005)
 
 
 def test_a_limit_on_seconds_leaves_the_gain_on_all_known_queries_to_decide(policy, asked, tmp_path):
@@ -236,7 +238,7 @@ def test_a_limit_on_seconds_leaves_the_gain_on_all_known_queries_to_decide(polic
     loose = rcjax.tune(log, max_error=0.15, intervals=False).policy
     target = {"max_error": None, "error_cost": 1.0, "max_seconds": "4"}  # money hardly counts
     limited = with_provenance(loose, tuning={**loose.provenance["tuning"], **target})
-    same, better = (judge_replacement(limited, after, log, log) for after in (limited, policy))
+    same, better = (assess_replacement(limited, after, log, log) for after in (limited, policy))
     assert (same.improvement, same.held_out, same.against) == (0.0, None, ())
     assert not same.replaces(broken=False)
     assert better.improvement > 0.05

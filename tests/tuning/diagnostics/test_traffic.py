@@ -94,21 +94,21 @@ def test_a_change_of_all_traffic_is_seen_without_labels(policy, weeks_of, change
     assert is_call_log(path)
     traffic = check_traffic(policy, path)
     assert (traffic.queries, traffic.before, traffic.looks, traffic.changed) == (200, 600, 52, bool(seen))
-    changed = {check.name for check in traffic.checks if check.verdict == "bad"}
+    changed = {finding.name for finding in traffic.findings if finding.verdict == "bad"}
     assert seen <= changed <= seen | {"asked", "bill"}
     assert json.loads(json.dumps(traffic.to_json(), allow_nan=False))["changed"] == traffic.changed
 
 
-def test_the_first_week_is_held_to_what_the_policy_carries(policy, tmp_path):
+def test_the_first_week_is_compared_with_the_carried_queries(policy, tmp_path):
     usual, surer = (
         check_traffic(policy, write(tmp_path / "log.jsonl", calls_of(policy, 0, surer=by))) for by in (0, 1)
     )
     assert (usual.before, usual.changed, surer.changed) == (0, False, True)
-    assert {check.name for check in usual.checks} == {"confidences"}
-    assert usual.describe() == "200 queries of the last week beside those that the policy carries"
+    assert {finding.name for finding in usual.findings} == {"confidences"}
+    assert usual.describe() == "200 queries of the last week beside the queries that the policy carries"
 
 
-def test_calls_that_cost_a_hundred_times_their_models_mean_are_reported(policy, weeks_of, tmp_path):
+def test_calls_that_cost_a_hundred_times_the_mean_are_reported(policy, weeks_of, tmp_path):
     lines = [json.loads(line) for line in weeks_of().read_text().splitlines()]
     assert check_traffic(policy, write(tmp_path / "usual.jsonl", lines)).expensive_calls_note is None
     last = max(range(len(lines)), key=lambda index: lines[index]["time"])
@@ -157,4 +157,4 @@ def test_models_that_were_not_asked_did_not_fail(policy, weeks_of):
         if line["query"].startswith("w3") and line["shadow"] and "step" not in line:
             line |= {"attempts": 0, "error": "not asked: the query ended early", "logprob": None, "cost": 0.0}
     traffic = check_traffic(policy, write(path, lines))
-    assert not [check.name for check in traffic.checks if check.verdict == "bad"]
+    assert not [finding.name for finding in traffic.findings if finding.verdict == "bad"]

@@ -76,6 +76,6 @@ def test_a_check_reports_a_change_of_costs_in_errors_and_drifts_only_if_the_budg
             times,
             found.remarks,
         )
-        (cost,) = (check for check in found.checks if check.name == "budget")
+        (cost,) = (check for check in found.findings if check.name == "budget")
         assert (cost.verdict == "bad") is drifted, times
         assert found.error.observed == found.followed["error"] == replay_stream(ladder, dear).to_json()["error"]

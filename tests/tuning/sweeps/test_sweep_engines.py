@@ -25,7 +25,7 @@ def test_without_ray_the_command_says_what_to_install(tmp_path, monkeypatch):
         rcjax.tuning.sweeps.sweep([tmp_path / "log.csv"], tmp_path / "out", ray="auto")
 
 
-def test_where_there_is_no_cluster_that_is_one_message(tmp_path):
+def test_a_missing_cluster_is_one_message(tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rcjax[ray]'")
     with pytest.raises(ValueError, match="a cluster has devices of its own: leave out devices"):
         rcjax.tuning.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out", ray="auto", devices=[])

@@ -20,7 +20,7 @@ from rcjax.tuning.sweeps.problems import (
     random_state,
     shape_of,
     size_of_training,
-    training,
+    training_rows,
 )
 from rcjax.tuning.sweeps.sweeping import read_sweep
 
@@ -69,11 +69,11 @@ def test_logs_are_filled_up_by_half_at_most(n):
 
 def test_draws_depend_on_the_problem_alone():
     entry = Entry("a", "a.csv", digest="0123456789abcdef00")
-    rows = training(100, Sample("a", 7), 60, entry)
+    rows = training_rows(100, Sample("a", 7), 60, entry)
     assert len({*rows}) == 60
     assert (np.diff(rows) > 0).all()
-    assert (training(100, Sample("b", 7), 60, entry) == rows).all(), "the log's content counts, not its name"
-    assert (training(100, Sample("a", 7), 1.0 - 1e-12, entry) == np.arange(100)).all()
+    assert (training_rows(100, Sample("b", 7), 60, entry) == rows).all(), "the log's content counts, not its name"
+    assert (training_rows(100, Sample("a", 7), 1.0 - 1e-12, entry) == np.arange(100)).all()
     states = [random_state(Sample("a", seed), entry).generate_state(2) for seed in (7, 8)]
     filled = np.append(rows, [127] * 4)
     nothing = [None] * 5
@@ -98,14 +98,14 @@ def test_a_sample_needs_queries():
         size_of_training(40, 300, "log.csv")
 
 
-def test_names_of_logs():
+def test_a_log_is_named_by_its_stem_or_else_its_path():
     assert named(["a/x.csv", "b/x.csv"]) == {"a/x.csv": "a/x.csv", "b/x.csv": "b/x.csv"}
     for wrong, message in (([], "logs is empty"), ("x.csv", "give a list of files")):
         with pytest.raises(ValueError, match=message):
             named(wrong)
 
 
-def test_a_file_of_settings(tmp_path):
+def test_paths_in_a_file_of_settings_are_relative_to_it(tmp_path):
     for name in ("b.csv", "a.csv"):
         (tmp_path / name).touch()
     file = tmp_path / "nightly.toml"
@@ -130,13 +130,13 @@ def test_a_file_of_settings(tmp_path):
         ('logs = ["a.csv"]\nprices = 3', "prices: must be a text"),
     ],
 )
-def test_a_file_of_settings_that_is_wrong(tmp_path, content, message):
+def test_a_wrong_file_of_settings_names_its_fault(tmp_path, content, message):
     file = tmp_path / "nightly.toml"
     file.write_text(content)
     with pytest.raises(ValueError, match=f"nightly.toml: .*{message}"):
         read_sweep(file)
 
 
-def test_a_file_of_settings_that_is_missing(tmp_path):
+def test_a_missing_file_of_settings_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.toml: there is no such file"):
         read_sweep(tmp_path / "none.toml")

@@ -55,7 +55,7 @@ def contents(folder):
 
 def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(alone, nodes, tmp_path):
     cluster, second = nodes
-    settings = json.dumps({name: engines._of_jax(name) for name in engines._TAKEN_OVER})
+    settings = json.dumps({name: engines._jax_option(name) for name in engines._JAX_OPTIONS})
     command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address, settings]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     driver = subprocess.Popen(command, cwd=Path(__file__).parent, env=_environment(), **pipes)
@@ -79,7 +79,7 @@ def test_a_sweep_that_is_killed_goes_on_and_a_node_that_is_killed_is_not_missed(
     assert seen[-1] == (16, 16)
 
 
-def test_what_fails_there_is_one_message_here(nodes, tmp_path, monkeypatch):
+def test_a_failure_on_a_node_is_one_message(nodes, tmp_path, monkeypatch):
     import ray
 
     cluster, _ = nodes

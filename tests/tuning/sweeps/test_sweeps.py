@@ -84,7 +84,7 @@ def test_held_out_figures_are_those_of_a_replay_on_the_other_queries(points, swe
 
 
 @pytest.mark.thorough
-def test_what_is_lost_is_done_again_and_nothing_else(swept, logs, settings):
+def test_only_a_lost_batch_is_solved_again(swept, logs, settings):
     parts = sorted(swept.path.glob("parts/*.parquet"))
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in parts}
     parts[0].unlink()
@@ -127,8 +127,8 @@ def test_a_bad_log_is_reported_and_the_others_are_swept(logs, tmp_path):
         swept.frontier("bad")
 
 
-def test_where_no_log_can_be_used_that_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"no log can be swept over; of none: .*none.csv is missing"):
+def test_a_sweep_without_a_usable_log_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"no log can be used; none: .*none.csv is missing"):
         rcjax.tuning.sweeps.sweep([tmp_path / "none.csv"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -170,7 +170,7 @@ def test_several_problems_at_a_time_find_what_each_alone_does(logs, tmp_path, mo
         np.testing.assert_allclose(together[name].drop_nulls(), alone[name].drop_nulls(), rtol=0, atol=1e-12)
 
 
-def test_a_folder_that_is_no_sweep(tmp_path):
+def test_a_folder_without_a_sweep_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"there is no sweep\.json"):
         rcjax.tuning.sweeps.Sweep(tmp_path).plan  # noqa: B018
     (tmp_path / "sweep.json").write_text(json.dumps({"format": "rcjax-policy"}))

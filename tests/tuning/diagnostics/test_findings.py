@@ -1,4 +1,4 @@
-"""From figures to verdicts: limits, size and chance together, all checks together; what is no drift."""
+"""From figures to verdicts: limits, size and chance together, all findings together; what is no drift."""
 
 import dataclasses
 
@@ -9,58 +9,65 @@ import rcjax
 from rcjax._base.figures import choose_unit
 from rcjax.policy.counted import ERRORS
 from rcjax.tuning.cross_validation import Gain
-from rcjax.tuning.diagnostics.checks import KINDS, ModelCalibration, PrimaryFigure, Promise, adjust_p_values, verdict_of
-from rcjax.tuning.diagnostics.decision import Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.decision import Evidence, Replacement, RetuningGain, decide
+from rcjax.tuning.diagnostics.findings import (
+    FINDING_KINDS,
+    ModelCalibration,
+    PrimaryFigure,
+    Promise,
+    assess_together,
+    verdict_of,
+)
 from rcjax.tuning.diagnostics.policy_check import ModelChange, _LastLook
 from rcjax.tuning.diagnostics.weeks import Weeks, separate_looks
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.limits.bad != kind.limits.doubtful])
+@pytest.mark.parametrize(
+    "name", [name for name, kind in FINDING_KINDS.items() if kind.limits.bad != kind.limits.doubtful]
+)
 def test_a_figure_is_judged_by_its_limits(name):
-    limits = KINDS[name].limits
+    limits = FINDING_KINDS[name].limits
     sign = 1 if limits.bad > limits.doubtful else -1
     beyond, before = limits.bad + sign * 1e-6, limits.doubtful - sign * 1e-6
     between = (limits.doubtful + limits.bad) / 2
-    for p_value, expected in (
-        (None, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.01, ("bad", "doubtful", "doubtful", "fine", "fine")),
-        (0.05, ("doubtful", "fine", "fine", "fine", "fine")),
-        (np.nan, ("doubtful", "fine", "fine", "fine", "fine")),
+    for by_chance, expected in (
+        (False, ("bad", "doubtful", "doubtful", "fine", "fine")),
+        (True, ("doubtful", "fine", "fine", "fine", "fine")),
     ):
         figures = beyond, limits.bad, between, limits.doubtful, before
-        assert tuple(verdict_of(name, figure, p_value) for figure in figures) == expected
-        assert verdict_of(name, np.nan, p_value) == "doubtful"
+        assert tuple(verdict_of(name, figure, by_chance=by_chance) for figure in figures) == expected
+        assert verdict_of(name, np.nan, by_chance=by_chance) == "doubtful"
 
 
 @pytest.mark.parametrize(("band", "verdict"), [(1.0, "doubtful"), (0.001, "bad")])
 def test_a_promise_that_chance_can_break_is_doubtful(band, verdict):
     seen = {"error": np.full(4, 0.25), "cost": np.full(4, 2.0), "predicted_error": np.full(4, 0.2)}
     bands = {"error_band": np.full(4, band), "cost_band": np.full(4, band), "predicted_cost": np.full(4, 2.0)}
-    checks = [*Promise("labels", np.ones(4), **seen, **bands).checks(150)]
-    assert [check.verdict for check in checks] == [verdict, "fine"]
-    assert [bool(check.advice) for check in checks] == [True, False]
+    findings = [*Promise("labels", np.ones(4), **seen, **bands).findings()]
+    assert [finding.verdict for finding in findings] == [verdict, "fine"]
+    assert [bool(finding.advice) for finding in findings] == [True, False]
 
 
 # -- of a policy
 
 
-def check_of(figure, p_value):
-    return KINDS["error"].check("", figure, "it errs", p_value=p_value)
+def finding_of(figure, p_value):
+    return FINDING_KINDS["error"].finding("", figure, "it errs", p_value=p_value)
 
 
 @pytest.mark.parametrize(
     ("figure", "p_value", "verdict"),
     [(0.019, 1e-9, "fine"), (0.021, 1e-9, "bad"), (0.021, 0.09, "doubtful"), (0.2, 0.3, "fine"), (-0.2, 1e-9, "fine")],
 )
-def test_size_and_chance_count_together(figure, p_value, verdict):
-    (check,) = adjust_p_values([check_of(figure, p_value)])
-    assert (check.verdict, bool(check.advice)) == (verdict, verdict != "fine")
+def test_a_finding_is_bad_if_it_is_large_and_chance_does_not_explain_it(figure, p_value, verdict):
+    (finding,) = assess_together([finding_of(figure, p_value)])
+    assert (finding.verdict, bool(finding.advice)) == (verdict, verdict != "fine")
 
 
-def test_p_values_count_for_all_checks_and_looks_together():
-    first, *_ = adjust_p_values([check_of(0.1, 0.02), check_of(0.0, 0.9)])
+def test_p_values_are_adjusted_for_all_findings_and_looks():
+    first, *_ = assess_together([finding_of(0.1, 0.02), finding_of(0.0, 0.9)])
     assert (first.p_value, first.verdict) == (pytest.approx(0.04), "bad")
-    first, *_ = adjust_p_values([check_of(0.1, 0.002), check_of(0.0, 0.9)], separate_looks(52))
+    first, *_ = assess_together([finding_of(0.1, 0.002), finding_of(0.0, 0.9)], separate_looks(52))
     assert (first.p_value, first.verdict) == (pytest.approx(2 * (1 - 0.998**40)), "doubtful")
 
 
@@ -70,25 +77,32 @@ def model_change(**others):
     return ModelChange("small", 300, **figures | {"median": 0.7, "median_tuned": 0.9} | others)
 
 
-def test_every_change_names_the_model():
-    checks = adjust_p_values(model_change().checks(ERRORS))
-    assert {(check.verdict, check.subject) for check in checks} == {("bad", "small")}
-    assert all("small" in check.advice for check in checks)
+def test_every_finding_of_a_change_names_the_model():
+    findings = assess_together(model_change().findings(ERRORS))
+    assert {(finding.verdict, finding.subject) for finding in findings} == {("bad", "small")}
+    assert all("small" in finding.advice for finding in findings)
 
 
 @pytest.mark.parametrize("error", [0.06, 0.105])
 def test_a_calibration_that_is_better_than_when_tuned_is_no_change(error):
-    checks = adjust_p_values(model_change(calibration_error=error, calibration_error_tuned=0.11).checks(ERRORS))
-    assert {check.name: check.verdict for check in checks}["calibration error"] == "fine"
+    findings = assess_together(model_change(calibration_error=error, calibration_error_tuned=0.11).findings(ERRORS))
+    assert {finding.name: finding.verdict for finding in findings}["calibration error"] == "fine"
 
 
-def test_a_confidence_that_parts_a_few_answers_well_is_not_said_to_gain_little():
+@pytest.mark.parametrize(("p_value", "verdict"), [(0.01, "bad"), (0.05, "doubtful"), (np.nan, "doubtful")])
+def test_a_figure_beyond_its_limit_is_doubtful_if_chance_explains_it(p_value, verdict):
+    zero = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
+    small = ModelCalibration(**zero | {"model": "small", "calibration_error": 0.12, "calibration_p": p_value})
+    assert {finding.name: finding.verdict for finding in small.findings()}["calibration error"] == verdict
+
+
+def test_a_confidence_that_separates_few_answers_well_is_not_said_to_gain_little():
     fine = dict.fromkeys((field.name for field in dataclasses.fields(ModelCalibration)), 0.0)
     small = ModelCalibration(**fine | {"model": "small", "separation": 1.0, "slope": 3.0, "slope_p": 0.2})
-    found = {check.name: check for check in small.checks()}["separation"]
+    found = {finding.name: finding for finding in small.findings()}["separation"]
     assert (found.verdict, "gains little" in found.advice) == ("doubtful", False)
     assert "in 100 % of cases (by chance 50 %): but chance alone can make that" in found.advice
-    weak = {check.name: check for check in dataclasses.replace(small, separation=0.53).checks()}["separation"]
+    weak = {finding.name: finding for finding in dataclasses.replace(small, separation=0.53).findings()}["separation"]
     assert (weak.verdict, "gains little" in weak.advice) == ("bad", True)
 
 
@@ -103,8 +117,8 @@ TAKEN, ALIKE, LEFT = Replacement(0.02, held_out=BETTER), Replacement(0.001), Rep
 
 
 def decided(error=SAME, cost=SAME, replacement=None, **others):
-    primary = adjust_p_values([error.error_check(), cost.money_check()])
-    return decide(primary, [], error, cost, replacement, MONEY, **{"unlabelled": 0, "tuned_on": 285} | others)
+    primary = assess_together([error.error_finding(), cost.money_finding()])
+    return decide(Evidence(error, cost, primary, [], MONEY, **{"tuned_on": 285} | others), replacement)
 
 
 @pytest.mark.parametrize(
@@ -116,14 +130,14 @@ def decided(error=SAME, cost=SAME, replacement=None, **others):
         (figure(0.198, 0.2, 1 - 1e-9), "as promised", 0),  # too little to matter
     ],
 )
-def test_only_more_than_was_promised_is_drift(cost, state, remarks):
+def test_only_a_higher_cost_than_promised_is_drift(cost, state, remarks):
     found = decided(cost=cost)
     assert (found.state, found.alarm) == (state, state == "worse than promised")
     looked = _LastLook(cost, cost, cost, [], np.zeros(0), [], None, None)
     assert len([*looked.remarks(MONEY, ERRORS)]) == remarks
 
 
-def test_what_is_as_good_renews_a_promise_that_is_broken_and_nothing_else():
+def test_a_policy_as_good_replaces_only_a_policy_that_broke_its_promise():
     broken = figure(0.3, 0.2, 1e-9)
     assert [decided(replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, False, False]
     assert [decided(broken, replacement=one).tune_again for one in (TAKEN, ALIKE, LEFT)] == [True, True, False]
@@ -139,7 +153,7 @@ def test_an_improvement_has_its_sign_and_is_no_alarm():
     ("figures", "said", "advice"),
     [
         ({"n": 100}, "the 100 queries of this log are too few to tell", "log and label more queries"),
-        ({"n": 1500}, "the 285 that it was tuned on are too few to tell", "keep the policy"),
+        ({"n": 1500}, "the 285 queries that the policy was tuned on are too few to tell", "keep the policy"),
         ({"n": 100, "unlabelled": 7}, "the 100 labels of this log are too few", "label the 7 queries without a label"),
     ],
 )
@@ -156,14 +170,21 @@ def test_queries_are_too_few_for_the_figure_that_is_in_doubt():
     same = dataclasses.replace(figure(0.0, 0.01, before=0), rival="large alone")
     found = decided(same, figure(0.23, 0.2, 0.03, n=1500, before=20), tuned_on=20)
     assert found.state == "unclear"
-    assert "the 20 that it was tuned on are too few to tell" in found.sentence
+    assert "the 20 queries that the policy was tuned on are too few to tell" in found.sentence
 
 
-def test_a_difference_names_what_it_is_from():
+def test_a_difference_names_its_rival():
     """Beside another model that is in use today: the margin is still beside the one that it was tuned for."""
     found = decided(dataclasses.replace(figure(0.03, 0.01, 1e-6, before=0), rival="large alone"), replacement=LEFT)
     assert "3.0 ± 2.0 points more error than large alone on the same queries, over the margin of 1" in found.sentence
     assert found.advice == "see what has changed, and use large alone: nothing better is shown yet"
+
+
+def test_a_budget_is_said_to_be_kept_only_if_the_bill_is_within_it():
+    cheapest = figure(0.05, 0.2, 1.0, before=0)
+    kept, over = (decided(cost=cheapest, bill=bill).sentence for bill in (0.2001, 0.22))
+    assert kept.endswith("it costs $200 per thousand queries, within its budget of $200")
+    assert "it costs $220 per thousand queries here, over its budget of $200, which the service makes up for" in over
 
 
 @pytest.mark.parametrize("error", [SAME, figure(0.3, 0.2, 1e-6), figure(0.25, 0.2, 0.09), figure(0.1, 0.2, 1 - 1e-6)])
@@ -182,7 +203,7 @@ def test_weeks_count_back_from_the_last_query():
     assert weeks.in_window.tolist() == [False, False, False, True, True, True]
     looks = {ago: (int(rows.sum()), int(earlier.sum())) for ago, rows, earlier in weeks.windows()}
     assert (looks[0], looks[1], looks[9]) == ((3, 3), (3, 1), (1, 0))
-    assert weeks.date(1) == "2025-12-22"
+    assert weeks.first_day(1) == "2025-12-22"
     log = rcjax.sample_log(64, seed=0)
     assert Weeks.of(log) == (pytest.approx(np.zeros(64)), None)
     times = tuple(np.arange(64) * day)
@@ -194,7 +215,7 @@ def test_a_change_is_dated_to_the_week_that_it_began_in():
     rng = np.random.default_rng(0)
     ago = np.repeat(np.arange(7, -1, -1), 100)
     values = rng.random(800) < np.where(ago <= 2, 0.3, 0.1)
-    assert Weeks(ago, 1e9).since(values.astype(float), 0.1) == 2
+    assert Weeks(ago, 1e9).start_of_rise(values.astype(float), 0.1) == 2
 
 
 @pytest.mark.thorough

@@ -1,13 +1,14 @@
-"""The table of all checks of `diagnose` and `check`, and the records that make them.
+"""The findings of `diagnose` and of `check`: a finding is a figure with a verdict and advice.
 
-A check judges one figure. It is more than a significance test: with enough queries every model is rejected, and with
-few none is. A figure is doubtful if it is large enough to matter and chance does not explain it, or if it is large and
-there are too few queries to tell.
+A verdict is more than a significance test: with enough queries every model is rejected, and with few none is. A figure
+is doubtful if it is large enough to matter and chance does not explain it, or if it is large and there are too few
+queries to tell.
 
 The findings of `diagnose` are the calibration of each model and the promise. The two primary figures of a policy are
-its error and its money, each beside its promise or its limit. A promise is the figure expected by the tuning, whose
-sampling error is that of the queries tuned on. The interval's centre is not used: it depends on the same labels. On 144
-tunings of six logs, with 300 labels each, fresh errors were higher on average (`benchmarks.drift --promises`):
+its error and its money, each compared with a promise or a limit. A promise is the figure that the tuning expects, and
+has the sampling error of the queries tuned on. The centre of the interval is no better a promise, as it depends on the
+same labels. On 144 tunings of six logs, with 300 labels each, fresh errors were higher on average
+(`benchmarks.drift --promises`):
 
     than the promise                          by 0.54 points
     than the error on the queries tuned on    by 0.78 points
@@ -33,20 +34,20 @@ from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
 from rcjax.tuning.replaying.comparing import paired_error
 
-#: Verdict of a check on its one figure, as a judge's is on one answer; a policy gets a `PolicyDecision`.
-CheckVerdict = Literal["fine", "doubtful", "bad"]
+#: Verdict on one figure; a policy gets a `PolicyDecision`.
+FindingVerdict = Literal["fine", "doubtful", "bad"]
 
 
 class Limits(NamedTuple):
-    """The limits of a figure, beyond which it is doubtful, or bad."""
+    """The limits beyond which a figure is doubtful or bad."""
 
     doubtful: float
     bad: float
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckKind:
-    """A kind of check."""
+class FindingKind:
+    """A kind of finding."""
 
     name: str
     """Name in JSON, such as "calibration error"."""
@@ -57,42 +58,42 @@ class CheckKind:
     unit: Literal["share", "number"] = "share"
     """Unit of the figure; a "share" is printed as a percentage."""
 
-    def check(
+    def finding(
         self,
         subject: str,
         figure: float,
         advice: str,
         *,
         p_value: float | None = None,
-        verdict: CheckVerdict = "fine",
+        verdict: FindingVerdict = "fine",
         noun: str = ERRORS.noun,
-    ) -> CheckResult:
-        """Make a check of this kind.
+    ) -> Finding:
+        """Make a finding of this kind.
 
         Args:
-            subject, figure, advice, p_value, verdict: as the fields of `CheckResult`.
+            subject, figure, advice, p_value, verdict: as the fields of `Finding`.
             noun: the kind of error that is counted.
         """
         kind = dataclasses.replace(self, label=self.label.format(noun=noun))
-        return CheckResult(kind, subject, figure, p_value, verdict, advice)
+        return Finding(kind, subject, figure, p_value, verdict, advice)
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckResult:
-    """The verdict on one figure."""
+class Finding:
+    """A figure with its verdict, and advice if the verdict is not fine."""
 
-    kind: CheckKind
-    """Kind of the check; its label has the kind of error that is counted."""
+    kind: FindingKind
+    """Kind of the finding; its label names the kind of error that is counted."""
     subject: str
     """Model that the figure describes; empty for the log as a whole."""
     figure: float
     """Figure, in the unit of its kind."""
     p_value: float | None
     """p-value of the figure; None if it is not tested."""
-    verdict: CheckVerdict
+    verdict: FindingVerdict
     """Verdict on the figure."""
     advice: str
-    """Sentence with the explanation of the figure and an advice; empty if the verdict is fine."""
+    """Explanation of the figure with advice, in words; empty if the verdict is fine."""
 
     @property
     def name(self) -> str:
@@ -100,14 +101,15 @@ class CheckResult:
         return self.kind.name
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of the check and of its kind as one object."""
+        """Return the fields of the finding and of its kind as one object."""
         document = dataclasses.asdict(self)
-        return document.pop("kind") | document | {"primary": self.name in PRIMARY}
+        kind = document.pop("kind") | {"limits": self.kind.limits._asdict()}
+        return kind | document | {"primary": self.name in PRIMARY}
 
 
-def worst_verdict(checks: Iterable[CheckResult]) -> CheckVerdict:
-    """Return the worst verdict of some checks."""
-    verdicts = {check.verdict for check in checks}
+def worst_verdict(findings: Iterable[Finding]) -> FindingVerdict:
+    """Return the worst verdict of some findings."""
+    verdicts = {finding.verdict for finding in findings}
     return "bad" if "bad" in verdicts else "doubtful" if "doubtful" in verdicts else "fine"
 
 
@@ -117,151 +119,138 @@ UNLIKELY = 0.1
 #: Level of an alarm: the share of looks, or of years of looks, with a false alarm where nothing has changed.
 ALARM = 0.05
 
-#: All kinds of checks: the kinds of `diagnose`, of a tuning, then the kinds of `check`, of a policy. The table in the
-#: documentation defines the figures, and is made from these limits.
-KINDS: Mapping[str, CheckKind] = {
+#: All kinds of findings: first those of `diagnose`, then those of `check`. `docs/diagnosis.md` defines the figures.
+FINDING_KINDS: Mapping[str, FindingKind] = {
     kind.name: kind
     for kind in (
-        CheckKind("queries", "queries", Limits(200, 50), "number"),
-        CheckKind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
-        CheckKind("calibration error", "calibration error", Limits(0.05, 0.10)),
-        CheckKind("separation", "better is surer", Limits(0.65, 0.55)),
-        CheckKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
-        CheckKind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
-        CheckKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
-        CheckKind("error", "rise of {noun}", Limits(0.02, 0.05)),
-        CheckKind("difference", "{noun} over margin", Limits(0.0, 0.02)),
-        CheckKind("cost", "rise of cost", Limits(0.05, 0.15)),
-        CheckKind("budget", "cheapest over budget", Limits(0.05, 0.15)),
-        CheckKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
-        CheckKind("asked", "how often asked", Limits(0.05, 0.10)),
-        CheckKind("failed calls", "failed calls", Limits(0.02, 0.05)),
-        CheckKind("tokens", "tokens per call", Limits(0.10, 0.25)),
-        CheckKind("bill", "bill of a query", Limits(0.10, 0.25)),
-        CheckKind("lacking answers", "lacking answers", Limits(0.05, 0.05)),
-        CheckKind("labels", "labels by chance", Limits(0.05, 0.10)),
+        FindingKind("queries", "queries", Limits(200, 50), "number"),
+        FindingKind("accuracy", "change of own {noun}", Limits(0.03, 0.06)),
+        FindingKind("calibration error", "calibration error", Limits(0.05, 0.10)),
+        FindingKind("separation", "better is surer", Limits(0.65, 0.55)),
+        FindingKind("certain answers", "confidence 1", Limits(0.5, 0.9)),
+        FindingKind("predicted error", "{noun} off promise", Limits(0.01, 0.03)),
+        FindingKind("predicted cost", "cost off promise", Limits(0.05, 0.15)),
+        FindingKind("error", "rise of {noun}", Limits(0.02, 0.05)),
+        FindingKind("difference", "{noun} over margin", Limits(0.0, 0.02)),
+        FindingKind("cost", "rise of cost", Limits(0.05, 0.15)),
+        FindingKind("budget", "cheapest over budget", Limits(0.05, 0.15)),
+        FindingKind("confidences", "confidences", Limits(0.05, 0.10), "number"),
+        FindingKind("asked", "how often asked", Limits(0.05, 0.10)),
+        FindingKind("failed calls", "failed calls", Limits(0.02, 0.05)),
+        FindingKind("tokens", "tokens per call", Limits(0.10, 0.25)),
+        FindingKind("bill", "bill of a query", Limits(0.10, 0.25)),
+        FindingKind("lacking answers", "lacking answers", Limits(0.05, 0.05)),
+        FindingKind("labels", "labels by chance", Limits(0.05, 0.10)),
     )
 }
 
-#: Names of the checks that decide whether a policy is still right; the others explain.
+#: Names of the findings that decide whether a policy is still right; the other findings explain.
 PRIMARY = ("error", "difference", "cost", "budget")
 
 
-def verdict_of(
-    name: str, figure: float, p_value: float | None = None, *, by_chance: bool | None = None
-) -> CheckVerdict:
-    """Judge a figure by its limits; a large figure that chance explains is doubtful at worst.
+def verdict_of(name: str, figure: float, *, by_chance: bool = False) -> FindingVerdict:
+    """Return the verdict on a figure by the limits of its kind; if chance explains it, it is doubtful at worst.
 
-    Args:
-        name: name of the check, whose limits are in `KINDS[name]`.
-        figure: the figure.
-        p_value: p-value of the figure; None: chance does not explain it.
-        by_chance: chance explains the figure, by a band in place of a p-value; None: the p-value decides.
-
-    >>> verdict_of("calibration error", 0.12, 0.001), verdict_of("calibration error", 0.12, 0.3)
+    >>> verdict_of("calibration error", 0.12), verdict_of("calibration error", 0.12, by_chance=True)
     ('bad', 'doubtful')
     """
-    limits = KINDS[name].limits
+    limits = FINDING_KINDS[name].limits
     sign = -1 if limits.bad < limits.doubtful else 1
     if np.isnan(figure):
         return "doubtful"
-    if by_chance is None:
-        by_chance = p_value is not None and not p_value < SIGNIFICANT
     if sign * figure > sign * limits.bad:
         return "doubtful" if by_chance else "bad"
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
 
 
-def adjust_p_values(checks: Iterable[CheckResult], looks: float = 1.0, alarm: float = ALARM) -> list[CheckResult]:
-    """Judge checks together, with p-values adjusted for the number of looks and by Holm's method.
+def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: float = ALARM) -> list[Finding]:
+    """Give findings their verdicts, by p-values adjusted for the number of looks and by Holm's method.
 
     A figure beyond its limit is bad if its adjusted p-value is below `alarm`. A primary figure beyond its limit is
     doubtful if its raw p-value is below `UNLIKELY`.
 
     Args:
-        checks: checks with raw p-values.
+        findings: findings with raw p-values.
         looks: number of separate looks in a year.
-        alarm: level of all checks together.
+        alarm: level of all findings together.
     """
-    checks = list(checks)
-    raw = [math.nan if check.p_value is None else 1 - (1 - check.p_value) ** looks for check in checks]
-    return [
-        dataclasses.replace(
-            check,
-            p_value=None if math.isnan(p_value) else p_value,
-            verdict=_verdict(check, p_value, alarm),
-            advice=check.advice if _verdict(check, p_value, alarm) != "fine" else "",
-        )
-        for check, p_value in zip(checks, holm(raw).tolist(), strict=True)
-    ]
+    findings = list(findings)
+    raw = [math.nan if finding.p_value is None else 1 - (1 - finding.p_value) ** looks for finding in findings]
+    assessed = []
+    for finding, p_value in zip(findings, holm(raw).tolist(), strict=True):
+        verdict: FindingVerdict = "fine"
+        if finding.figure > finding.kind.limits.doubtful:
+            unlikely = finding.p_value is not None and finding.p_value < UNLIKELY
+            if p_value < alarm:
+                verdict = "bad"
+            elif unlikely and finding.name in PRIMARY:
+                verdict = "doubtful"
+        advice = "" if verdict == "fine" else finding.advice
+        adjusted = None if math.isnan(p_value) else p_value
+        assessed.append(dataclasses.replace(finding, p_value=adjusted, verdict=verdict, advice=advice))
+    return assessed
 
 
-def _verdict(check: CheckResult, p_value: float, alarm: float) -> CheckVerdict:
-    if not check.figure > check.kind.limits.doubtful:
-        return "fine"
-    if p_value < alarm:
-        return "bad"
-    unlikely = check.p_value is not None and check.p_value < UNLIKELY
-    return "doubtful" if unlikely and check.name in PRIMARY else "fine"
-
-
-def _check(
+def _assess(
     name: str,
     subject: str,
     figure: float,
     advice: str,
     *,
     p_value: float | None = None,
-    verdict: CheckVerdict | None = None,
+    verdict: FindingVerdict | None = None,
     noun: str = ERRORS.noun,
-) -> CheckResult:
-    """Make a check; its advice is dropped if the verdict is fine."""
-    verdict = verdict or verdict_of(name, figure, p_value)
+) -> Finding:
+    """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
+    by_chance = p_value is not None and not p_value < SIGNIFICANT
+    verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
     advice = "" if verdict == "fine" else advice
-    return KINDS[name].check(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
+    return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
 
 
-def judge_size(n: int) -> Iterator[CheckResult]:
-    """Check whether there are enough queries."""
+def assess_size(n: int) -> Finding:
+    """Assess whether a log has enough queries."""
     rough = f"{n} queries were answered by every model: every figure here is rough; label more, 300 if you can"
-    yield _check("queries", "", float(n), rough)
+    return _assess("queries", "", float(n), rough)
 
 
-_CHANCE = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
+_LABELS_ALARM = 0.01  # level of the tests of labels: the share of false alarms where labels are drawn at random
 
 
-def judge_answers(log: Log, models: Collection[str]) -> CheckResult:
-    """Check the share of the queries sent to all models that a model, or the reference, failed to answer.
+def assess_missing_answers(log: Log, models: Collection[str]) -> Finding:
+    """Assess the share of the queries sent to all models that a model, or the reference, failed to answer.
 
     Calls that were not made do not count (`Log.failed`), as a log may hold the queries of several policies.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(100, seed=0)
-    >>> judge_answers(log, log.models).verdict
+    >>> assess_missing_answers(log, log.models).verdict
     'fine'
     """
     reference = "" if log.reference is None else log.reference.model
-    lost = [calls for calls in log.failed if {*models} <= calls.asked and {*models, reference} & calls.failed]
-    failed = sum(calls.queries for calls in lost)
+    failures = [calls for calls in log.failed if {*models} <= calls.asked and {*models, reference} & calls.failed]
+    failed = sum(calls.queries for calls in failures)
     asked = failed + int(log.select([name for name in log.models if name in models]).complete.sum())
-    kind, advice = KINDS["lacking answers"], ""
-    verdict: CheckVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
+    kind, advice = FINDING_KINDS["lacking answers"], ""
+    verdict: FindingVerdict = "bad" if failed > kind.limits.bad * asked else "fine"
     if verdict == "bad":
-        by_model = {name: sum(calls.queries for calls in lost if name in calls.failed) for name in (*models, reference)}
+        by_model = {
+            name: sum(calls.queries for calls in failures if name in calls.failed) for name in (*models, reference)
+        }
         most = max(by_model, key=lambda name: by_model[name])
         advice = (
             f"an answer is missing for {failed:,} of {count(asked, 'query')}, most often one of {most}"
-            f"{', the reference' * (most == reference)}: what is left may be the easier part, and is no fair sample; "
-            "look at why (the column error of a call log), and log more"
+            f"{', the reference' * (most == reference)}: the answered queries may be the easier ones, and are no fair "
+            "sample; look at why (the column error of a call log), and log more"
         )
-    return kind.check("", failed / max(asked, 1), advice, verdict=verdict)
+    return kind.finding("", failed / max(asked, 1), advice, verdict=verdict)
 
 
-def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
-    """Check whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
+def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:
+    """Assess whether labels are drawn at random, and not more or less often where the cheapest model is unsure.
 
-    There is a check for each set of partly labelled answers, on the queries that all models answered. Its figure is the
-    difference between the shares of unsure queries among the labelled queries and among all. The p-value is raw.
+    Each set of partly labelled answers has a finding, on the queries that all models answered. Its figure is the share
+    of unsure queries among the labelled queries minus the share among all queries. The p-value is raw.
 
     Args:
         log: the log.
@@ -271,34 +260,38 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     log = log.take(log.complete) if log.complete.any() else log
     sure = np.asarray(log.logprob, float)[:, 0]
     doubted = unsure(sure)
-    sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
-    for name, labelled in sets.values():
+    label_sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
+    for name, labelled in label_sets.values():
         if labelled.all() or not labelled.any() or not doubted.any():
             continue
         gap, p_value = uneven(sure, labelled)
         low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
         advice = (
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
-            "labels that are not drawn at random tell little of the rest; draw others (rcjax label)"
+            "labels that are not drawn at random tell little of the other answers; draw others (rcjax label)"
         )
-        yield KINDS["labels"].check(name, gap, advice, p_value=p_value)
+        yield FINDING_KINDS["labels"].finding(name, gap, advice, p_value=p_value)
 
 
-def judge_sample(log: Log, models: Sequence[str]) -> list[CheckResult]:
-    """Check whether a log is a fair sample of the queries: few answers are missing, and labels are drawn at random.
+def assess_sample(log: Log, models: Sequence[str]) -> list[Finding]:
+    """Assess whether a log is a fair sample: few answers are missing, and labels are drawn at random.
 
     Args:
         log: the log.
         models: names of the models whose answers count, the cheapest first.
     """
-    return [judge_answers(log, models), *adjust_p_values(judge_labels(log, models), alarm=_CHANCE)]
+    return [
+        assess_missing_answers(log, models),
+        *assess_together(assess_label_sampling(log, models), alarm=_LABELS_ALARM),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelCalibration:
-    """Figures of the calibration of one model on the log that is judged."""
+    """Accuracy and calibration of one model on a log."""
 
     model: str
+    """Name of the model."""
     accuracy: float
     """Share of right answers."""
     expected_accuracy: float
@@ -307,50 +300,48 @@ class ModelCalibration:
     """p-value of `accuracy` − `expected_accuracy`."""
     calibration_error: float
     """Held-out expected calibration error of all labelled answers."""
-    by_chance: float
-    """Calibration error of a perfect calibration with as many answers."""
-    p_value: float
+    calibration_error_by_chance: float
+    """Calibration error of perfectly calibrated confidences with as many answers."""
+    calibration_p: float
     """p-value of the calibration error."""
     separation: float
     """Probability that the better of two answers has the higher confidence; NaN if no answer is better."""
     slope: float
-    """Slope of the logistic regression."""
+    """Slope of the logistic regression of labels on confidences."""
     slope_p: float
     """p-value of the slope."""
-    certain: float
+    certain_share: float
     """Share of answers with probability 1."""
-    states: bool
+    states_confidence: bool
     """Whether the model states its confidences."""
 
-    def checks(self, counted: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Check accuracy, calibration error, the separation of better answers, and the share of certain answers."""
-        yield self._accuracy_check(counted.noun)
-        yield self._error_check()
-        yield self._separation_check()
-        yield self._certain_check()
+    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
+        """Assess accuracy, calibration error, the separation of better answers, and the share of certain answers."""
+        yield self._accuracy_finding(counted.noun)
+        yield self._calibration_finding()
+        yield self._separation_finding()
+        yield self._certain_finding()
 
-    def _accuracy_check(self, noun: str) -> CheckResult:
+    def _accuracy_finding(self, noun: str) -> Finding:
         gap = self.accuracy - self.expected_accuracy
         advice = (
             f"the {noun} of {self.model} is {percent(1 - self.accuracy)} here, and "
             f"{percent(1 - self.expected_accuracy)} on the queries fitted to: this log is "
             f"{'harder' if gap < 0 else 'easier'}; tune on queries like those to come"
         )
-        return _check("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
+        return _assess("accuracy", self.model, abs(gap), advice, p_value=self.accuracy_p, noun=noun)
 
-    def _error_check(self) -> CheckResult:
-        error = self.calibration_error
-        chance = percent(self.by_chance)
-        if self.p_value >= SIGNIFICANT:
+    def _calibration_finding(self) -> Finding:
+        chance = percent(self.calibration_error_by_chance)
+        why = f"more than the {chance} that chance explains: label more queries, or drop the model"
+        if self.calibration_p >= SIGNIFICANT:
             why = (
                 f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
             )
-        else:
-            why = f"more than the {chance} that chance explains: label more queries, or drop the model"
-        advice = f"the calibration error of {self.model} is {percent(error)}, {why}"
-        return _check("calibration error", self.model, error, advice, p_value=self.p_value)
+        advice = f"the calibration error of {self.model} is {percent(self.calibration_error)}, {why}"
+        return _assess("calibration error", self.model, self.calibration_error, advice, p_value=self.calibration_p)
 
-    def _separation_check(self) -> CheckResult:
+    def _separation_finding(self) -> Finding:
         name, figure = self.model, self.separation
         by_chance = not self.slope_p < SIGNIFICANT
         verdict = limit = verdict_of("separation", figure)
@@ -368,15 +359,15 @@ class ModelCalibration:
                 hint = "but chance alone can make that with so few queries; label more before you trust its confidence"
             share = f"in {percent(figure, 0)} of cases (by chance 50 %)"
             advice = f"the better of two answers of {name} has the higher confidence {share}: {hint}"
-        return _check("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
+        return _assess("separation", name, figure, advice, p_value=self.slope_p, verdict=verdict)
 
-    def _certain_check(self) -> CheckResult:
-        remedy = "use another signal, such as votes" if self.states else "log more digits, or use another signal"
+    def _certain_finding(self) -> Finding:
+        remedy = "use another signal, such as votes" if self.states_confidence else "log more digits, or another signal"
         advice = (
-            f"{percent(self.certain, 0)} of the answers of {self.model} are given as certain (probability 1), and no "
-            f"threshold can part those: {remedy}"
+            f"{percent(self.certain_share, 0)} of the answers of {self.model} have probability 1, and no threshold can "
+            f"tell these answers apart: {remedy}"
         )
-        return _check("certain answers", self.model, self.certain, advice)
+        return _assess("certain answers", self.model, self.certain_share, advice)
 
 
 class _Gap(NamedTuple):
@@ -403,23 +394,18 @@ class Promise:
     cost_band: np.ndarray
     """Half-width of the 90 % band of `cost` − `predicted_cost`."""
 
-    def checks(self, n: int, counted: Counted = ERRORS) -> Iterator[CheckResult]:
-        """Check whether policies err and cost as was promised when they were tuned.
-
-        Args:
-            n: number of queries that the figures were observed on.
-            counted: kind of error that is counted.
-        """
+    def findings(self, counted: Counted = ERRORS) -> Iterator[Finding]:
+        """Assess whether the error and the cost of policies are as promised when they were tuned."""
         for name, noun in (("error", counted.noun), ("cost", "cost")):
             gap = self._gap(name)
             off = f"{100 * gap.figure:.1f} points" if name == "error" else percent(gap.figure)
             why = "go by what rcjax evaluate shows on fresh queries, and tune on queries like those to come"
             if gap.by_chance:
-                why = f"chance alone can make that with {n:,} queries; label more before you rely on the promise"
+                why = "chance alone can explain that; label more queries before you rely on the promise"
             finding = f"on queries not seen, the {noun} of policies tuned in this way is {off} {gap.direction}"
             advice = f"{finding} than promised, mean over the curve: {why}"
             verdict = verdict_of(f"predicted {name}", gap.figure, by_chance=gap.by_chance)
-            yield _check(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
+            yield _assess(f"predicted {name}", "", gap.figure, advice, verdict=verdict, noun=counted.noun)
 
     def describe(self) -> str:
         """Describe in words how far error and cost are from the promise.
@@ -433,7 +419,8 @@ class Promise:
         return f"{points}, and the cost {percent(cost.figure)}, mostly {cost.direction}"
 
     def _gap(self, name: str) -> _Gap:
-        observed, promised, band = (np.asarray(getattr(self, of)) for of in (name, f"predicted_{name}", f"{name}_band"))
+        fields = (name, f"predicted_{name}", f"{name}_band")
+        observed, promised, band = (np.asarray(getattr(self, field)) for field in fields)
         gap = observed - promised
         outside = np.abs(gap) > band
         # If all costs are 0, the gap is 0 on any scale.
@@ -442,9 +429,9 @@ class Promise:
         return _Gap(figure, "higher" if gap.mean() > 0 else "lower", bool(outside.mean() <= 0.25))
 
 
-#: A promise has the sampling error of 85 % of the queries: choosing on the same labels adds variance. The root mean
-#: squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).
-_CHOSEN = 0.85
+#: Share of the queries tuned on that the sampling error of a promised error counts: choosing on the same labels adds
+#: variance. The root mean squared error is 1.85 points, and 1.70 by sampling alone (`benchmarks.drift --promises`).
+_PROMISE_SHARE = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
@@ -461,8 +448,8 @@ class PrimaryFigure:
     """One-sided p-value of the rise, at one look."""
     n: int
     """Number of queries behind `observed`."""
-    before: int
-    """Number of queries behind `expected`; 0 for a limit."""
+    n_expected: int
+    """Effective number of queries behind `expected`; 0 for a limit."""
     interval: tuple[float, float] | None = None
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
@@ -479,31 +466,29 @@ class PrimaryFigure:
         return relative(self.observed, self.expected)
 
     @property
-    def tuned_on_is_the_limit(self) -> bool:
-        """Whether the queries tuned on cause most of the standard error, and the queries of the log less."""
-        return 0 < self.before < 0.8 * self.n
+    def too_few_tuned_on(self) -> bool:
+        """Whether most of the standard error comes from the queries tuned on, which are fewer than those of the log."""
+        return 0 < self.n_expected < 0.8 * self.n
 
-    @property
-    def falls(self) -> bool:
-        """Whether the figure is significantly lower than expected."""
-        return self.p_value > 0.975
-
-    def error_check(self, counted: Counted = ERRORS) -> CheckResult:
-        """Return the check of an error; of a difference from a rival, the check of its margin."""
+    def error_finding(self, counted: Counted = ERRORS) -> Finding:
+        """Return the finding on an error; on a difference from a rival, the finding on its margin."""
         if self.rival is not None:
-            finding = f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}"
-            advice = f"{finding}, where {100 * self.expected:.3g} were to be the most"
-            return KINDS["difference"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
-        promised = percent(self.expected)
-        if self.interval is not None:
-            promised += f" ({' to '.join(percent(end) for end in self.interval)})"
-        advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
-        return KINDS["error"].check("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
+            name = "difference"
+            advice = (
+                f"the policy has {100 * self.observed:.1f} points more {counted.noun} than {self.rival}, where "
+                f"{100 * self.expected:.3g} were to be the most"
+            )
+        else:
+            name, promised = "error", percent(self.expected)
+            if self.interval is not None:
+                promised += f" ({' to '.join(percent(end) for end in self.interval)})"
+            advice = f"the policy {counted.does(percent(self.observed))}, where {promised} was expected"
+        return FINDING_KINDS[name].finding("", self.gap, advice, p_value=self.p_value, noun=counted.noun)
 
-    def money_check(self) -> CheckResult:
-        """Return the check of a bill; beside a budget (`before` is 0), that of the cheapest rung of a ladder."""
+    def money_finding(self) -> Finding:
+        """Return the finding on a bill; beside a budget (`n_expected` is 0), on the cheapest rung of a ladder."""
         name, subject, than = "cost", "the policy", "expected"
-        if not self.before:
+        if not self.n_expected:
             name, subject, than = "budget", "even the cheapest rung", "in the budget"
         money = choose_unit([self.expected, self.observed])
         advice = (
@@ -511,7 +496,7 @@ class PrimaryFigure:
             f"${money.show(self.expected)} {than}: look at prices, at the length of questions and answers, and at how "
             "often each model is asked"
         )
-        return KINDS[name].check("", self.rise, advice, p_value=self.p_value)
+        return FINDING_KINDS[name].finding("", self.rise, advice, p_value=self.p_value)
 
 
 def relative(observed: float, expected: float) -> float:
@@ -527,15 +512,15 @@ class Baseline:
 
     promise: Mean | None
     """Promised mean; None for a limit."""
-    limit: float | None = None
-    """Limit; None for a promise."""
+    limit: float = 0.0
+    """Limit, without a promise."""
     interval: tuple[float, float] | None = None
     """Interval that the policy records for its promise; None without one."""
     rival: str | None = None
     """Name of the rival that the figure is a difference from; None if it is no difference."""
 
     @classmethod
-    def promised(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
+    def of_promise(cls, policy: AbstractPolicy, name: str, carried: np.ndarray, trained_on: int) -> Baseline:
         """Return the promise of a policy's tuning; without a record, its mean over the queries that it carries.
 
         Args:
@@ -547,7 +532,7 @@ class Baseline:
         expected, low, high = (policy.expected.get(f"{name}{end}") for end in ("", "_low", "_high"))
         known = policy.expected.get("level") is not None
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
-        queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
+        queries = max(2, round(_PROMISE_SHARE * trained_on) if name == "error" else trained_on)
         promise = Mean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
@@ -560,11 +545,10 @@ class Baseline:
         """
         now = Mean.of(values)
         if self.promise is None:
-            limit = float(self.limit or 0.0)
-            se, p_value = excess(now, limit)
+            se, p_value = excess(now, self.limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
-            return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)
+            return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, 0, rival=self.rival)
         before = self.promise.pool(Mean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
         return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, interval)

@@ -1,6 +1,6 @@
-"""A check's verdicts as the signal: is a tuned policy as good as the gate that a peer publishes? Two logs, halved.
+"""The verdicts of a reply check as the signal: is a tuned policy as good as the gate that a peer publishes?
 
-    python -m benchmarks.checks --data DIR [--splits 20] [--record]
+    python -m benchmarks.reply_checks --data DIR [--splits 20] [--record]
 
 firstpass runs each answer's tests, which give 0, 0.5 or 1, keeps what passes all of them, and asks a larger model about
 the rest. Here policies are tuned on random halves of the same logs (DIR/public/firstpass_*.csv, 974 programming tasks,
