@@ -119,8 +119,8 @@ class Comparison(Record):
         error: share of the queries that the policy answers wrongly; refusals count at their price.
         cost: mean cost of the policy, in dollars per query.
         queries: number of queries.
-        fresh: whether the policy was tuned on other queries. Otherwise `error` is corrected for optimism, on held-out
-            queries.
+        fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
+            which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
         error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
         unshown: gain over the best single model for the budget; None if it is shown, or not known.

@@ -40,7 +40,7 @@ from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagn
 from rcjax.tuning.diagnostics.checks import CheckVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
-from rcjax.tuning.tune import Tuned, tune
+from rcjax.tuning.tune import Tuned, note_predicted, tune
 
 _FREE = 1e-12  # the budget, in dollars per query, of a policy that costs nothing
 
@@ -142,6 +142,7 @@ class Report:
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
+        errs += "".join(f" ({note})" for note in note_predicted(self.frontier))
         certificate = self.tuned.certificate
         noun = self.log.counted.noun
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(noun))}."

@@ -50,14 +50,17 @@ _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation
 _UNSPENT = 0.1  # Least unspent share of a budget that gets a note.
 
 
-def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
-    """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
+def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
+    """Replace the costs that the paper's model predicts by the bills of the policies; (frontier, notes).
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
     a frontier by labels are bills already.
+
+    Args:
+        frontier: the frontier.
+        replayed: its replay on the log that it was tuned on; None if no query was answered by all models.
     """
-    replayed = None if frontier.is_by_labels else _replayed(frontier, log)
-    if replayed is None:
+    if frontier.is_by_labels or replayed is None:
         return frontier, []
     spent = np.asarray(replayed.spent, float)
     predicted = np.asarray(frontier.cost, float)
@@ -73,26 +76,20 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
+def note_predicted(frontier: Frontier) -> list[str]:
+    """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
+    if frontier.is_by_labels or frontier.bands is None:
+        return []
+    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
+    return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
+
+
 def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
         return []
     left = percent(1 - cost / target.value, 0)
     return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
-
-
-def with_seconds(frontier: Frontier, log: Log) -> Frontier:
-    """Add the expected seconds of the policies to a frontier, if the log that it was tuned on has seconds."""
-    replayed = None if log.seconds is None else _replayed(frontier, log)
-    return frontier if replayed is None else dataclasses.replace(frontier, seconds=replayed.seconds)
-
-
-def _replayed(frontier: Frontier, log: Log) -> Replay | None:
-    """Replay a frontier on a log; None if no query was answered by all of its models."""
-    try:
-        return replay(frontier, log)
-    except LogError:
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +134,9 @@ class Tuned:
     """Figures of each single model, in the order of the models."""
     spec: Spec
     """Options of the tuning, with `today` filled in."""
+    replayed: Replay | None = None
+    """Replay of the frontier on the log: bills, and seconds if the log has them. None if no query was answered by all
+    models, or if neither is needed: costs by the default search are bills."""
     policy: AbstractPolicy | None = None
     """Policy for the target; None without a target."""
     certificate: Certificate | None = None
@@ -175,7 +175,7 @@ class Tuned:
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
         spec = self.spec.with_target(target)
-        frontier, _ = with_bills(self.frontier, self.log)
+        frontier, _ = with_bills(self.frontier, self.replayed)
         policy = deploy(frontier, self.log, None, spec).policy
         policy = with_following(policy, follows=spec.follows, period=None)
         policy, _ = _replace_unsupported(policy, frontier, self.log, self.unshown_gain(policy, target), target)
@@ -366,8 +366,11 @@ def _tune_frontier(log: Log, held_out: Log | None, spec: Spec, model: Fitted, li
         # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
         refit = None if limit is None else False
         frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-    frontier = with_seconds(frontier, log)
-    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec)
+    replayed = None
+    if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
+        replayed = replay(frontier, log)
+        frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
+    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
@@ -392,7 +395,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """Add the policy for the target, if there is a target, with its comparison and notes."""
     if not tuned.target:
         return tuned
-    frontier, cost_notes = with_bills(tuned.frontier, tuned.log)
+    frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
     policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
     target = Target.of(**tuned.target)
     policy, why = _replace_unsupported(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
@@ -412,6 +415,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
             *why,
             *note_unspent(frontier, policy, target),
             *cost_notes,
+            *note_predicted(frontier),
         ),
     )
 

@@ -166,8 +166,8 @@ def compare_policy(
         log: the log, with the answers of the policy's models and of today's.
         today: a model or a policy; None: `default_today`.
         money: dollars per query that the single model may cost; None: the bill of the policy.
-        tuned: the policy was tuned on this log. Its expected error and bill are used, which are corrected for optimism,
-            and single models are counted by all of their labels.
+        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects, and single models
+            are counted by all of their labels.
 
     Raises LogError if the log lacks a model, or has no query that all models have answered.
 
