@@ -17,7 +17,7 @@ import numpy as np
 
 from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
     FOLDS,
@@ -48,7 +48,7 @@ _CONTRADICTION = 3.0
 MAX_QUERIES = 50_000
 
 
-def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
+def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
     """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
 
     The calibration error of a log that a model was fitted to is computed from these confidences.
@@ -364,7 +364,7 @@ def targets_of(log: Log) -> Targets:
 
 
 def cross_validate(
-    log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0
+    log: Log, model: FittedModel, blending: Blending, folds: int = FOLDS, seed: int = 0
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 

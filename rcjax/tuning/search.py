@@ -23,7 +23,7 @@ from rcjax._base.figures import percent
 from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
@@ -60,11 +60,11 @@ _LAM_GRID = 400  # λ for which the best agreement policies are kept
 def select_frontier(
     log: Log,
     *,
-    model: Fitted | None = None,
+    model: FittedModel | None = None,
     lam: Any = None,
     seed: int = 0,
     abstain_price: float | None = None,
-    admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
+    admits: Callable[[Policies, FittedModel], np.ndarray] | None = None,
 ) -> Selection:
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
@@ -116,7 +116,7 @@ def select_frontier(
 
 def _candidates(
     log: Log,
-    model: Fitted,
+    model: FittedModel,
     blending: Blending,
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
@@ -152,7 +152,9 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any) -> Frontier:
+def _assemble(
+    model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
+) -> Frontier:
     """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
     wrong = np.maximum(table.error - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
@@ -190,12 +192,12 @@ class SecondsFilter:
             raise LogError(f"{log.source}: no answer of {unknown[0]} has its seconds, which a limit needs: {advice}")
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
-    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
+    def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
         """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
         figure, error = self.figures(policies, model)
         return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
-    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
+    def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
         Only queries with known seconds count; without any, the first figure is infinite.
@@ -216,7 +218,7 @@ class SecondsFilter:
 
         return in_pieces(of_some, policies, _AT_ONCE)
 
-    def require_any(self, model: Fitted) -> None:
+    def require_any(self, model: FittedModel) -> None:
         """Raise InfeasibleError if no policy over a model's models keeps to the limit.
 
         Single models suffice for the check, as a policy that asks more models does not take less time. Queries whose
@@ -254,12 +256,12 @@ class LabelSearch:
 
     spec: Spec
 
-    def fit(self, log: Log) -> Fitted:
+    def fit(self, log: Log) -> FittedModel:
         """Calibrate the models of a log."""
         return fit_calibrated(log, self.spec.transform)
 
     def find(
-        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
+        self, log: Log, model: FittedModel, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
         """Select the frontier by `select_frontier`; (frontier, its cross-validation).
 
@@ -312,7 +314,7 @@ class ModelSearch:
 
     spec: Spec
 
-    def fit(self, log: Log) -> Fitted:
+    def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
         from rcjax.solving.bellman import candidate_paths

@@ -22,7 +22,7 @@ from rcjax.logs.kept_sample import carried_log, remembered
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.logs.prices import repriced
-from rcjax.model.calibrated_models import Fitted
+from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
 from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
@@ -123,7 +123,7 @@ class Tuned:
     """Log that was tuned on."""
     held_out: Log | None
     """Queries that the guarantee was tested on; None without a guarantee."""
-    model: Fitted
+    model: FittedModel
     """Fitted model of the search."""
     frontier: Frontier
     """Frontier of the search. By the default search, errors of cascades are corrected for optimism. By a search with
@@ -357,7 +357,9 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
             raise
 
 
-def _tune_frontier(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
+def _tune_frontier(
+    log: Log, held_out: Log | None, spec: Spec, model: FittedModel, limit: SecondsFilter | None
+) -> Tuned:
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
@@ -434,7 +436,7 @@ def _replace_unsupported(
     return single_policy(frontier, log, unshown.model, target), [why]
 
 
-def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
+def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
     """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
