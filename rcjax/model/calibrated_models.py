@@ -130,7 +130,7 @@ class Details:
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
-    return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
+    return [written(row.to_calibration()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 
 class FittedModel:
