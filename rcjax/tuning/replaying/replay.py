@@ -315,7 +315,7 @@ class QueryReplay(NamedTuple, Generic[Column]):
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def first(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
+    def head(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
         """Take the first n queries, in float64."""
 
         def cut(column: Any) -> Any:
@@ -330,13 +330,13 @@ def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
     """
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
-    return rungs.mean(policy.weights).first(counts.sum())
+    return rungs.mean(policy.weights).head(counts.sum())
 
 
 def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
-    return rungs.first(counts.sum())
+    return rungs.head(counts.sum())
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
