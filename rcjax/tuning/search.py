@@ -296,7 +296,7 @@ class LabelSearch:
         blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labelled, query_cost = drawn(log, queries)
+            labelled, query_cost = take_labelled_answers(log, queries)
             calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=transform)
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
@@ -355,7 +355,7 @@ class ModelSearch:
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, _), query_cost = drawn(log, queries)
+            (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = search_tables(fitted, plan, refusal_worth, panels)
@@ -371,7 +371,7 @@ def search_of(spec: Spec) -> LabelSearch | ModelSearch:
     return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
-def drawn(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
+def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
     """Return (labelled answers, (n, k) money of each answer) of a draw.
 
     Args:
