@@ -150,7 +150,7 @@ class Calibrator:
 
     @classmethod
     def from_calibrations(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `deployed`.
+        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `to_calibration`.
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.
         """
