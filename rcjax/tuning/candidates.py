@@ -30,7 +30,6 @@ A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
@@ -70,7 +69,7 @@ RESAMPLED_RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
-        *("error", "cost", "label_error", "abstention", "chain"),
+        *("penalty", "cost", "label_penalty", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -99,13 +98,13 @@ class Candidates:
     """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
     fallback: Array
     """(C,) confidence of the second model up to which the third is asked, for queries whose answers are not known."""
-    error: Array
-    """(C,) error by blended labels, refusals at their price; inf for a pair's threshold that divides no queries,
+    penalty: Array
+    """(C,) errors by blended labels, and refusals at their price; inf for a pair's threshold that divides no queries,
     and for a model without answers."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    label_error: Array
-    """(C,) error by the labels alone, refusals at their price; `error` for agreement policies."""
+    label_penalty: Array
+    """(C,) `penalty` by the labels alone; `penalty` itself for agreement policies and chains."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal_threshold: Array | None = None
@@ -136,8 +135,8 @@ class Candidates:
         return concatenate(dataclasses.replace(self, chain=chain.astype(dtype)), others)
 
     def loss(self, lam: Any) -> Any:
-        """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
-        return self.error + lam[:, None] * self.cost
+        """Return penalty + λ·cost of each candidate for each λ (L,): (L, C)."""
+        return self.penalty + lam[:, None] * self.cost
 
     def best(self, lam: Any) -> "Candidates":
         """Return the candidate of the least loss for each λ: (L,)."""
@@ -145,8 +144,8 @@ class Candidates:
 
     def rungs(self) -> "Candidates":
         """Return the corners of the lower hull, by rising cost: (R,), `RESAMPLED_RUNGS` at most."""
-        hull = lower_hull(self.cost, self.error)
-        return self.take(hull[thinned(self.cost[hull], self.error[hull], RESAMPLED_RUNGS)])
+        hull = lower_hull(self.cost, self.penalty)
+        return self.take(hull[thinned(self.cost[hull], self.penalty[hull], RESAMPLED_RUNGS)])
 
     def padded(self) -> "Candidates":
         """Repeat the last candidate until there are `RESAMPLED_RUNGS`."""
@@ -410,18 +409,12 @@ class CandidateRows:
         """Return the money of each answer: (n, k)."""
         return jnp.broadcast_to(jnp.asarray(self.query_cost), self.confidence.shape)
 
-    def conditional_of(self, model: Any, other: Any) -> Array:
-        """Return P(later model right | confidence of the earlier one): (n,).
-
-        Args:
-            model: index of the later model.
-            other: index of the earlier model; the probability of the reverse condition is not known.
-        """
+    def conditional_of(self, later: Any, earlier: Any) -> Array:
+        """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
         k = self.confidence.shape[1]
-        number = np.zeros((k, k), int)
-        for pair, (i, j) in enumerate(combinations(range(k), 2)):
-            number[i, j] = number[j, i] = pair
-        return self.conditional[jnp.asarray(number)[model, other]]
+        pair = np.zeros((k, k), int)
+        pair[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
+        return self.conditional[jnp.asarray(pair)[earlier, later]]
 
 
 candidate_rows = compiled(CandidateRows.of, runs="long")
@@ -440,7 +433,7 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
     >>> cascades = score_pairs(rows, Blending())
-    >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
+    >>> cascades.cost.tolist(), cascades.label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     singles = _single_models(rows, blending)
@@ -454,16 +447,16 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
 def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
     """Score each model alone (k,), by its labels without blending; a model without answers has the error inf."""
     answers = rows.present.sum(0)
-    error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
+    penalty = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
     refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if blending.refusal_worth is not None:
         refusal_threshold, gain, abstention = best_refusals(rows, blending)
-        error = error - gain
+        penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
     return Candidates(
         k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
     )
@@ -528,9 +521,9 @@ def _pair(
     grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
-        "error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
+        "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + grid.mean_up_to(rows.query_costs()[:, second]),
-        "label_error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
+        "label_penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
         "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
     }
     return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
@@ -571,7 +564,7 @@ def candidates_at_thresholds(
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
+        figures: `penalty`, `cost`, `label_penalty` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)

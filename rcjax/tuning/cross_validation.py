@@ -120,9 +120,9 @@ class ChosenPolicies(NamedTuple):
     """(T, R) share of the queries that goes by each rung."""
 
     @property
-    def error(self) -> np.ndarray:
-        """(T,) in-sample error, refusals at their price."""
-        return self.weights @ self.rungs.error
+    def penalty(self) -> np.ndarray:
+        """(T,) in-sample errors, and refusals at their price."""
+        return self.weights @ self.rungs.penalty
 
     def padded(self) -> "ChosenPolicies":
         """Repeat the last rung, with the weight 0, until there are `RESAMPLED_RUNGS`."""
@@ -148,7 +148,7 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
 def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
     """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
-    within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
+    within = np.where(fits.any(1), np.where(fits, table.penalty, np.inf).argmin(1), table.cost.argmin())
     best = np.concatenate([table.loss(targets.lam).argmin(1), within])
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
@@ -402,7 +402,7 @@ def cross_validate(
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(abstain_price)
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
-        return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
+        return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
     *figures, in_sample = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.

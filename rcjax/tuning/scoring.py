@@ -167,7 +167,7 @@ def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
     >>> trial = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
-    >>> best = int(trial.error.argmin())
+    >>> best = int(trial.penalty.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
     """
@@ -225,10 +225,10 @@ def _agreement_of(
 
     grid = spread_thresholds(confidence[:, first], counts, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
-    error = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
+    penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_costs()[:, first]) + grid.mean_up_to(later_cost)
     abstention = grid.mean_up_to(~settled & refuses)
-    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
     return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
@@ -288,7 +288,7 @@ def score_chains(
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> chains.chain.round(2).tolist(), chains.error.tolist(), chains.cost.tolist()
+    >>> chains.chain.round(2).tolist(), chains.penalty.tolist(), chains.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
     k, n = confidence.shape[1], int(complete.sum())
@@ -309,7 +309,7 @@ def score_chains(
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
+    figures: Any = {"penalty": 1 - shares, "cost": bills, "label_penalty": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
@@ -424,7 +424,7 @@ def score_candidates(
     if labelled.answer is None:
         return table, None
     agreement = score_rows(rows, blending)
-    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
+    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
         agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
     return table, agreement if agreement.cost.size else None
@@ -445,17 +445,17 @@ def _chains_of_verdicts(
 
 
 def _undominated_rows(pairs: Candidates) -> np.ndarray:
-    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
+    """Keep candidates that no cheaper single model beats by labels alone (`label_penalty`); return their indices.
 
     Where models may refuse, single models beat none. Thresholds that divide no queries are dropped too.
     """
-    use, k = np.isfinite(pairs.error), pairs.k
+    use, k = np.isfinite(pairs.penalty), pairs.k
     if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
-        errors = np.append(np.inf, pairs.label_error[:k][rising])
+        errors = np.append(np.inf, pairs.label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= pairs.label_error - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= pairs.label_penalty - _ROUNDING)
     return np.flatnonzero(use)
 
 
@@ -465,5 +465,5 @@ def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Polic
         useful = useful[admits(trial.take(useful).policies())]
     is_single = trial.is_single[useful]
     others = useful[~is_single]
-    corners = others[lower_hull(trial.cost[others], trial.error[others])]
+    corners = others[lower_hull(trial.cost[others], trial.penalty[others])]
     return trial.take(np.concatenate([useful[is_single], corners]))

@@ -109,7 +109,7 @@ def select_frontier(
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
-    corners = table.take(lower_hull(table.cost, table.error)[::-1])
+    corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
     return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
 
@@ -136,8 +136,8 @@ def _candidates(
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
     """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
     pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
-    optimism = np.where(table.is_agreement, agreement, pairs)
-    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
+    optimism = np.where(table.is_agreement, agreement, pairs) * ~table.is_single
+    return dataclasses.replace(table, penalty=np.clip(table.penalty + optimism, 0.0, 1.0))
 
 
 def _corner_lam(corners: Candidates) -> np.ndarray:
@@ -145,7 +145,7 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
 
     It is the geometric mean of the slopes on both sides of the corner.
     """
-    slopes = -np.diff(corners.error) / np.diff(corners.cost)
+    slopes = -np.diff(corners.penalty) / np.diff(corners.cost)
     if not slopes.size:
         return np.where(corners.cost > 0, 1 / np.where(corners.cost > 0, corners.cost, 1.0), 1.0)
     around = np.concatenate([[slopes[0] / 4], slopes, [4 * slopes[-1]]])
@@ -156,7 +156,7 @@ def _assemble(
     model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
 ) -> Frontier:
     """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
-    wrong = np.maximum(table.error - (abstain_price or 0.0) * table.abstention, 0.0)
+    wrong = np.maximum(table.penalty - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())

@@ -60,7 +60,7 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
                     break
             wrong.append(1 - correct[row, asked[-1]])
             spent.append(query_cost[row, asked].sum())
-        assert np.mean(wrong) == pytest.approx(chains.error[at], abs=1e-6)
+        assert np.mean(wrong) == pytest.approx(chains.penalty[at], abs=1e-6)
         assert np.mean(spent) == pytest.approx(chains.cost[at], rel=1e-5)
 
 

@@ -70,9 +70,9 @@ def by_hand(log, model, blending, targets, folds, seed):
         fitted = fit_near(model, *rows, log.cost)
         trial = score_rows(filled_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
-        use = np.isfinite(trial.error)
+        use = np.isfinite(trial.penalty)
         if price is None:
-            errs_less = trial.label_error[:k] < trial.label_error[:, None] - 1e-9
+            errs_less = trial.label_penalty[:k] < trial.label_penalty[:, None] - 1e-9
             beaten = errs_less & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
@@ -80,12 +80,14 @@ def by_hand(log, model, blending, targets, folds, seed):
             compared = score_rows(
                 filled_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), blending
             )
-            among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
+            among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
         codes = None if log.answer is None else np.asarray(log.answer)[part]
         for name, tables in among.items():
-            error, cost = (np.concatenate([getattr(own, of)[rows] for own, rows in tables]) for of in ("error", "cost"))
+            error, cost = (
+                np.concatenate([getattr(own, of)[rows] for own, rows in tables]) for of in ("penalty", "cost")
+            )
             error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
             every = [(own, row) for own, rows in tables for row in rows]
             penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
