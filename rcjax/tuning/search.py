@@ -41,7 +41,7 @@ from rcjax.solving.frontier.points import (
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
+from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
 
@@ -206,9 +206,7 @@ class SecondsFilter:
         log = self.log.select(model.models)
 
         def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            seconds = np.asarray(log.seconds)
-            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, cost_is_seconds=True)
-            waits = np.asarray(terms.cost, float)
+            waits = waiting_times_on_log(model.calibrators, some, log)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
             values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)

@@ -140,7 +140,6 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
-    cost_is_seconds: bool = False,
 ) -> LossTerms:
     """Return the terms of the losses of n queries under each of L policies: (L, n); a refused query is not wrong.
 
@@ -150,7 +149,6 @@ def loss_terms(
         cost: cost of each answer (n, k), or mean cost of each model (k,).
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
-        cost_is_seconds: `cost` is in seconds: of two models that are asked at the same time, the slower counts.
     """
     codes = None if answer is None else answer.T
 
@@ -158,16 +156,13 @@ def loss_terms(
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
-        charged = waiting_time(route, policy, cost.T) if cost_is_seconds else charged
         shares = route.wrong(correct.T), charged, route.refused
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(terms_of)(policies)
 
 
-def loss_terms_on_log(
-    calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any, *, cost_is_seconds: bool = False
-) -> LossTerms:
+def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any) -> LossTerms:
     """Return `loss_terms` of the queries of a log, by a compiled function; numpy arrays.
 
     Missing answers have a stand-in confidence, so that every query has a loss.
@@ -178,27 +173,43 @@ def loss_terms_on_log(
         log: the log.
         right: (n, k) whether the answer is right, or its score.
         cost: cost of each answer (n, k), or mean cost of each model (k,).
-        cost_is_seconds: as for `loss_terms`.
     """
-    codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
     money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
     rows = fill_up(log.logprob, right, log.answered)
-    shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, cost_is_seconds=cost_is_seconds)
+    shares = _loss_terms_filled(calibrators, rows, money, policies, _filled_answers(policies, log))
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
-@partial(compiled, runs="long", static_argnames="cost_is_seconds")
+@partial(compiled, runs="long")
 def _loss_terms_filled(
-    calibrators: Calibrator,
-    rows: tuple[jax.Array, ...],
-    cost: jax.Array,
-    policies: Policies,
-    answer: Any = None,
-    *,
-    cost_is_seconds: bool = False,
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any
 ) -> LossTerms:
     logprob, correct, answered = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, cost_is_seconds)
+    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+
+
+def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) -> np.ndarray:
+    """Return the seconds until each query of a log is answered under each of L policies: (L, n).
+
+    NaN where an answer on the path of a query has no known seconds.
+    """
+    rows = fill_up(log.logprob, log.answered, log.seconds)
+    seconds = _waiting_times_filled(calibrators, rows, policies, _filled_answers(policies, log))
+    return np.asarray(seconds, float)[:, : log.n_queries]
+
+
+@partial(compiled, runs="long")
+def _waiting_times_filled(
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any
+) -> jax.Array:
+    logprob, answered, seconds = rows
+    confidence, codes = calibrate_all(calibrators, logprob, answered).T, None if answer is None else answer.T
+    return jax.vmap(lambda policy: waiting_time(walk(confidence, policy, codes), policy, seconds.T))(policies)
+
+
+def _filled_answers(policies: Policies, log: Log) -> Any:
+    """Return the codes of the answers of a log, filled up; None if the policies do not compare answers."""
+    return None if log.answer is None or policies.agreements is None else fill_up(log.answer)[0]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
