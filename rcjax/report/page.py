@@ -440,7 +440,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     advice = advise(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
-        advice += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
+        advice += f". {single.describe(money, report.noun)}"
     return {
         "cascade": ", ".join(cascades),
         "cost": f"${money.show(expected['cost'])}",

@@ -25,7 +25,7 @@ from rcjax.logs.prices import repriced
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
+from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
@@ -34,7 +34,7 @@ from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
-from rcjax.tuning.deploying import deploy, single_policy
+from rcjax.tuning.deploying import Deployed, deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
     Today,
     best_single_for,
@@ -174,12 +174,7 @@ class Tuned:
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
-        spec = self.spec.with_target(target)
-        frontier, _ = with_bills(self.frontier, self.replayed)
-        policy = deploy(frontier, self.log, None, spec).policy
-        policy = with_following(policy, follows=spec.follows, period=None)
-        policy, _ = _replace_unsupported(policy, frontier, self.log, self.unshown_gain(policy, target), target)
-        return with_spec(policy, spec)
+        return _choose_policy(self, self.spec.with_target(target)).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -190,10 +185,10 @@ class Tuned:
         """
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
-        unshown = None if budget is None else self.unshown_gain(policy, target)
-        return dataclasses.replace(comparison, unshown=unshown)
+        gain = None if budget is None else self.unsupported_gain(policy, target)
+        return dataclasses.replace(comparison, unsupported_gain=gain)
 
-    def unshown_gain(self, policy: AbstractPolicy, target: Target) -> UnshownGain | None:
+    def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
         """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
 
         A gain is shown if at least 0.001 is expected and the held-out gain is at least minus one standard error.
@@ -223,7 +218,7 @@ class Tuned:
         candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
         shown = expected >= LEAST_GAIN and held_out >= -se
-        return None if shown else UnshownGain(log.models[best], expected, held_out, se)
+        return None if shown else UnsupportedGain(log.models[best], expected, held_out, se)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -231,7 +226,7 @@ class Tuned:
         single = None if self.comparison is None else self.comparison.single
         lines = [] if self.advice is None else [self.advice]
         if single is not None:
-            lines.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
+            lines.append(single.describe(self.money, self.log.counted.noun))
         return (*lines, *self.notes)
 
     def describe(self) -> str:
@@ -397,43 +392,35 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     """Add the policy for the target, if there is a target, with its comparison and notes."""
     if not tuned.target:
         return tuned
-    frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
-    policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
-    target = Target.of(**tuned.target)
-    policy, why = _replace_unsupported(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
-    if target.name == "budget":  # If today's policy is kept, its own `follows` and `period` stay.
-        policy = with_following(policy, follows=spec.follows, period=spec.period)
-    policy = with_spec(policy, spec)
-    comparison, counted = tuned.compare(policy, target), tuned.log.counted
+    policy, certificate, notes = _choose_policy(tuned, spec)
+    comparison, counted = tuned.compare(policy, Target.of(**tuned.target)), tuned.log.counted
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(
-            *filter(None, (comparison.last_error(counted), guarantee)),
-            *remarks,
-            *why,
-            *note_unspent(frontier, policy, target),
-            *cost_notes,
-            *note_predicted(frontier),
-        ),
+        notes=(*filter(None, (comparison.last_error(counted), guarantee)), *notes),
     )
 
 
-def _replace_unsupported(
-    policy: AbstractPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
-) -> tuple[AbstractPolicy, list[str]]:
-    """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
+def _choose_policy(tuned: Tuned, spec: Spec) -> Deployed:
+    """Return the policy of a tuned frontier for the target of a spec, with notes on the choice.
 
-    At a budget a ladder stays: it follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from
-    the single model's (on nine logs, with 100 to 1,000 labels).
+    At a price, the best single model replaces a cascade whose gain is not supported. At a budget the ladder stays: it
+    follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from the single model's (nine logs,
+    100 to 1,000 labels).
     """
-    if unshown is None or target.name == "budget":
-        return policy, []
-    why = unshown.describe(f"points of {log.counted.noun} and money")
-    return single_policy(frontier, log, unshown.model, target), [why]
+    frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
+    policy, certificate, notes = deploy(frontier, tuned.log, tuned.held_out, spec)
+    target = Target.of(**spec.target)
+    if target.name == "budget":  # if today's policy is kept, its own `follows` and `period` stay
+        policy = with_following(policy, follows=spec.follows, period=spec.period)
+    elif (gain := tuned.unsupported_gain(policy, target)) is not None:
+        policy = single_policy(frontier, tuned.log, gain.model, target)
+        notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
+    notes = (*notes, *note_unspent(frontier, policy, target), *cost_notes, *note_predicted(frontier))
+    return Deployed(with_spec(policy, spec), certificate, notes)
 
 
 def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
