@@ -59,7 +59,7 @@ from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spe
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
-from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, default_today, models_of
+from rcjax.tuning.replaying.comparing import ModelOrPolicy, QueryLosses, comparable_log, default_today, models_of
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
 _MAX_STAKED = 0.9  # of the stake that could lose the whole capital at once
@@ -254,7 +254,9 @@ class LadderTest:
     """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
 
     @classmethod
-    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> LadderTest:
+    def of(
+        cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: ModelOrPolicy | None = None
+    ) -> LadderTest:
         """Replay the rungs of a frontier on a log.
 
         Args:
@@ -468,7 +470,9 @@ def certify(
     return _certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
-def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | None) -> tuple[Today, float]:
+def _todays(
+    frontier: Frontier, log: Log, today: ModelOrPolicy | None, tuned_on: Log | None
+) -> tuple[ModelOrPolicy, float]:
     """Return (today's model or policy, its bill), by the queries tuned on.
 
     Without `tuned_on` these are the queries that the model carries. The held-out queries of `log` take their place only

@@ -36,7 +36,7 @@ from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
 from rcjax.tuning.deploying import Deployed, deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
-    Today,
+    ModelOrPolicy,
     best_single_for,
     compare_policy,
     default_today,
@@ -378,7 +378,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
         raise InfeasibleError(too_dear(budget, high, period))
 
 
-def resolve_today(log: Log, today: Today | None) -> Today:
+def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)

@@ -28,7 +28,7 @@ def log(float64):
 def test_it_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
-    kept = found.cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
+    kept = found.is_cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
     assert tuned.policy.expected["error"] == pytest.approx(
@@ -46,7 +46,7 @@ def test_differences_are_those_of_replays(log):
         today = compare_policy(tuned.frontier.point(int(point)), log, BEST).today
         at = int(np.flatnonzero(found.position == number)[0])
         assert found.se[at] == pytest.approx(today.se or 1 / 384)
-        assert found.cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))
+        assert found.is_cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))
 
 
 def test_a_wider_margin_costs_no_more(log):
