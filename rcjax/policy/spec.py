@@ -1,7 +1,7 @@
 """The options of a tuning, and their record in the provenance of a policy.
 
 A `Target` is the aim of tuning: a budget, an error, the cost of an error, or λ. Each field of `Spec` states its
-meaning, its parser and its option on the command line. Standard library only.
+meaning and its type; `rcjax.cli.options` makes the options of the commands from them. Standard library only.
 
 A provenance may hold any JSON values, and people edit files by hand. The entries that rcjax reads must be as rcjax
 writes them; ValueError names the place of a damaged entry.
@@ -13,7 +13,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, TypedDict, cast, get_args
 
 from rcjax._base.codec import (
@@ -160,11 +160,6 @@ class SecondsLimit:
         return f"at most {self.seconds:.3g} second{'' if self.seconds == 1 else 's'} {often}"
 
 
-#: The panels of `--help`; the most used first.
-TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
-SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
-PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
-
 #: A word, or the cascades to choose from.
 Search = str | tuple[tuple[str, ...], ...]
 SEARCHES = ("labels", "objective", "all", "full", "adaptive")
@@ -191,14 +186,6 @@ _MARGIN = 0.01  # the default target: error above today's
 
 #: The entries of provenance that are dropped from today's policy in a record.
 _DROPPED = ("reference", COMPARISON, "tuning")
-
-#: The metavar in `--help`, and the function of `rcjax.cli.inputs` that parses the value.
-_MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
-
-
-def _offered(panel: str, form: tuple[str, str] | None = None, *, default: Any = None, flag: str | None = None) -> Any:
-    """Declare a field of `Spec` that is an option: `form` is its metavar and parser, `flag` another spelling of it."""
-    return field(default=default, metadata={"panel": panel, "form": form, "flag": flag})
 
 
 def cascades_of(cascade: Any) -> Any:
@@ -313,26 +300,24 @@ class Spec:
     """
 
     budget: Amount | None = None
-    max_error: Amount | None = _offered(TARGET, _SHARE)
-    match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
-    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
-    error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
+    max_error: Amount | None = None
+    match: Share | None = None
+    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = None
+    error_cost: Positive | None = None
     lam: Amount | None = None
-    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
-        SEARCH, ("SEARCH", "cascade")
-    )
+    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = None
     copula: str | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
-    abstain_price: Amount | None = _offered(SEARCH, _SHARE)
-    confidence: Annotated[float, _check_confidence] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
-    judged: bool = _offered(PROMISES, default=False)
-    intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
+    abstain_price: Amount | None = None
+    confidence: Annotated[float, _check_confidence] | None = None
+    judged: bool = False
+    intervals: bool = True
     follows: bool = True
     period: Period | None = None
     queries: Queries | None = None
-    segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
-    max_seconds: Annotated[SecondsLimit, Reads(_limit)] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
+    segment: str | None = None
+    max_seconds: Annotated[SecondsLimit, Reads(_limit)] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]
