@@ -505,7 +505,7 @@ def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning,
 
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
-    left = tuning.within(log.models)
+    left = tuning.restrict_to(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
     if not left.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")
