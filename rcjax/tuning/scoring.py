@@ -426,7 +426,7 @@ def score_candidates(
     agreement = score_rows(rows, blending)
     agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
-        agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
+        agreement = agreement.with_chain_column()
     return table, agreement if agreement.cost.size else None
 
 
