@@ -1,12 +1,12 @@
-"""The searches for a frontier, by the labels and by the paper's model, and their limit on the seconds of policies.
+"""The searches for a frontier, by labels and by the paper's model, and a limit on the seconds of policies.
 
-The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, agreement policies, and chains where confidences are verdicts of a check. Noisy estimates choose
-these cascades: the more cascades are searched, the more optimistic the best estimate is. Three measures limit this
+The default search returns the frontier of single models, and of cascades that beat single models after correction for
+optimism: pairs, agreement policies, and chains if confidences are verdicts of a check. The estimates that choose these
+cascades are noisy: the more cascades are searched, the more optimistic the best estimate is. Three measures limit the
 optimism. Labels of pairs are averaged with their probabilities (`candidates`). Agreement policies (`scoring`) are used
-only where they gain on pairs in `cross_validation`. The errors of cascades are raised by their optimism
-(`CrossValidation.excess_optimism`), while single models are counted by their labels. So a cascade does not stay on the
-frontier where a single model does better.
+only at prices where they gain on pairs in `cross_validation`. And the errors of cascades are raised by their optimism
+(`CrossValidation.excess_optimism`), while the errors of single models are counted by labels. So a cascade leaves the
+frontier if a single model does better.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def select_frontier(
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Agreement
-    policies are used if the log has answers, and they gain on held-out folds
-    (`CrossValidation.uses_agreement`). The frontier holds the corners of the lower hull. Each corner is the best policy
-    at some λ; a ladder's position lies between two corners.
+    policies are used if the log has answers and they gain on held-out folds (`CrossValidation.uses_agreement`). The
+    frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
+    between two corners.
 
-    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
-    cascades it is raised by their optimism: held-out error minus in-sample error. Optimism and gains are estimated on
-    at most 50,000 queries, drawn at random.
+    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by labels for single models, and
+    raised by the optimism for cascades: held-out error minus in-sample error. Optimism and gains are estimated on at
+    most 50,000 queries, drawn at random.
 
     Args:
         log: the log to learn from.
@@ -85,7 +85,7 @@ def select_frontier(
         abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
             and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
         admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all. The
-            cross-validation chooses from all policies even so, so the optimism is that of the larger choice.
+            cross-validation always chooses from all policies, so the optimism is that of the larger choice.
 
     Raises ValueError for an empty or negative `lam` or a negative price; LogError if there are fewer queries than
     folds, or no query has the answers of all models.
@@ -134,16 +134,16 @@ def _candidates(
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
-    """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
+    """Return the candidates, with the penalties of cascades raised by their optimism."""
     pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
     optimism = np.where(table.is_agreement, agreement, pairs) * ~table.is_single
     return dataclasses.replace(table, penalty=np.clip(table.penalty + optimism, 0.0, 1.0))
 
 
 def _corner_lam(corners: Candidates) -> np.ndarray:
-    """Return a λ at which each corner of a hull, the dearest first, is the best: (L,).
+    """Return a λ at which each corner of a hull is the best, the dearest corner first: (L,).
 
-    It is the geometric mean of the slopes on both sides of the corner.
+    The λ is the geometric mean of the slopes on both sides of the corner.
     """
     slopes = -np.diff(corners.penalty) / np.diff(corners.cost)
     if not slopes.size:
@@ -155,7 +155,7 @@ def _corner_lam(corners: Candidates) -> np.ndarray:
 def _assemble(
     model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
 ) -> Frontier:
-    """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
+    """Make the frontier of some candidates; `compare` is the form in which answers are compared."""
     wrong = np.maximum(table.penalty - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
@@ -163,8 +163,8 @@ def _assemble(
     return make_frontier(model, solved, Spec(abstain_price=abstain_price), compare)
 
 
-_SHARE = 0.05  # of the queries that may exceed a limit on the 95th percentile
-_AT_ONCE = 64  # policies that are replayed at a time
+_SHARE = 0.05  # share of the queries that may exceed a limit on the 95th percentile
+_AT_ONCE = 64  # policies that are walked at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +176,7 @@ class SecondsFilter:
 
     @classmethod
     def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds of a model.
+        """Take at most 5,000 complete queries of a log. Raises LogError if the log lacks the seconds of a model.
 
         >>> import rcjax
         >>> SecondsFilter.of(SecondsLimit.of("p95=4"), rcjax.sample_log(300, seed=0))
@@ -193,19 +193,18 @@ class SecondsFilter:
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
     def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
-        """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
-        figure, error = self.figures(policies, model)
-        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+        """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
+        figure, se = self.figures(policies, model)
+        return figure + se <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
     def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
-        Only queries with known seconds count; without any, the first figure is infinite.
+        Only queries with known seconds count; the first figure of a policy without any is infinite.
         """
-        policies = policies.on_host()
         log = self.log.select(model.models)
 
-        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+        def measure(some: Policies) -> tuple[np.ndarray, np.ndarray]:
             waits = waiting_times_on_log(model.calibrators, some, log)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
@@ -214,13 +213,12 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return in_pieces(of_some, policies, _AT_ONCE)
+        return in_pieces(measure, policies.on_host(), _AT_ONCE)
 
     def require_any(self, model: FittedModel) -> None:
-        """Raise InfeasibleError if no policy over a model's models keeps to the limit.
+        """Raise InfeasibleError if no policy over the models keeps to the limit.
 
-        Single models suffice for the check, as a policy that asks more models does not take less time. Queries whose
-        seconds are not known count for no policy that asks the model.
+        Only single models are tried, as no policy that asks several models is faster than all of them.
         """
         k = len(model.models)
         singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
@@ -243,8 +241,8 @@ class SecondsFilter:
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
-#: each of some λ.
+#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,), and G policies: the rungs of a ladder,
+#: or a policy for each of some λ.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -270,27 +268,26 @@ class LabelSearch:
             lam: (L,) the λ of the frontier; None: the search chooses them.
             seed: seed of the folds of the cross-validation.
         """
-        admits = None if limit is None else limit.admits
-        abstain_price = self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=abstain_price, admits=admits)
+        admits, price = None if limit is None else limit.admits, self.spec.abstain_price
+        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.cross_validation
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some λ.
+        """Return the function that tunes on a draw, to the rungs of a ladder or to the best policies at some λ.
 
-        The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
+        The rungs rise in cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of points of the frontier, whose λ are used; None: a ladder.
+            points: (G,) indices of the points of the frontier with the λ to use; None: a ladder.
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
-        # On the whole log, as for the cross-validation.
+        # The blending weights are those of the whole log, as in the cross-validation.
         blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
@@ -332,13 +329,11 @@ class ModelSearch:
         """
         from rcjax.solving.tradeoff import solve_frontier
 
-        spec = self.spec
-        how: dict[str, Any] = {"cascades": spec.search, "abstain_price": spec.abstain_price}
-        frontier = solve_frontier(model, lam=lam, **how)
+        frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
         return (frontier if limit is None else limit.within(frontier)), None
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that solves the λ of some points (G,) again on a draw; answers are not compared."""
+        """Return the function that fits the model to a draw, and solves it at the λ of some points (G,)."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
@@ -363,14 +358,14 @@ class ModelSearch:
 
 
 def search_of(spec: Spec) -> LabelSearch | ModelSearch:
-    """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
+    """Return the search that a spec names. Raises ValueError for a search by `minimise`: a spec has no objective."""
     if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
     return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
 def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
-    """Return (labelled answers, (n, k) money of each answer) of a draw.
+    """Return (labelled answers, (n, k) money of each answer) of a draw of a log's queries.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.
