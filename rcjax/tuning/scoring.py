@@ -113,8 +113,9 @@ def _expected_wrong(
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
-    assert labelled.answer is not None
     rows = CandidateRows.of(calibrators, labelled, answered=answered)
+    assert rows.answer is not None
+    codes = rows.answer.T
     confidence = jnp.asarray(rows.confidence)
 
     def wrong(row: tuple[Candidates, Policies]) -> Array:
@@ -124,7 +125,7 @@ def _expected_wrong(
         right = confidence.T  # for chains, which do not compare answers
         for model, probability in ((third, third_right), (second, second_right), (first, confidence[:, first])):
             right = right.at[model].set(probability)
-        answers = walk(confidence.T, policy, rows.answer.T).answers
+        answers = walk(confidence.T, policy, codes).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
     return lax.map(wrong, table)

@@ -241,7 +241,7 @@ class SecondsFilter:
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,), and G policies: the rungs of a ladder,
+#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
 #: or a policy for each of some λ.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 

@@ -175,7 +175,7 @@ def test_one_model_is_compared_with_nothing():
     shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise()
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
-    assert shown.saved.mean.shape == (1, BUDGETS)
+    assert shown.gain_at_budget.mean.shape == (1, BUDGETS)
 
 
 def test_a_second_comparison_compiles_nothing(two, compilations):
