@@ -40,7 +40,7 @@ def test_what_is_behind_the_last_label_does_not_count(log, frontier):
     wrong = held_out.at([1]).wrong
     assert 20 <= wrong.size == len(held_out.most) <= 200
     assert (wrong <= held_out.most + 1e-12).all()
-    assert held_out.errs_below([1], held_out.error_bound(1, 0.1) + 1e-6, 0.1)
+    assert held_out.is_below([1], held_out.error_bound(1, 0.1) + 1e-6, 0.1)
 
 
 def test_half_is_held_out_where_there_is_a_confidence():
@@ -74,4 +74,4 @@ def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
     held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), abstain_price=2.0)
     assert held_out.error_bound(0, 0.05) == 2.0
-    assert not held_out.errs_below([0], 1.5, 0.05)
+    assert not held_out.is_below([0], 1.5, 0.05)
