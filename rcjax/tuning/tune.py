@@ -1,8 +1,8 @@
-"""Tune a log, or retune a policy on a fresh log: the frontier, the policy for a target, its comparison with today's.
+"""Tuning: from a log to the frontier, the policy for a target, and its comparison with today's; and tuning again.
 
-The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. A policy
-is tuned again on a fresh log and the queries that it carries: on one week's labels alone a new policy is worse half of
-the time, and with the carried queries seldom (`benchmarks.year`).
+The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. To tune
+a policy again, `retune` adds the queries that the policy carries to the fresh log. A policy tuned on one week's labels
+alone is worse than the old policy half of the time, and with the carried queries seldom (`benchmarks.year`).
 """
 
 import dataclasses
@@ -47,18 +47,18 @@ from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-_UNSPENT = 0.1  # Least unspent share of a budget that gets a note.
+_UNSPENT = 0.1  # least unspent share of a budget that gets a note
 
 
 def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
-    """Replace the costs that the paper's model predicts by the bills of the policies; (frontier, notes).
+    """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
-    a frontier by labels are bills already.
+    the default search are bills already.
 
     Args:
         frontier: the frontier.
-        replayed: its replay on the log that it was tuned on; None if no query was answered by all models.
+        replayed: replay of the frontier on the log tuned on; None if no query was answered by all models.
     """
     if frontier.is_by_labels or replayed is None:
         return frontier, []
@@ -110,7 +110,7 @@ class SingleModel:
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without `seconds` where it is None."""
+        """Return the fields as JSON values, without `seconds` if it is None."""
         row = plain(dataclasses.asdict(self))
         return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
@@ -126,8 +126,8 @@ class Tuned:
     model: FittedModel
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search. By the default search, errors of cascades are corrected for optimism. By a search with
-    the paper's model (`spec.cascade`), errors are the model's predictions, uncorrected."""
+    """Frontier of the search. The default search corrects the errors of cascades for optimism. A search by the paper's
+    model (`spec.cascade`) has the errors that the model predicts; only their intervals are corrected."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]
@@ -135,8 +135,8 @@ class Tuned:
     spec: Spec
     """Options of the tuning, with `today` filled in."""
     replayed: Replay | None = None
-    """Replay of the frontier on the log: bills, and seconds if the log has them. None if no query was answered by all
-    models, or if neither is needed: costs by the default search are bills."""
+    """Replay of the frontier on the log, for bills or seconds; None if no query was answered by all models, and for the
+    default search on a log without seconds."""
     policy: AbstractPolicy | None = None
     """Policy for the target; None without a target."""
     certificate: Certificate | None = None
@@ -144,11 +144,11 @@ class Tuned:
     comparison: Comparison | None = None
     """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and decisions of the tuning."""
+    """Notes on the policy: the cost of the next avoided error, the guarantee, and decisions of the tuning."""
 
     @property
     def target(self) -> Mapping[str, float]:
-        """Name and value of the target, as in provenance; empty without a target."""
+        """Name and value of the target; empty without a target."""
         return self.spec.target
 
     @property
@@ -167,10 +167,10 @@ class Tuned:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
-            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade without a shown
-                gain.
+            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade whose gain
+                held-out queries do not support.
 
-        Raises InfeasibleError if no point meets the target; ValueError for a margin, which needs a tuning of its own.
+        Raises InfeasibleError if no policy meets the target; ValueError for a margin, which needs a tuning of its own.
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
@@ -189,24 +189,22 @@ class Tuned:
         return dataclasses.replace(comparison, unsupported_gain=gain)
 
     def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
-        """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
+        """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
 
-        A gain is shown if at least 0.001 is expected and the held-out gain is at least minus one standard error.
+        They support a gain of 0.001 or more whose held-out estimate is at least minus one standard error.
 
         Args:
             policy: a policy from the frontier.
-            target: target of the policy: a budget or a price, as nothing is known of others.
+            target: target of the policy; only gains at a budget or a price are known.
         """
         spec, log = self.spec, self.log
         uncompared_options = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs = np.asarray(log.cost, float)
-        errors = single_model_errors(log)
+        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
         if target.name == "budget":
-            lam = 0.0
-            best = log.models.index(best_single_for(log, target.value))
+            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
         else:
             lam = target.value if target.name == "lam" else 1 / target.value
             best = int((errors + lam * costs).argmin())
@@ -217,17 +215,15 @@ class Tuned:
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
         candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
-        shown = expected >= LEAST_GAIN and held_out >= -se
-        return None if shown else UnsupportedGain(log.models[best], expected, held_out, se)
+        is_supported = expected >= LEAST_GAIN and held_out >= -se
+        return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        lines = [] if self.advice is None else [self.advice]
-        if single is not None:
-            lines.append(single.describe(self.money, self.log.counted.noun))
-        return (*lines, *self.notes)
+        described = None if single is None else single.describe(self.money, self.log.counted.noun)
+        return (*filter(None, (self.advice, described)), *self.notes)
 
     def describe(self) -> str:
         """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
@@ -277,10 +273,10 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         fields: fields of `Spec`, which override `spec`: `budget`, `max_error`, `match`, `error_cost` or `lam`, `today`,
             `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
 
-    Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if
-    the budget is below the price of every model, which the default search checks before any fit. Raises ValueError
-    for options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log
-    that is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
+    Raises InfeasibleError if no policy meets the target. Its `tuned` has everything but the policy; it is None if the
+    default search finds, before any fit, that the budget is below the price of every model. Raises ValueError for
+    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that
+    is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax
     >>> tuned = rcjax.tune(rcjax.sample_log(300, seed=0), max_error=0.3, intervals=False)
@@ -337,7 +333,7 @@ def tune_in_stages(
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
-    """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
+    """Find the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
     with stage("fitting the model"):
@@ -347,7 +343,9 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     with stage(f"choosing cascades{drawing}"):
         try:
             return _tune_frontier(log, held_out, spec, model, limit)
-        except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
+        except (
+            InfeasibleError
+        ) as problem:  # no policy is quick enough: the error carries the frontier without the limit
             problem.tuned = _tune_frontier(log, held_out, spec, model, None)
             raise
 
@@ -360,7 +358,7 @@ def _tune_frontier(
         limit.require_any(model)
     frontier, cross_validation = search_of(spec).find(log, model, limit=limit)
     if spec.intervals:
-        # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
+        # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
         frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
     replayed = None
@@ -389,7 +387,7 @@ def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
-    """Add the policy for the target, if there is a target, with its comparison and notes."""
+    """Add the policy for the target, if there is one, with its comparison and notes."""
     if not tuned.target:
         return tuned
     policy, certificate, notes = _choose_policy(tuned, spec)
@@ -424,14 +422,14 @@ def _choose_policy(tuned: Tuned, spec: Spec) -> Deployed:
 
 
 def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
-    """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
+    """Return the figures of each single model on a log; calibrators have the form of those of a fitted model."""
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
     truth = np.asarray(sample.correct)
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    right = np.asarray(expected_log(log).correct)  # as the frontier counts them
+    right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
     return tuple(
         SingleModel(
             model=name,
@@ -451,9 +449,8 @@ def retune(
 ) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
-    The target is the record of `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are the models of the
-    first tuning that the log holds. Carried queries have the costs of their models in the log. The guarantee of a
-    policy is tested again, on half of the fresh queries.
+    The target is the recorded one or, without a record, the policy's λ. The models are those of the first tuning that
+    the log has. Carried queries cost the means of the log. A guarantee is tested again, on half of the fresh queries.
 
     Args:
         policy: the policy in service.
@@ -487,7 +484,7 @@ def retune(
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_request_settings(log.select(tuning.models), policy)
     held_out = None
-    if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
+    if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = remembered(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
@@ -501,7 +498,7 @@ def retune(
 
 
 def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning, list[str]]:
-    """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
+    """Restrict a tuning to the models of a log; return (the tuning, remarks on the models that the log lacks).
 
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """

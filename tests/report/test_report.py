@@ -66,12 +66,12 @@ def test_figures_of_fresh_queries_stand_in_the_headline(logs):
     assert "As it was tuned, it " in found.headline()
     page = context(found)
     assert "the tuning has not seen" in page["judged"]
-    assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
+    assert page["promise"].startswith(f"On {test.n_queries} fresh queries")
     for index in (0, page["start"]):
         policy = policy_for(found, page["points"][index]["target"])
         seen = compare_policy(policy, test, MODELS[1])
         told = f"{100 * seen.error:.1f} % error on them, at {found.money.full(seen.cost)}"
-        assert page["points"][index]["tried"].startswith(f"This one had {told}")
+        assert page["points"][index]["observed"].startswith(f"This one had {told}")
     again = rcjax.diagnose(rcjax.fit(train), test, training=train, frontier=found.frontier, replicates=50)
     for name, value in vars(again.promise).items():
         np.testing.assert_array_equal(getattr(found.diagnosis.promise, name), value)
