@@ -394,9 +394,13 @@ def cross_validate(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
-        walked = [
-            [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
-        ]  # kinds of outcomes × S sets × three terms (T, m)
+
+        def replay_choice(choice: ChosenPolicies, right: Any) -> list[np.ndarray]:
+            terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
+            return [choice.weights @ np.asarray(figure[:, out], float) for figure in terms]
+
+        # Kinds of outcomes × S sets × three terms (T, m).
+        walked = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(abstain_price)
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
@@ -441,11 +445,3 @@ def _choose_without(
     wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in choices])
     wrong = np.stack([choice.weights @ rungs for choice, rungs in zip(choices, wrong, strict=True)])
     return calibrators, choices, wrong
-
-
-def _replay_fold(
-    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, query_cost: Any
-) -> LossTerms:
-    """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
-    return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)

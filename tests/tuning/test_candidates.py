@@ -81,7 +81,7 @@ judged_by = jax.jit(score_pairs)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
+def test_label_errors_and_costs_are_those_of_a_walk(seed):
     """Whatever is expected, and without any of that the error too, as the queries' own costs have it."""
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
@@ -98,7 +98,7 @@ def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
+def test_a_threshold_separates_neighbouring_floats(dtype):
     """Halfway between neighbouring floats lies one of the two: it must be the lower one."""
     with jax.enable_x64(dtype == np.float64):
         for level in (0.1, 0.3, 0.7, 0.999):
@@ -126,7 +126,7 @@ def test_a_model_without_answers_is_no_candidate():
 
 
 @pytest.mark.thorough
-def test_one_model_is_calibrated_by_another_as_by_statsmodels():
+def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
     log = make_log(120, K, seed=1, missing=0.2)
     logprob, correct, present = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
     conditional = crossing(log.logprob, log.correct, log.answered, "generation")

@@ -23,7 +23,7 @@ def made(seed, count, levels):
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]))
-def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
+def test_no_mixture_of_two_candidates_is_better_than_the_choice(seed, count, levels):
     table = made(seed, count, levels)
     targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13))
     choice, one = choose(table, targets), choose_unmixed(table, targets)
@@ -44,7 +44,7 @@ def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
         assert alone.tolist() == np.eye(count)[best_for(table.penalty, table.cost, **target)].tolist()
 
 
-def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
+def test_a_pair_that_a_single_model_beats_by_labels_is_no_candidate(float64):
     """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
     found = jax.tree.map(np.asarray, tried(*random_log(8, levels=1000), COST))
     expected = []

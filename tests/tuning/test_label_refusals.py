@@ -62,7 +62,7 @@ FIGURES = ("first", "second", "threshold", "penalty", "abstention")
 
 
 @pytest.mark.parametrize("price", [0.1, 0.3, 0.6])
-def test_the_last_model_refuses_what_it_had_best_refuse_alone(price):
+def test_the_last_model_refuses_at_the_threshold_that_is_best_for_it_alone(price):
     for seed in range(6):
         log = random_log(seed, levels=(2, 4, 50)[seed % 3])
         tried = judged_by(*log, COST, refusal=price_of(price))

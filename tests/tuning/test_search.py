@@ -77,7 +77,7 @@ def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(f
     np.testing.assert_allclose(add_optimism(table, Validation()).penalty, [0.3, 0.35, 0.5, 1.0])
 
 
-def test_confidences_that_tell_nothing_promise_next_to_nothing(by_labels):
+def test_uninformative_confidences_promise_no_gain(by_labels):
     """The best of some hundred thresholds looks better than a mixture of two models, by chance."""
     rng = np.random.default_rng(1)
     log = rcjax.sample_log(N, seed=1).select(MODELS)
@@ -114,7 +114,7 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     assert ((expected[20:] > 0) & (expected[20:] < 1)).all()
 
 
-def test_tuned_on_a_draw_the_ladder_rises_in_cost_and_does_not_depend_on_the_order(log, frontier, by_labels):
+def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(log, frontier, by_labels):
     tune_again = by_labels.retuner(frontier, log, None)
     rows = np.random.default_rng(1).integers(0, N, N)
     (calibrators, ladder), (_, shuffled) = tune_again(log, rows), tune_again(log, rows[::-1])
@@ -126,7 +126,7 @@ def test_tuned_on_a_draw_the_ladder_rises_in_cost_and_does_not_depend_on_the_ord
     assert (np.diff(bill) >= -1e-12).all()
 
 
-def test_tuned_at_the_prices_of_points_there_is_a_policy_for_each(log, frontier, by_labels):
+def test_a_search_at_the_prices_of_points_has_a_policy_for_each(log, frontier, by_labels):
     points = np.array([0, len(frontier.lam) - 1])
     _, policies = by_labels.retuner(frontier, log, points)(log, np.arange(N))
     assert policies.members.shape == (2, 3)
@@ -135,7 +135,7 @@ def test_tuned_at_the_prices_of_points_there_is_a_policy_for_each(log, frontier,
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])
-def test_a_limit_on_seconds_leaves_out_what_may_ask_the_slow_model(log, model, frontier, by_labels, limit):
+def test_a_limit_on_seconds_leaves_out_policies_that_often_ask_the_slow_model(log, model, frontier, by_labels, limit):
     quick = SecondsFilter.of(SecondsLimit.of(limit), log)
     admitted = quick.admits(frontier.policies, model)
     kept = quick.within(frontier)
@@ -145,7 +145,7 @@ def test_a_limit_on_seconds_leaves_out_what_may_ask_the_slow_model(log, model, f
     assert not admitted[np.asarray(frontier.members)[:, 2] & (np.asarray(frontier.members).sum(1) == 1)].any()
 
 
-def test_no_policy_within_the_limit_is_said_with_the_fastest(log, model, frontier):
+def test_an_infeasible_limit_on_seconds_names_the_fastest_model(log, model, frontier):
     none = SecondsFilter.of(SecondsLimit.of("0.1"), log)
     with pytest.raises(InfeasibleError, match=r"the fastest, llama3\.2-1b alone, takes 0\.5 seconds"):
         none.require_any(model)
