@@ -520,12 +520,9 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
 
 def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     """Return the log tuned on, with the models of `log`. Raises ValueError if it does not have the same judges."""
-    if (
-        log.hand_labels is None
-        or tuned_on is None
-        or tuned_on.hand_labels is None
-        or tuned_on.hand_labels.judges != log.hand_labels.judges
-    ):
+    assert log.hand_labels is not None
+    hand_labels = None if tuned_on is None else tuned_on.hand_labels
+    if tuned_on is None or hand_labels is None or hand_labels.judges != log.hand_labels.judges:
         raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
     return tuned_on.select(log.models)
 
