@@ -12,7 +12,7 @@ from helpers.timed_logs import timed_log
 
 import rcjax
 from rcjax.policy.comparison import advise
-from rcjax.policy.spec import Target
+from rcjax.policy.spec import Spec, Target
 from rcjax.report.page import _policies, context
 from rcjax.tuning.replaying.comparing import compare_policy
 
@@ -88,6 +88,13 @@ def test_a_page_of_a_policy_in_service_that_stays_has_its_intervals_on_this_log(
     assert report.headline().startswith("Keep ")
     assert "as before" in report.headline()
     assert report.to_html().startswith("<!doctype html>")
+
+
+def test_the_headline_says_that_an_error_is_a_prediction_of_the_model(report):
+    predicted = dataclasses.replace(report.frontier, spec=Spec(cascade="full"))
+    modelled = dataclasses.replace(report, tuned=dataclasses.replace(report.tuned, frontier=predicted))
+    note = "is a prediction of the model, its interval is by the labels of this log"
+    assert [note in each.headline() for each in (report, modelled)] == [False, True]
 
 
 def test_todays_must_be_a_model(logs):
