@@ -170,9 +170,10 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, plain: np.ndarray) -> dict[str, W
     """All ways by name, the log tuned once for each kind of target: `rcjax.tune` takes its policy from that."""
     default = {target: rcjax.tune(train, intervals=False, **{target: 1e9}).frontier for target in TARGETS}
     chosen = {target: by_policy(frontier, train, test) for target, frontier in default.items()}
+    modelled = rcjax.tune(train, cascade="all", intervals=False)
     return {
         DEFAULT: lambda target, value: chosen[target](target, value),
-        ALL: by_policy(with_bills(rcjax.tune(train, cascade="all", intervals=False).frontier, train)[0], train, test),
+        ALL: by_policy(with_bills(modelled.frontier, modelled.replayed)[0], train, test),
         SINGLE: by_labels(plain[: len(train.models)]),
         PLAIN: by_labels(plain),
     }

@@ -85,7 +85,8 @@ def ways_of(train: rcjax.Log, test: rcjax.Log, peers: Iterable[str]) -> dict[str
     unaware = still
     if train.answer is not None:
         unaware = by_policy(rcjax.tune(bare[0], intervals=False, budget=1e9).frontier, *bare)
-    full, _ = with_bills(rcjax.tune(bare[0], cascade="full", intervals=False).frontier, bare[0])
+    modelled = rcjax.tune(bare[0], cascade="full", intervals=False)
+    full, _ = with_bills(modelled.frontier, modelled.replayed)
     ways = {
         RCJAX: by_following(tuned, still, test),
         STILL: still,

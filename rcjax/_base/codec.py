@@ -68,7 +68,7 @@ _WORDS = {
 _OURS = {
     "AbstractPolicy": "a policy (rcjax.load_policy)",
     "CascadeModel": "a model (rcjax.fit)",
-    "Fitted": "a model (rcjax.fit)",
+    "FittedModel": "a model (rcjax.fit)",
     "Frontier": "a frontier (rcjax.solve_frontier)",
     "Log": "a log (rcjax.read_log)",
     "Posterior": "a posterior (rcjax.bayes.sample_posterior)",

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
     from rcjax.tuning.diagnostics.decision import Replacement
-    from rcjax.tuning.replaying.comparing import Today
+    from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 
 def judge_policy(
@@ -75,7 +75,9 @@ def judge_policy(
         return None, str(problem)
 
 
-def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) -> tuple[dict[str, Any], list[str]]:
+def compare_fresh(
+    policy: AbstractPolicy, log: Log, today: ModelOrPolicy | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Compare a policy with today's on a log; return ({"comparison", "promised": the tuning's comparison}, remarks).
 
     Remarks give the reason if no comparison is possible, and today's if it errs less than this policy where the tuning
@@ -237,7 +239,7 @@ def _labelling_step(policy: AbstractPolicy, log: object) -> tuple[str, str]:
 
 
 def _check_against(
-    policy: Path, rival: Today, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
+    policy: Path, rival: ModelOrPolicy, log: Sequence[Path], options: Mapping[str, Any], *, as_json: bool
 ) -> int:
     """Compare a policy or a model with the policy in a file on the queries where they differ; return the status."""
     from rcjax.logs.sources import join_parts

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rcjax.collecting.plan import Plan
     from rcjax.collecting.questions import Question
     from rcjax.logs.log import Log
-    from rcjax.tuning.replaying.comparing import Today
+    from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 _KEYS = {"y": "1", "n": "0", "s": None, "q": None}
 _WIDEST = 100  # most columns of a text: longer lines are hard to read
@@ -69,7 +69,7 @@ class BetweenOptions:
     between: Annotated[str | None, typer.Option(metavar="MODEL|FILE")] = None
     and_: Annotated[str | None, typer.Option("--and", metavar="MODEL|FILE")] = None
 
-    def sides(self) -> list[tuple[str, Today]]:
+    def sides(self) -> list[tuple[str, ModelOrPolicy]]:
         """Return (text, policy or model) of both options, a policy first; empty if neither is given."""
         if (self.between is None) != (self.and_ is None):
             option, partner = ("--between", "--and") if self.and_ is None else ("--and", "--between")
@@ -153,7 +153,7 @@ def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, a
         raise typer.BadParameter(f"{out.name} must end in .csv", param_hint="--out")
 
 
-def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence[tuple[str, Today]]) -> str:
+def _use_of_labels(log: Path, labels: Path, reading: LogOptions, sides: Sequence[tuple[str, ModelOrPolicy]]) -> str:
     """Return the command that uses the labels: it tunes or, between two policies, compares them."""
     options = reading.as_options() | {"labels": labels}
     if not sides:
@@ -171,7 +171,7 @@ def _draw(data: Log, n: int, seed: int) -> tuple[list[tuple[int, int]], str]:
 
 
 def _draw_between(
-    data: Log, sides: Sequence[tuple[str, Today]], n: int, seed: int
+    data: Log, sides: Sequence[tuple[str, ModelOrPolicy]], n: int, seed: int
 ) -> tuple[list[tuple[int, int]], str]:
     """Draw answers where two policies differ; return ((query, model) of each answer by position, a description)."""
     from rcjax.tuning.replaying.comparing import Disagreements
@@ -182,7 +182,7 @@ def _draw_between(
     rows = {name: row for row, name in enumerate(data.queries)}
     part = disagreements.log
     drawn = sorted((rows[part.queries[query]], data.models.index(part.models[model])) for query, model in cells)
-    differ, queries = count(int(disagreements.where.sum()), "query"), len({query for query, _ in cells})
+    differ, queries = count(int(disagreements.differ.sum()), "query"), len({query for query, _ in cells})
     return drawn, f"those to {queries:,} of the {differ} of {data.n_queries:,} that the two answer differently"
 
 

@@ -18,10 +18,15 @@ from typer.models import ArgumentInfo, ParameterInfo
 from rcjax.cli import inputs
 from rcjax.policy.ladder import PERIODS, Period, Queries
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
+from rcjax.policy.spec import Spec, SpecError
 
 if TYPE_CHECKING:
     from rcjax.policy.counted import Reference
+
+#: The panels of `--help`; the most used first.
+TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
+SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
+PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
 
 # Types of options: the types that their parsers return. The help of an option is in the docstring of its command,
 # unless it stands here.
@@ -319,22 +324,33 @@ def _make_record_options(record: Any) -> list[inspect.Parameter]:
     """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(record, include_extras=True), _split_docstring(record.__doc__)
     if record is Spec:
-        return [_make_spec_option(field, helps[field.name]) for field in fields(Spec) if field.metadata]
+        hints = _SPEC_OPTIONS
+        helps = {name: re.sub(r"`(\w+)`", lambda field: f"`{option_name(field[1])}`", helps[name]) for name in hints}
     return [
         _make_option(entry.name, hints[entry.name], entry.default, helps.get(entry.name, ""))
         for entry in fields(record)
+        if entry.name in hints
     ]
 
 
-def _make_spec_option(field: Any, help_text: str) -> inspect.Parameter:
-    """Make the parameter of a command for a field of `Spec`; names of fields in its text become options."""
-    metavar, parser = field.metadata["form"] or (None, None)
-    settings = {"metavar": metavar, "parser": parser and getattr(inputs, parser, str)}
-    flag = [field.metadata["flag"]] if field.metadata["flag"] else []
-    option = typer.Option(*flag, rich_help_panel=field.metadata["panel"], **settings)
-    type_, default = (bool, field.default) if metavar is None else (Any, None)
-    help_text = re.sub(r"`(\w+)`", lambda name: f"`{option_name(name[1])}`", help_text)
-    return _make_option(field.name, Annotated[type_, option], default, help_text)
+def _spec_option(panel: str, metavar: str, parser: Callable[[str], Any]) -> Any:
+    return Annotated[Any, typer.Option(rich_help_panel=panel, metavar=metavar, parser=parser)]
+
+
+#: The fields of `Spec` that are options of commands, by name.
+_SPEC_OPTIONS: dict[str, Any] = {
+    "max_error": _spec_option(TARGET, "0.05|5%", inputs.fraction),
+    "match": _spec_option(TARGET, "0.01|1%", inputs.margin),
+    "today": _spec_option(TARGET, "MODEL|FILE", inputs.today),
+    "error_cost": _spec_option(TARGET, "MONEY", inputs.positive),
+    "cascade": _spec_option(SEARCH, "SEARCH", inputs.cascade),
+    "abstain_price": _spec_option(SEARCH, "0.05|5%", inputs.fraction),
+    "confidence": _spec_option(PROMISES, "0.95|95%", inputs.fraction),
+    "judged": Annotated[bool, typer.Option(rich_help_panel=PROMISES)],
+    "intervals": Annotated[bool, typer.Option("--bands/--no-bands", rich_help_panel=SEARCH)],
+    "segment": _spec_option(SEARCH, "COLUMN", str),
+    "max_seconds": _spec_option(WAITING, "2|p95=4", inputs.seconds_limit),
+}
 
 
 def _panel(parameter: inspect.Parameter) -> str | None:

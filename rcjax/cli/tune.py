@@ -47,10 +47,10 @@ from rcjax.cli.inputs import (
     require_plausible_log,
     require_plausible_prices,
 )
-from rcjax.cli.options import AsJson, BudgetOptions, LogFiles, LogOptions, Really
+from rcjax.cli.options import OUTPUT, AsJson, BudgetOptions, LogFiles, LogOptions, Really
 from rcjax.policy.comparison import Comparison
 from rcjax.policy.counted import ERRORS, Counted
-from rcjax.policy.spec import OUTPUT, Spec, Target
+from rcjax.policy.spec import Spec, Target
 
 if TYPE_CHECKING:
     from rcjax.tuning.sweeps import Sweep

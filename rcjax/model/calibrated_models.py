@@ -130,10 +130,10 @@ class Details:
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
-    return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
+    return [written(row.to_calibration()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
 
 
-class Fitted:
+class FittedModel:
     """Base class of fitted models: k calibrators, mean costs and names."""
 
     calibrators: Calibrator
@@ -201,7 +201,7 @@ class Fitted:
     drop_fields=("details",),
 )
 @dataclasses.dataclass(frozen=True)
-class Calibrated(Fitted):
+class CalibratedModels(FittedModel):
     """Calibrated models of a log, a frozen pytree without `details`, as `CascadeModel` is."""
 
     calibrators: Calibrator  # leading axis k
@@ -210,7 +210,7 @@ class Calibrated(Fitted):
     details: Details = dataclasses.field(default_factory=Details)  # provenance
 
 
-def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> Calibrated:
+def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") -> CalibratedModels:
     """Fit the calibrators of a log's models to its labels.
 
     Args:
@@ -227,17 +227,17 @@ def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") ->
     return _fit_calibrated(log, log.task if transform == "auto" else transform, stated_in(log))
 
 
-def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
+def refit_calibrated(model: FittedModel, log: Log) -> CalibratedModels:
     """Fit the calibrators of another log's models, with the transform and the stated values of a fitted model."""
     return _fit_calibrated(log, model.calibrators.transform, model.calibrators.values)
 
 
-def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> Calibrated:
+def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> CalibratedModels:
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
-    return Calibrated(calibrators, log.cost, log.models, Details.of_log(log))
+    return CalibratedModels(calibrators, log.cost, log.models, Details.of_log(log))
 
 
 def fit_calibrators(

@@ -40,7 +40,7 @@ from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import FORMAT, Calibrated, Details, Fitted, pairs
+from rcjax.model.calibrated_models import FORMAT, CalibratedModels, Details, FittedModel, pairs
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal
@@ -82,7 +82,7 @@ class MarginalFile(Record):
 
 @dataclasses.dataclass(frozen=True)
 class ModelFile(Record):
-    """The file of a `CascadeModel`, or, without marginals and copulas, of a `Calibrated`."""
+    """The file of a `CascadeModel`, or, without marginals and copulas, of a `CalibratedModels`."""
 
     models: Names
     calibrators: tuple[CalibratorFile, ...]
@@ -105,7 +105,7 @@ def calibrators_from_json(data: Any) -> Calibrator:
     require(len(transforms) == 1, "calibrators", "must have one transform", sorted(transforms))
     slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
     status = np.array([file.status for file in files])
-    calibrators: Any = Calibrator.of(files, jnp.result_type(float))
+    calibrators: Any = Calibrator.from_calibrations(files, jnp.result_type(float))
     return jax.device_put(dataclasses.replace(calibrators, slope_p=slope_p, status=status))
 
 
@@ -145,7 +145,7 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     drop_fields=("details",),
 )
 @dataclasses.dataclass(frozen=True, repr=False)
-class CascadeModel(Fitted):
+class CascadeModel(FittedModel):
     """A fitted Markov-copula model: a frozen pytree, differentiable in every array.
 
     It has k models in the order of `models`, which is that of the training log, and k(k − 1)/2 pairs in the order of
@@ -241,15 +241,15 @@ def model_from_json(data: Any) -> CascadeModel:
     return model
 
 
-def fitted_from_json(data: Any) -> Fitted:
-    """Read a `CascadeModel`, or a `Calibrated` if the file has no marginals and copulas."""
+def fitted_from_json(data: Any) -> FittedModel:
+    """Read a `CascadeModel`, or a `CalibratedModels` if the file has no marginals and copulas."""
     header(data, FORMAT)
     file: ModelFile = read(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
     cost = jnp.asarray(file.cost, jnp.result_type(float))
     details = Details.from_json(data.get("details", {}))
     if (file.marginals, file.copula, file.copulas) == (None, None, None):
-        return Calibrated(calibrators, cost, file.models, details)
+        return CalibratedModels(calibrators, cost, file.models, details)
     return CascadeModel(
         calibrators=calibrators,
         marginals=marginals_from_json(file.marginals, calibrators),

@@ -1,6 +1,6 @@
 """The public names: each is imported when it is first used."""
 
-from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival, UnshownGain as UnshownGain
+from rcjax.policy.comparison import Comparison as Comparison, Rival as Rival, UnsupportedGain as UnsupportedGain
 from rcjax.policy.counted import Reference as Reference, Scores as Scores
 from rcjax.policy.decisions import (
     Action as Action,

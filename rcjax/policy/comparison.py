@@ -1,7 +1,7 @@
-"""The comparison of a policy with today's, and with the best single model for its money.
+"""The comparison of a policy with today's model or policy, and with the best single model for its money.
 
-`rcjax.tune` compares a policy, whose provenance keeps the comparison; `rcjax.tuning.replaying.comparing` compares it on
-a fresh log. Standard library only.
+`rcjax.tune` makes a comparison on the log tuned on, and the provenance of the policy keeps it;
+`rcjax.tuning.replaying.comparing` makes one on a fresh log. Standard library only.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Rival(Record):
         se: standard error of `error_difference`, paired by query; 0 where the policy is the rival.
 
     >>> rival = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
-    >>> rival.title, rival.points("error"), rival.beside
-    ("large alone, today's", '0.3 ± 0.6 points more error', '0.3 ± 0.6 less')
+    >>> rival.title, rival.gap("error"), rival.gap()
+    ("large alone, today's", '0.3 ± 0.6 points less error', '0.3 ± 0.6 less')
     """
 
     name: str
@@ -64,30 +64,26 @@ class Rival(Record):
         """The rival with its role."""
         return f"{self.subject}, {_ROLES[self.role]}"
 
-    def points(self, noun: str) -> str:
-        """Return the error of the policy relative to the rival's, in percentage points, with a noun."""
-        return f"{self._points} points {'more' if self.error_difference > 0 else 'less'} {noun}"
+    def gap(self, noun: str = "", *, of_policy: bool = False) -> str:
+        """Describe how much more, or less, the rival errs than the policy, in percentage points.
 
-    def own_points(self, noun: str) -> str:
-        """Return the error of the rival relative to the policy's, in percentage points, with a noun."""
-        return f"{self._points} points {'less' if self.error_difference > 0 else 'more'} {noun}"
-
-    @property
-    def beside(self) -> str:
-        """The error of the rival relative to the policy's, in percentage points; "none" if the policy is the rival."""
-        if self.error_difference == self.se == 0:
+        Args:
+            noun: noun of the counted quantity; empty for a table, which says "none" if the policy is the rival.
+            of_policy: describe how much more, or less, the policy errs than the rival.
+        """
+        if not noun and self.error_difference == self.se == 0:
             return "none"
-        return f"{self._points} {'less' if self.error_difference > 0 else 'more'}"
+        points = f"{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}{' points' * bool(noun)}"
+        return f"{points} {'more' if (self.error_difference > 0) == of_policy else 'less'} {noun}".rstrip()
 
-    @property
-    def _points(self) -> str:
-        """The difference of errors and its standard error in percentage points, without a sign."""
-        return f"{abs(100 * self.error_difference):.1f} ± {100 * self.se:.1f}"
+    def describe(self, money: Money, noun: str) -> str:
+        """Describe the rival: its role, its cost, and how much more or less it errs than the policy."""
+        return f"{self.title}: {money.full(self.cost)}, {self.gap(noun)}"
 
 
 @dataclass(frozen=True, slots=True)
-class UnshownGain(Record):
-    """The gain of cascades over the best single model for a target, where held-out queries do not show it.
+class UnsupportedGain(Record):
+    """The expected gain of a policy over the best single model for a target, which held-out queries do not support.
 
     Args:
         model: name of the single model.
@@ -95,7 +91,7 @@ class UnshownGain(Record):
         held_out: gain on held-out queries.
         se: standard error of `held_out`.
 
-    >>> print(UnshownGain("large", expected=0.0004, held_out=-0.012, se=0.008).describe("points of error"))
+    >>> print(UnsupportedGain("large", expected=0.0004, held_out=-0.012, se=0.008).describe("points of error"))
     no cascade is shown to be better than large alone here: ... gain 0.0 points of error, -1.2 ± 0.8 on queries left out
     """
 
@@ -119,11 +115,12 @@ class Comparison(Record):
         error: share of the queries that the policy answers wrongly; refusals count at their price.
         cost: mean cost of the policy, in dollars per query.
         queries: number of queries.
-        fresh: whether the policy was tuned on other queries. Otherwise `error` is corrected for optimism, on held-out
-            queries.
+        fresh: whether the policy was tuned on other queries. Otherwise `error` is the error that the tuning expects,
+            which the default search corrects for optimism.
         rivals: the rivals, today's model or policy first.
         error_cost: dollars per further avoided error at the policy's position; None if no error can be avoided.
-        unshown: gain over the best single model for the budget; None if it is shown, or not known.
+        unsupported_gain: gain over the best single model for the budget, if held-out queries do not support it; None if
+            they do, or if it is not known.
         refusal_price: errors that a refusal counts as; None if the policy does not refuse.
     """
 
@@ -133,7 +130,7 @@ class Comparison(Record):
     fresh: bool
     rivals: tuple[Rival, ...]
     error_cost: Amount | None = None
-    unshown: UnshownGain | None = None
+    unsupported_gain: UnsupportedGain | None = None
     refusal_price: Amount | None = None
 
     @property
@@ -169,9 +166,9 @@ class Comparison(Record):
         return today.cost <= self.cost and today.error_difference >= 0
 
     def reversal(self, promised: Comparison, noun: str) -> str | None:
-        """Return a note if today's errs less on fresh queries, where the tuning expected more; else None.
+        """Return a note if today's errs less than the policy on fresh queries, and the tuning expected more; else None.
 
-        Both the present difference and its rise are significant (two-sided, 5 %).
+        Both the difference and its rise since the tuning must be significant (two-sided, 5 %).
 
         >>> def beside(more, se, fresh):
         ...     return Comparison(0.05, 5e-5, 300, fresh, (Rival("large", "today", 0.04, 2e-4, more, se),))
@@ -190,23 +187,22 @@ class Comparison(Record):
         return f"{now.subject} has less {noun} here, where the tuning expected more: {advice}"
 
     def headline(self, money: Money, counted: Counted = ERRORS) -> str:
-        """Return the change from today's, and a gain that is not shown, as a sentence without a subject.
+        """Return the change from today's, and a gain that is not supported, as a sentence without a subject.
 
         >>> today = Rival("large", "today", error=0.12, cost=2e-4, error_difference=0.003, se=0.006)
         >>> Comparison(0.123, 5e-5, 300, False, (today,)).headline(Money(1e8, "month"))
         "saves $15,000 of $20,000 a month (75 %), at 0.3 ± 0.6 points more error than large alone, today's"
         """
-        change = self._describe_change(money, counted)
-        return change if self.unshown is None else f"{change}; {self.unshown.describe(f'points of {counted.noun}')}"
+        change, gain = self._describe_change(money, counted), self.unsupported_gain
+        return change if gain is None else f"{change}; {gain.describe(f'points of {counted.noun}')}"
 
     def _describe_change(self, money: Money, counted: Counted) -> str:
-        """Return what the policy changes relative to today's."""
         today = self.today
         if today is None:
             return f"{counted.does(percent(self.error))} at {money.full(self.cost)}"
         if self.keeps_today:
             return f"costs {money.full(self.cost)} as before"
-        at = f"{today.points(counted.noun)} than {today.title}"
+        at = f"{today.gap(counted.noun, of_policy=True)} than {today.title}"
         saved, scale = today.cost - self.cost, max(today.cost, self.cost)
         if abs(saved) <= _EQUAL * scale:
             return f"costs the same, {money.full(self.cost)}, at {at}"
@@ -219,11 +215,11 @@ class Comparison(Record):
     def rows(self, money: Money) -> list[tuple[str, str, str, str]]:
         """Return a table of the policy and its rivals: name, money, error, difference from the policy's error."""
         policy = ("this policy", money.show(self.cost), percent(self.error), "")
-        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.beside) for rival in self.rivals)
+        rivals = ((rival.title, money.show(rival.cost), percent(rival.error), rival.gap()) for rival in self.rivals)
         return [policy, *rivals]
 
     def last_error(self, counted: Counted = ERRORS) -> str | None:
-        """Return a sentence with the cost of the next avoided error; None if that is not known.
+        """Return a sentence with the cost of the next avoided error; None if the cost is not known.
 
         >>> Comparison(0.1, 1e-4, 300, True, (), error_cost=0.0112).last_error()
         'each further error avoided costs $0.0112 here'
@@ -235,12 +231,12 @@ class Comparison(Record):
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:
-    """Name the models of a policy in the order of asking; of a ladder, each rung with its share of the queries.
+    """Name the models of a policy in the order of asking; for a ladder, each rung with its share of the queries.
 
     A rung with a cascade for each segment is named by the column of the segments, as "cascades by topic".
     """
 
-    def named(rung: Any) -> str:
+    def name_rung(rung: Any) -> str:
         if rung.segments:
             return f"cascades by {policy.segment_column or 'segment'}"
         compared = [
@@ -252,7 +248,7 @@ def describe_rungs(policy: AbstractPolicy) -> str:
     shares: dict[str, float] = {}
     for weight, rung in zip(policy.weights, policy.adjacent_rungs, strict=True):
         if weight >= LEAST_SHARE:
-            shares[named(rung)] = shares.get(named(rung), 0.0) + weight
+            shares[name_rung(rung)] = shares.get(name_rung(rung), 0.0) + weight
     if len(shares) == 1:
         return next(iter(shares))
     (first, share), (second, _) = shares.items()
@@ -268,9 +264,9 @@ def advise(
     counted: Counted = ERRORS,
     margin: float | None = None,
 ) -> str:
-    """Return a sentence with the advice on a policy: use it, keep it or do not use it, and what that changes.
+    """Return the advice on a policy in a sentence: to use it, keep it or not use it, and what this changes.
 
-    The advice is "do not use" if on fresh queries today's is as good for no more money, or the policy breaks a margin.
+    The advice is "do not use" if on fresh queries today's is as good for no more money or the policy breaks a margin.
 
     Args:
         policy: the policy.

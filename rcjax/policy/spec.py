@@ -1,15 +1,13 @@
 """The options of a tuning, and their record in the provenance of a policy.
 
-A `Target` is the aim of tuning: a budget, an error, the cost of an error, or λ. Each field of `Spec` states its
-meaning, its parser and its option on the command line. Standard library only.
+A `Target` is the aim of tuning: a budget, an error, a margin beside today's, the cost of an error, or λ. `Spec` has all
+options; the command line takes their help from its docstring. Standard library only.
 
-A provenance may hold any JSON values, and people edit files by hand. The entries that rcjax reads must be as rcjax
-writes them; ValueError names the place of a damaged entry.
+People edit the files of policies by hand. ValueError names the place of an entry that rcjax would not write.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,7 +115,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class SecondsLimit:
-    """A limit on the seconds per query: on average, or with `tail` for 95 % of the queries.
+    """A limit on the seconds per query: the mean, or the 95th percentile if `tail` is true.
 
     Raises ValueError for seconds that are not above 0.
 
@@ -160,18 +158,13 @@ class SecondsLimit:
         return f"at most {self.seconds:.3g} second{'' if self.seconds == 1 else 's'} {often}"
 
 
-#: The panels of `--help`; the most used first.
-TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
-SEARCH, PROMISES, WAITING = "Models and search", "Promises", "Waiting"
-PANELS = (TARGET, OUTPUT, READ, SEARCH, PROMISES, WAITING)
-
 #: A word, or the cascades to choose from.
 Search = str | tuple[tuple[str, ...], ...]
 SEARCHES = ("labels", "objective", "all", "full", "adaptive")
 
 
 class SpecError(ValueError):
-    """The error for options of a `Spec` that do not go together.
+    """The error for an impossible value of an option of `Spec`, or for options that do not go together.
 
     >>> problem = SpecError("confidence", "needs {max_error}")
     >>> print(problem, problem.say("--{}".format), sep="; ")
@@ -183,26 +176,18 @@ class SpecError(ValueError):
         super().__init__(f"{option or ''} {self.say(str)}".lstrip())
 
     def say(self, name: Callable[[str], str]) -> str:
-        """Return the problem with the option; `name` spells the other options in it."""
+        """Return the problem with the option, without the option itself; `name` spells the other options."""
         return re.sub(r"\{(\w+)\}", lambda option: name(option[1]), self._problem)
 
 
-_MARGIN = 0.01  # the default target: error above today's
+_MARGIN = 0.01  # the default target, `match`
 
-#: The entries of provenance that are dropped from today's policy in a record.
+#: The entries of provenance that a recorded policy of today's goes without.
 _DROPPED = ("reference", COMPARISON, "tuning")
-
-#: The metavar in `--help`, and the function of `rcjax.cli.inputs` that parses the value.
-_MONEY, _SHARE = ("MONEY", "money"), ("0.05|5%", "fraction")
-
-
-def _offered(panel: str, form: tuple[str, str] | None = None, *, default: Any = None, flag: str | None = None) -> Any:
-    """Declare a field of `Spec` that is an option: `form` is its metavar and parser, `flag` another spelling of it."""
-    return field(default=default, metadata={"panel": panel, "form": form, "flag": flag})
 
 
 def cascades_of(cascade: Any) -> Any:
-    """Normalise a search by the model for `solve_frontier`, from a word, one cascade or a list of cascades.
+    """Convert a word, one cascade or a list of cascades to the form that `solve_frontier` takes.
 
     >>> cascades_of(["small", "large"]), cascades_of([["small"], ["small", "large"]]), cascades_of("all")
     ((('small', 'large'),), (('small',), ('small', 'large')), 'all')
@@ -217,7 +202,7 @@ def cascades_of(cascade: Any) -> Any:
 
 
 def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> Search:
-    """Check a search of a frontier: a word, or a list of cascades, restricted to the models if they are given."""
+    """Read a search: a word, or a list of cascades; ValueError for a model that is not among `models`."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
     cascades = read(Annotated[tuple[Names, ...], filled], value, where)
@@ -233,7 +218,7 @@ def _read_cascade(value: Any, where: str) -> Search:
         fail(where, "must be a word, a list of names of models, or a list of such lists", value)
 
 
-def _limit(value: Any, where: str) -> SecondsLimit:
+def _read_limit(value: Any, where: str) -> SecondsLimit:
     try:
         return SecondsLimit.of(value)
     except ValueError:
@@ -253,10 +238,7 @@ def read_today(value: Any, where: str) -> str | AbstractPolicy:
 
 
 def _without_records(policy: AbstractPolicy) -> AbstractPolicy:
-    """Return the policy without its sample of queries, its comparison, and the `today` of its own tuning.
-
-    Files that hold the policy stay small.
-    """
+    """Return the policy without its sample of queries, its comparison and its `today`, so that records stay small."""
 
     def kept(rung: Policy) -> Policy:
         tuning = {name: value for name, value in rung.tuning.items() if name != "today"}
@@ -313,26 +295,24 @@ class Spec:
     """
 
     budget: Amount | None = None
-    max_error: Amount | None = _offered(TARGET, _SHARE)
-    match: Share | None = _offered(TARGET, ("0.01|1%", "margin"))
-    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = _offered(TARGET, ("MODEL|FILE", "today"))
-    error_cost: Positive | None = _offered(TARGET, ("MONEY", "positive"))
+    max_error: Amount | None = None
+    match: Share | None = None
+    today: Annotated[str | AbstractPolicy, Reads(read_today)] | None = None
+    error_cost: Positive | None = None
     lam: Amount | None = None
-    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = _offered(
-        SEARCH, ("SEARCH", "cascade")
-    )
+    cascade: Annotated[str | Sequence[str] | Sequence[Sequence[str]], Reads(_read_cascade)] | None = None
     copula: str | None = None
     method: Literal["tau", "likelihood"] | None = None
     transform: Literal["auto", Transform] = "auto"
-    abstain_price: Amount | None = _offered(SEARCH, _SHARE)
-    confidence: Annotated[float, _check_confidence] | None = _offered(PROMISES, ("0.95|95%", "fraction"))
-    judged: bool = _offered(PROMISES, default=False)
-    intervals: bool = _offered(SEARCH, default=True, flag="--bands/--no-bands")
+    abstain_price: Amount | None = None
+    confidence: Annotated[float, _check_confidence] | None = None
+    judged: bool = False
+    intervals: bool = True
     follows: bool = True
     period: Period | None = None
     queries: Queries | None = None
-    segment: str | None = _offered(SEARCH, ("COLUMN", "str"))
-    max_seconds: Annotated[SecondsLimit, Reads(_limit)] | None = _offered(WAITING, ("2|p95=4", "seconds_limit"))
+    segment: str | None = None
+    max_seconds: Annotated[SecondsLimit, Reads(_read_limit)] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in TARGETS if getattr(self, name) is not None]
@@ -353,12 +333,12 @@ class Spec:
         return Target.of(**given).to_json() if given else {}
 
     def with_target(self, target: Target) -> Spec:
-        """Return the options with another target, without a guarantee and the period of the money."""
+        """Return the options with another target, without a guarantee, and without a period of the budget."""
         without = dict.fromkeys(TARGETS) | {"confidence": None, "judged": False, "period": None}
         return replace(self, **without | target.to_json())
 
     def with_default_target(self, budget: float) -> Spec:
-        """Return the options with a default target: to match today's within a point, or a budget for `cascade`.
+        """Return the options; without a target, add the default: a margin of a point, or a budget for `cascade`.
 
         Args:
             budget: default budget, in dollars per query.
@@ -371,11 +351,11 @@ class Spec:
         return replace(self, match=_MARGIN) if self.cascade is None else replace(self, budget=budget)
 
     def money(self, costs: Sequence[float]) -> Money:
-        """Return the unit of money: per period if its number of queries is known, else to suit the costs."""
+        """Return the unit of money: for the period of `queries` if it is given, else by the size of the costs."""
         return choose_unit(costs) if self.queries is None else self.queries.money
 
     def options_for(self, target: Target) -> dict[str, str]:
-        """Return a target as options of `rcjax tune`, by name; a budget that came from a period is for the period.
+        """Return a target as options of `rcjax tune`, by name; a budget is for the period that it came from.
 
         >>> spec = Spec(period=Period(500.0, "month"), today="large")
         >>> spec.options_for(Target("budget", 1e-4)), Spec().options_for(Target("budget", 1.5e-4))
@@ -402,12 +382,12 @@ class Spec:
 
     @property
     def is_by_labels(self) -> bool:
-        """Whether the search is by the labels, as by default: it promises bills, and needs no fitted copulas."""
+        """Whether the search is the default, by labels: it needs no copulas, and its costs are bills."""
         return self.search == "labels"
 
     @property
     def has_own_objective(self) -> bool:
-        """Whether the policies minimise an objective of the user's own (`minimise`), which no file holds."""
+        """Whether the policies minimise an objective of the user's own (`minimise`), which files do not hold."""
         return self.search == "objective"
 
     def to_json(self) -> dict[str, Any]:
@@ -423,7 +403,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
-        """Build a `Spec` from the object of `to_json`; unknown entries are ignored, ValueError names a damaged one.
+        """Build a `Spec` from the object of `to_json`, whose other entries are ignored; ValueError names a damaged one.
 
         Args:
             record: object that holds the fields.
@@ -440,16 +420,11 @@ class Spec:
             raise ValueError(str(problem) if str(problem).startswith(where) else f"{where}: {problem}") from None
 
     def check(self, held_out: bool = False) -> Spec:
-        """Return the options, or raise SpecError for the first one that does not go with the others.
+        """Return the options; SpecError for the first option that does not go with the others.
 
         Args:
             held_out: whether separate queries are given for the test of a guarantee.
         """
-        for option, problem in self._conflicts(held_out):
-            raise SpecError(option, problem)
-        return self
-
-    def _conflicts(self, held_out: bool) -> list[tuple[str, str]]:
         confidence = self.confidence
         unlimited = "needs {max_error} or {match}: a budget is kept by following the bill"
         cut, timed, matched = self.segment is not None, self.max_seconds is not None, self.match is not None
@@ -468,7 +443,10 @@ class Spec:
             ("segment", "has no limit on the seconds: leave {max_seconds} out", cut and timed),
             ("max_seconds", "is no guarantee: leave {confidence} out", timed and bool(confidence)),
         ]
-        return [(option, problem) for option, problem, broken in rules if broken]
+        for option, problem, is_broken in rules:
+            if is_broken:
+                raise SpecError(option, problem)
+        return self
 
 
 class SpecFields(TypedDict, total=False):
@@ -511,29 +489,29 @@ def _check_prices(prices: Mapping[str, float], where: str) -> Mapping[str, float
 Prices = Mapping[str, Annotated[Mapping[str, Amount], _check_prices]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _RequestSettings(Record):
-    """The request settings of a model, as far as rcjax reads them."""
+    """The entries of a model's request settings that rcjax reads."""
 
     signal: str
-    options: Object = dataclasses.field(default_factory=dict)
+    options: Object = field(default_factory=dict)
     prices: Annotated[Mapping[str, Amount], _check_prices] | None = None
     requests: Names | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Tuning:
     """The record of how a policy was tuned."""
 
     spec: Spec
-    """Recorded options. Without a recorded target, the target is the policy's λ, if it is known."""
+    """Recorded options; if they have no target, the target is the policy's λ."""
     models: tuple[str, ...]
     """Names of all models that the tuning could choose from."""
     prices: Mapping[str, Mapping[str, float]] | None
     """Prices of tokens, as `read_log` takes them; None if none were recorded."""
 
-    def within(self, names: tuple[str, ...]) -> Tuning:
-        """Return the record for a log that holds only the named models; entries with other models are left out."""
+    def restrict_to(self, names: tuple[str, ...]) -> Tuning:
+        """Return the record for a log with only the named models; entries with other models are left out."""
         models = tuple(name for name in self.models if name in names)
         cascade = self.spec.cascade
         if isinstance(cascade, tuple):
@@ -541,19 +519,17 @@ class Tuning:
         today = self.spec.today
         if today is not None and not {*(today.models if isinstance(today, AbstractPolicy) else (today,))} <= {*names}:
             today = None
-        spec = dataclasses.replace(self.spec, cascade=cascade, today=today)
-        return dataclasses.replace(self, models=models, spec=spec)
+        spec = replace(self.spec, cascade=cascade, today=today)
+        return replace(self, models=models, spec=spec)
 
     @property
     def can_search(self) -> bool:
-        """Whether a search has a choice: at least two models, and cascades of them."""
+        """Whether there are two models or more, and cascades of these models to choose from."""
         return len(self.models) > 1 and self.spec.cascade != ()
 
 
 def recorded_tuning(policy: AbstractPolicy) -> Tuning:
-    """Read how a policy or ladder was tuned.
-
-    A policy made by hand counts as tuned by the defaults of `rcjax tune`, among its own models.
+    """Read how a policy was tuned; a policy without a record counts as tuned by the defaults, among its own models.
 
     >>> from rcjax.policy import Calibration, Policy, Rule
     >>> parts = {"small": Calibration("none", 0, 1, -9, 0)}, {"small": [Rule(1, "answer")]}, {"small": 1e-5}
@@ -573,7 +549,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     known: dict[str, Any] = {} if lam is None else {"lam": lam}
     known |= next(({"transform": calibration.transform} for calibration in policy.calibrations.values()), {})
     known |= {"follows": policy.follows or policy.budget is None, "period": policy.period}
-    return Tuning(dataclasses.replace(spec, **known), models, recorded_prices(policy) or policy.prices)
+    return Tuning(replace(spec, **known), models, recorded_prices(policy) or policy.prices)
 
 
 def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
@@ -582,10 +558,10 @@ def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
 
 
 def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:
-    """Read the settings with which each model was asked for the log that a policy was tuned on.
+    """Read the request settings of each model in the log that a policy was tuned on; empty if they were not recorded.
 
-    Returns, by model, `signal` with its entries, `options`, `prices`, and the forms of the `requests`; nothing if the
-    log did not record them. Raises ValueError for entries that rcjax does not write.
+    The settings are `signal` with its entries, `options`, `prices`, and the forms of the `requests`. Raises ValueError
+    for entries that rcjax does not write.
     """
     records = policy.provenance.get("request_settings", {})
     read(Mapping[str, _RequestSettings], records, "provenance.request_settings")

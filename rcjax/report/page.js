@@ -44,7 +44,7 @@ function show() {
   const point = points[place()];
   for (const id of ["error", "errors", "cost", "costs", "advice", "target"]) byId(id).textContent = point[id];
   for (const id of ["seconds", "tail"]) if (byId(id)) byId(id).textContent = point[id];
-  byId("tried").textContent = point.tried;
+  byId("observed").textContent = point.observed;
   byId("members").replaceChildren(...point.rows.map(row));
   slider.setAttribute("aria-valuetext", `${byId("counted").textContent.toLowerCase()} ${point.error}, cost ${point.cost}: ${point.cascade}`);
   mark.setAttribute("cx", point.x);

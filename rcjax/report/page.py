@@ -1,6 +1,6 @@
-"""A report: the tuned policy, its comparison with today's and the checks, in sentences and as one HTML page.
+"""Reports: a tuned policy, its comparison with today's and the checks, in sentences and as one HTML page.
 
-Drawings are SVG inside the page: text stays text, in the colours of the page, light or dark.
+Drawings are SVG inside the page, so that text stays text, in the light or dark colours of the page.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagn
 from rcjax.tuning.diagnostics.findings import FindingVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
 from rcjax.tuning.replaying.replay import beside_reference, replay
-from rcjax.tuning.tune import Tuned, tune
+from rcjax.tuning.tune import Tuned, note_predicted, tune
 
-_FREE = 1e-12  # the budget, in dollars per query, of a policy that costs nothing
+_LEAST_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Report:
     """The result of `make_report`: the tuned policy, its results on fresh queries, the checks, and their page."""
 
     tuned: Tuned
-    """Result of tuning, with a policy: for the given target, or for at most a point more error than today's."""
+    """Result of tuning, with a policy for the given target, or for at most a point more error than today's."""
     has_target: bool
     """Whether a target was given."""
     diagnosis: Diagnosis
@@ -64,7 +64,7 @@ class Report:
     retuning: str | None = None
     """Commands that tune the first policy of the page, and tune it again on the fresh queries."""
     command: str | None = None
-    """`rcjax tune` with the log and its options, except the target; None if no command made the report."""
+    """`rcjax tune` with the log and its options, without the target; None if no command made the report."""
 
     @property
     def log(self) -> Log:
@@ -106,13 +106,13 @@ class Report:
         return self.start.describe(self.log.counted, self.promised.rivals[0].subject)
 
     def target_of(self, point: int) -> Target:
-        """Return the target for which `rcjax tune` chooses a point of the curve: of the given kind, or a budget."""
+        """Return a target for which `rcjax tune` chooses a point of the curve: a budget in place of a margin."""
         kind = self.start.name if self.start.name != "match" else "budget"
         cost, error, lam = (
             float(np.asarray(values)[point])
             for values in (self.frontier.cost, self.frontier.penalty, self.frontier.lam)
         )
-        values = {"budget": max(cost, _FREE), "max_error": error, "error_cost": 1 / lam, "lam": lam}
+        values = {"budget": max(cost, _LEAST_BUDGET), "max_error": error, "error_cost": 1 / lam, "lam": lam}
         # A limit is rounded to seven digits, and up.
         rounded = float(f"{values[kind] * (1 + 1e-6):.7g}")
         return Target(kind, rounded if kind in ("budget", "max_error") else values[kind])
@@ -142,9 +142,9 @@ class Report:
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
         errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
+        errs += "".join(f" ({note})" for note in note_predicted(self.frontier))
         certificate = self.tuned.certificate
-        noun = self.log.counted.noun
-        guarantee = "" if certificate is None else f" {capitalised(certificate.describe(noun))}."
+        guarantee = "" if certificate is None else f" {capitalised(certificate.describe(self.noun))}."
         if self.fresh is None:
             return f"{capitalised(advice)}. It {errs}.{guarantee}"
         if self.promised.keeps_today:
@@ -153,14 +153,14 @@ class Report:
         return f"{capitalised(advice)}. As it was tuned, it {promised}, and it {errs}.{guarantee}"
 
     @cached_property
-    def beside(self) -> str | None:
-        """Sentence on the first policy by the reference, and by labels if there are any; None without a reference."""
+    def reference_text(self) -> str | None:
+        """Sentence on the first policy beside the reference, and by labels if any; None without a reference."""
         comparison = beside_reference(self.policy, self.judged)
         return None if comparison is None else f"The policy that this page starts with {comparison.describe()}."
 
     @property
-    def tried(self) -> str:
-        """Sentence on the promise of all policies on held-out queries; empty if it was not tested."""
+    def promise_text(self) -> str:
+        """Sentence on the promise of all policies on held-out queries; empty if the promise was not tested."""
         diagnosis = self.diagnosis
         if diagnosis.promise is None:
             return ""
@@ -177,7 +177,7 @@ class Report:
     def verdict(self) -> FindingVerdict:
         """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
 
-        The diagnosis counts by its checks of the log and of the models that the policy asks.
+        The checks of the log and of the models that the policy asks count.
         """
         if self.check is not None:
             return self.check.verdict
@@ -199,7 +199,7 @@ class Report:
             "comparison": written(self.promised),
             "fresh": None if self.fresh is None else written(self.fresh),
             "counted": self.noun,
-            **({} if self.log.reference is None else {"beside": self.beside}),
+            **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
             "target": self.spec.target if self.has_target else {},
@@ -210,7 +210,7 @@ class Report:
         }
 
     def to_html(self) -> str:
-        """Return the report as one self-contained HTML page without control characters."""
+        """Return the report as one self-contained HTML page."""
         return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", render(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -247,8 +247,7 @@ def style() -> AbstractContextManager[None]:
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as an `<svg>` element; screen readers read the description, and `name` prefixes its ids."""
     content = io.StringIO()
-    with style():
-        # `savefig` would draw the figure twice.
+    with style():  # `savefig` would draw the figure twice
         FigureCanvasSVG(figure).print_svg(content, metadata={"Date": None, "Creator": None})
     text = content.getvalue()
     text = text[text.index("<svg") :]
@@ -256,7 +255,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     for colour, variable in VARIABLES.items():
         text = re.sub(re.escape(colour) + r"\b", f"var({variable})", text, flags=re.IGNORECASE)
-    # The page sets the size and the fonts: only families are removed, so that no label grows.
+    # The page sets the size and the font family; the sizes of labels stay.
     text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
@@ -291,17 +290,17 @@ _CAPTIONS = {
 
 
 def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
-    """Draw the figures of a diagnosis on a log, in the form of the template."""
+    """Draw the figures of a diagnosis on a log: the rows of the template."""
     nouns = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
     with style():
-        drawn = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
+        drawings = {"reliability": _reliability(diagnosis), "promise": _promise(diagnosis, log)}
     rows = []
-    for name, drawing in drawn.items():
+    for name, drawing in drawings.items():
         caption = _CAPTIONS[name].format(**nouns)
-        single = name == "promise"
-        width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if single else _PIXELS):.0f}"
+        is_single = name == "promise"
+        width = f"{drawing.get_size_inches()[0] * (_ONE_PIXELS if is_single else _PIXELS):.0f}"
         svg = Markup(to_svg(drawing, name, caption))
-        rows.append({"name": name, "caption": caption, "svg": svg, "width": width, "single": single})
+        rows.append({"name": name, "caption": caption, "svg": svg, "width": width, "single": is_single})
     return rows
 
 
@@ -332,7 +331,7 @@ def _promise(diagnosis: Diagnosis, log: Log) -> Figure:
 
 _VERDICTS = ("bad", "doubtful", "fine")
 _MAX_ROWS = 15
-_SAME = 1e-6  # relative difference of two bills up to which their policies count as one
+_SAME_BILL = 1e-6  # relative difference of two bills up to which their policies count as one
 
 
 def render(report: Report) -> str:
@@ -375,18 +374,18 @@ def context(report: Report) -> dict[str, Any]:
         "start": [target for target, _ in policies].index(report.start),
         "findings": findings,
         "judged": report.judged_by,
-        "tried": report.tried,
+        "promise": report.promise_text,
         "figures": draw_checks(report.diagnosis, report.judged.select(report.diagnosis.models)),
     }
 
 
 def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
-    """Return the policies to choose from, the dearest first: the first policy, and one at each other rung or point."""
+    """Return the policies of the page with their targets, the dearest first: one at each rung or point of the curve."""
     frontier, start = report.frontier, report.policy
     curve = frontier.rung_indices.tolist() if report.start.is_limit else range(len(frontier.lam))
     costs = np.asarray(frontier.cost, float)
     bill = float(start.expected["cost"] or 0.0)
-    targets = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME * bill]
+    targets = [report.target_of(point) for point in curve if abs(costs[point] - bill) > _SAME_BILL * bill]
     policies = {start.expected["cost"]: (report.start, start)}
     for target in targets:  # several targets may have the same policy, next to a single model
         policy = report.tuned.policy_for(target)
@@ -395,11 +394,9 @@ def _policies(report: Report) -> list[tuple[Target, AbstractPolicy]]:
 
 
 def _documents(policies: Sequence[AbstractPolicy]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Split the JSON forms of policies into (the entries that differ, by policy; the shared entries)."""
+    """Split the JSON forms of policies into (entries that differ, for each policy; entries that all share)."""
     documents = [policy.to_json() for policy in policies]
-    reference = None
-    for document in documents:
-        reference = document["provenance"].pop("reference", None)
+    reference = [document["provenance"].pop("reference", None) for document in documents][-1]
     first = documents[0]
     shared = {name: first[name] for name in first if all(document.get(name) == first[name] for document in documents)}
     different = [{name: value for name, value in document.items() if name not in shared} for document in documents]
@@ -439,7 +436,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
     advice = advise(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
     if single is not None:
-        advice += f". {single.title}: {money.full(single.cost)}, {single.own_points(report.noun)}"
+        advice += f". {single.describe(money, report.noun)}"
     return {
         "cascade": ", ".join(cascades),
         "cost": f"${money.show(expected['cost'])}",
@@ -450,7 +447,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "advice": f"{capitalised(advice)}.",
-        "tried": f"This one had {percent(comparison.error)} {report.noun} on them, at {money.full(comparison.cost)}."
+        "observed": f"This one had {percent(comparison.error)} {report.noun} on them, at {money.full(comparison.cost)}."
         if comparison.fresh
         else "",
         "rows": rows,
@@ -458,7 +455,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
 
 
 def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]], str]:
-    """Return (rows of models with their share of the answers of a rung, by the log; the cascade in words)."""
+    """Return (rows of models with their shares of the log's answers, times a weight; the cascade in words)."""
     replayed = replay(policy, log)
     shares = dict(zip(replayed.models, np.asarray(replayed.share, float).tolist(), strict=True))
     agreements, rows = policy.agreements, []
@@ -475,7 +472,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
 
 
 def _option(report: Report, target: Target, policy: AbstractPolicy) -> str:
-    """Return a target as options of the command; only the first policy's may be money for a period."""
+    """Return a target as options of the command; only the first policy's budget may be for a period."""
     spec = report.spec if policy is report.policy else dataclasses.replace(report.spec, period=None)
     return " ".join(f"--{name} {value}" for name, value in spec.options_for(target).items())
 
@@ -494,7 +491,7 @@ def make_report(
         replicates: number of bootstrap replicates of the tests.
         fields: fields of `Spec`, which override `spec`.
 
-    Raises ValueError for several targets and without intervals, InfeasibleError for a target that no policy meets,
+    Raises ValueError for several targets or without intervals; InfeasibleError for a target that no policy meets;
     LogError as `fit`, `select_frontier` and `diagnose` do, and for a log without today's model.
 
     >>> import rcjax

@@ -1,8 +1,8 @@
-"""The estimate of the blending weights of labels, by which candidates are scored.
+"""Estimates of the blending weights of labels, by which candidates are scored.
 
-The best weights a and b (`candidates`) differ from log to log. Cross-fitted least squares estimate the weights: pairs
-are scored on some folds, at sixteen thresholds, and held against the labels of the fold left out. A prior that is worth
-300 labels draws both to three eighths, which does well on most logs.
+The best weights a and b (`candidates`) differ from log to log. Cross-fitted least squares estimate them: the gain of
+each pair at sixteen thresholds is predicted from four folds, and compared with the labels of the fifth fold. A prior
+that is worth 300 labels draws both weights to three eighths, which does well on most logs.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None)
     """Estimate the blending weights (a, b) by cross-fitted least squares; the defaults for one model or few labels.
 
     Args:
-        log: the log; 5,000 labelled queries at most are used, drawn at random.
+        log: the log, of which at most 5,000 labelled queries are drawn at random.
         transform: the transform of the raw confidence.
         refusal_worth: () worth of a refusal, in right answers; None: models do not refuse.
 
@@ -34,53 +34,52 @@ def estimate_blending(log: Log, transform: Transform, refusal_worth: Any = None)
     >>> 0 <= blending.calibrated <= 1, 0 <= blending.conditional <= 1, 0 <= blending.label <= 1
     (True, True, True)
     """
-    known = _ESTIMATED.setdefault(log, {})
-    if transform not in known:
-        known[transform] = _weights(log, transform)
-    return Blending(*known[transform], refusal_worth)
+    cached = _CACHE.setdefault(log, {})
+    if transform not in cached:
+        cached[transform] = _estimate_weights(log, transform)
+    return Blending(*cached[transform], refusal_worth)
 
 
-#: Weights of the logs in use: a search needs them, and its bootstrap needs them again.
-_ESTIMATED: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | Array]]] = WeakKeyDictionary()
+#: Weights of the logs in use, which a search and its bootstrap share.
+_CACHE: WeakKeyDictionary[Log, dict[Transform, tuple[float | Array, float | Array]]] = WeakKeyDictionary()
 
 
-def _weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
+def _estimate_weights(log: Log, transform: Transform) -> tuple[float | Array, float | Array]:
     labelled = log.labelled & np.asarray(log.answered)
-    usual = (Blending.calibrated, Blending.conditional)
+    defaults = (Blending.calibrated, Blending.conditional)
     if not labelled.any(1).all():  # drop queries without labels first, so that folds have equal numbers of labels
         log, labelled = log.take(labelled.any(1)), labelled[labelled.any(1)]
     if log.n_queries > ENOUGH_QUERIES:
         rows = draw_enough(np.arange(log.n_queries))
         log, labelled = log.take(rows), labelled[rows]
     if len(log.models) < 2 or labelled.all(1).sum() < 2 * FOLDS:
-        return usual
+        return defaults
     fold = deal_folds(np.asarray(labelled.all(1)), FOLDS, seed=0)
     sums = [_normal_equations(log, transform, labelled, fold == number) for number in range(FOLDS)]
     square, product = (np.sum(part, axis=0) for part in zip(*sums, strict=True))
     prior = np.trace(square) / 2 * _PRIOR / labelled.all(1).sum()
-    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(usual))
+    calibrated, conditional = _least_squares(square + prior * np.eye(2), product + prior * np.array(defaults))
     return float(calibrated), float(conditional)
 
 
 def _normal_equations(
     log: Log, transform: Transform, labelled: np.ndarray, out: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the normal equations ((2, 2), (2,)) for the queries `out` (n,), predicted from the others.
+    """Return the normal equations ((2, 2), (2,)), summed over pairs and thresholds.
 
-    The sums are over all pairs and thresholds.
+    Gains of the queries `out` (n,) are predicted from the other queries.
     """
     logprob = np.asarray(log.logprob, float)
     right = np.where(labelled, np.asarray(log.correct, float), 0.0)
     train = labelled & ~out[:, None]
-    learnt_from = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train)
-    filled = learnt_from.filled()
+    filled = LabelledAnswers(np.asarray(log.logprob), np.asarray(log.correct), train).filled()
     calibrators, _ = fit_calibrators_compiled(*filled[:3], transform=transform)
-    known = candidate_rows(calibrators, filled)
-    confidence, conditional = np.asarray(known.confidence, float), np.asarray(known.conditional, float)
+    rows = candidate_rows(calibrators, filled)
+    confidence, conditional = np.asarray(rows.confidence, float), np.asarray(rows.conditional, float)
     square, product = np.zeros((2, 2)), np.zeros(2)
     for pair, (i, j) in enumerate(pairs(len(log.models))):
-        trained, left_out = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
-        if not (trained.any() and left_out.any()):
+        trained, tested = train[:, i] & train[:, j], labelled[:, i] & labelled[:, j] & out
+        if not (trained.any() and tested.any()):
             continue
         thresholds = np.unique(np.quantile(logprob[trained, i], np.linspace(0.04, 0.96, _THRESHOLDS), method="lower"))
         first = recentre(confidence[: len(out), i], right[:, i], trained) - right[:, i]
@@ -89,7 +88,7 @@ def _normal_equations(
         gain = right[:, j] - right[:, i]
         deferred = logprob[:, i, None] <= thresholds
         predicted = np.stack([by_itself, by_first, gain])[:, trained] @ deferred[trained] / trained.sum()
-        observed = gain[left_out] @ deferred[left_out] / left_out.sum()
+        observed = gain[tested] @ deferred[tested] / tested.sum()
         square += predicted[:2] @ predicted[:2].T
         product += predicted[:2] @ (observed - predicted[2])
     return square, product
@@ -101,14 +100,15 @@ def _least_squares(square: np.ndarray, product: np.ndarray) -> np.ndarray:
     >>> _least_squares(np.eye(2), np.array([0.2, 0.3])).tolist(), _least_squares(np.eye(2), np.array([2.0, 0])).tolist()
     ([0.2, 0.3], [1.0, 0.0])
     """
-    along = square[0, 0] + square[1, 1] - 2 * square[0, 1]
-    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], along), 0, 1)
+    # The minimum is inside, on one of the three edges, or at the origin.
+    curvature = square[0, 0] + square[1, 1] - 2 * square[0, 1]
+    share = np.clip(_ratio(square[1, 1] - square[0, 1] + product[0] - product[1], curvature), 0, 1)
     tries = [np.zeros(2), np.array([share, 1 - share])]
     tries += [np.eye(2)[n] * np.clip(_ratio(product[n], square[n, n]), 0, 1) for n in range(2)]
     if np.linalg.matrix_rank(square) == 2:
         tries.append(np.linalg.solve(square, product))
-    inside = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
-    return min(inside, key=lambda x: float(x @ square @ x - 2 * x @ product))
+    feasible = [x for x in tries if (x >= 0).all() and x.sum() <= 1 + 1e-12]
+    return min(feasible, key=lambda x: float(x @ square @ x - 2 * x @ product))
 
 
 def _ratio(above: float, below: float) -> float:

@@ -1,10 +1,10 @@
-"""Intervals around a frontier by the bootstrap, from the queries of the log to the policies.
+"""Intervals around a frontier by the bootstrap of the whole tuning.
 
 The queries are drawn with replacement, and the policies of the frontier answer each draw: the spread of their figures
-is the sampling error. On some draws the models are fitted again, and cascades and thresholds chosen again. These
-policies answer the queries of their draw and the queries that were not drawn (Efron & Tibshirani 1993, "An
-Introduction to the Bootstrap", chapter 17): the difference is the optimism of the search. Both together estimate how
-far the figures in service are from the figures on the log. The estimate holds for a wrong model, too.
+is the sampling error. On some draws the models are fitted again, and cascades and thresholds are chosen again. The new
+policies answer the queries of their draw and the queries that were not drawn: the difference is the optimism of the
+search (Efron & Tibshirani 1993, "An Introduction to the Bootstrap", chapter 17). Sampling error and optimism together
+estimate how far the figures in service are from the figures on the log, even if the model is wrong.
 """
 
 import enum
@@ -27,17 +27,17 @@ from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, requ
 from rcjax.tuning.search import Retuner, search_of
 
 _REPLICATES_AT_ONCE = 16  # so that their figures fit in memory
-_POINTS_MULTIPLE = 16  # numbers of points are rounded up to a multiple of it, so that few shapes are compiled
-_LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; figures between them are interpolated
+_POINTS_MULTIPLE = 16  # the number of points is rounded up to a multiple, so that few shapes are compiled
+_LAM_POINTS = 48  # λ at which replicates of a search by the model are solved; between these, figures are interpolated
 
 #: Draws of a bootstrap, by default.
 REPLICATES = 200
 
-#: Draws on which policies are tuned again. Optimism is a mean: 50 draws estimate it to 4 % of half an interval (three
-#: real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
+#: Draws on which policies are tuned again. 50 draws are enough for optimism, which is a mean: its error is 4 % of half
+#: an interval (three real logs of 300 queries). The ends of an interval are quantiles, and need every draw.
 _SEARCHED = 50
 
-#: A replicate's optimism is twice the log's: the noise of the log adds to that of the draw.
+#: The optimism of a replicate is twice the optimism on the log: the noise of the log adds to the noise of the draw.
 _OPTIMISM_OF_A_DRAW = 2.0
 
 
@@ -64,10 +64,9 @@ def bootstrap(
     """Estimate intervals around every point of a frontier, from the log that it was tuned on.
 
     The error and the bill of the policy in service lie within their intervals with a probability of about `level`. The
-    intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search.
-    Optimism is estimated by policies tuned on draws: out-of-bag error minus in-bag error. For the error of policies of
-    `select_frontier`, the centre is the mean of this estimate and the cross-validated one. The share of refusals has
-    intervals as well, if models may refuse to answer.
+    intervals are expanded percentiles around the figures on the log, corrected for the optimism of the search: the
+    out-of-bag minus the in-bag figures of policies tuned on draws. For `select_frontier`, the error is the mean of this
+    and the cross-validated estimate. The share of refusals has intervals as well, if models may refuse to answer.
 
     Args:
         frontier: the frontier, of L points.
@@ -76,9 +75,9 @@ def bootstrap(
         level: coverage of each interval, in (0, 1).
         refit: tune again on each of the first 50 draws: fit the calibrators (for a search by the model, the marginals
             and the copulas by Kendall's τ too), score the candidates, and choose. The blending weights, the λ and the
-            decision to compare answers stay those of the log, without a new cross-validation. False: policies stay as
-            they are, and only the queries vary. This choice is right for policies that were fixed before this log was
-            seen, and nearly right for a large log. None: tune again for up to 5,000 queries.
+            decision to compare answers stay those of the log. False: the policies stay as they are, and only the
+            queries vary, which is right for policies that were fixed before this log was seen, and nearly right for a
+            large log. None: tune again if there are at most 5,000 queries.
         seed: seed of the draws.
 
     Raises ValueError for fewer than 20 replicates, a level outside (0, 1), or a frontier of `minimise` that is to be
@@ -115,8 +114,8 @@ def _replicated(
 ) -> tuple[LossTerms, LossTerms]:
     """Return (figures of the frontier's policies, figures of policies tuned on each draw), (B, G, 3) and (S, G, 3).
 
-    The last axis is a `QuerySet`, with NaN where a set has no query. S is `_SEARCHED` at most; without `retune`, the
-    two results are the same.
+    The last axis is a `QuerySet`; a set without queries has NaN. S is `_SEARCHED` at most; without `retune`, the two
+    results are the same.
     """
     corrected = corrected_log(log)
     complete = log.complete
@@ -169,8 +168,8 @@ def _noise_and_optimism(
     bills = fixed.cost
     if frontier.is_by_labels:  # each replicate keeps the budget by moving along its own ladder
         money = np.asarray(frontier.cost, float)[points]
-        # A single model that answers everything was not searched for, and stays: a move to a model of nearly the same
-        # cost would be chance.
+        # A single model that answers everything stays, as no search chose it: a replicate might move to a model of
+        # nearly the same cost by chance.
         is_single = (np.asarray(frontier.members)[points].sum(1) == 1)[:, None] & (frontier.abstain_price is None)
         at_bills = (figures_at_bill(terms, money) for terms in (fixed, tuned))
         fixed, tuned = (
@@ -184,7 +183,7 @@ def _noise_and_optimism(
     searched = len(tuned.wrong)
     pairs = zip(fixed, tuned, strict=True)
     optimism = [between(search_optimism(kept[:searched], retuned)[None])[0] for kept, retuned in pairs]
-    # Noise is of the frontier's policies alone: replicates at the same λ may trade error for cost.
+    # Only the frontier's policies give the noise: policies of replicates at one λ may trade error for cost.
     noise = [
         between(figure[..., QuerySet.LOG] - figure[..., QuerySet.IN_BAG])
         for figure in (fixed.wrong, bills, fixed.refused)
@@ -193,19 +192,19 @@ def _noise_and_optimism(
 
 
 def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms | None, level: float) -> Bands:
-    """Make the intervals around every point; `optimism` is None where the search was not repeated."""
+    """Make the intervals around every point; `optimism` is None if the search was not repeated."""
     replayed = replay(frontier, log)
     bill = replayed.spent if frontier.is_by_labels else replayed.cost  # the same kind of cost as the frontier's
     labels = max(2, round(float(log.labelled[log.complete].mean(1).sum())))  # complete queries with a label
     on_log = [np.asarray(figure, float) for figure in (replayed.error, bill, replayed.abstention)]
     middle = on_log if optimism is None else [figure + more for figure, more in zip(on_log, optimism, strict=True)]
     if optimism is not None and frontier.is_by_labels:
-        # The frontier's error is corrected for optimism by cross-validation: the mean of two estimates is nearer.
+        # Cross-validation has corrected the frontier's error for optimism: the mean of both estimates is nearer.
         middle[0] = (middle[0] + np.asarray(frontier.error, float)) / 2
     error, cost, abstention = (
         centre[:, None] + quantiles(spread, labels, level) for centre, spread in zip(middle, noise, strict=True)
     )
-    # Bound for no error (or no right answer) among n labels, where no replicate can have one either.
+    # The exact bound for no error (or no right answer) among the labels: no replicate has one either.
     least = 1 - ((1 - level) / 2) ** (1 / labels)
     error = np.stack([np.minimum(error[:, 0], 1 - least), np.maximum(error[:, 1], least)], axis=-1)
     error, cost, abstention = jax.device_put((np.clip(error, 0, 1), np.maximum(cost, 0), np.clip(abstention, 0, 1)))
@@ -216,8 +215,8 @@ def _bands(frontier: Frontier, log: Log, noise: LossTerms, optimism: LossTerms |
 def figures_at_bill(rungs: LossTerms, money: np.ndarray) -> LossTerms:
     """Return the figures of B ladders that follow their bills, at M bills, on S sets of queries: (B, M, S).
 
-    On each set a ladder stands where its bill is the money, between the two rungs whose bills are next to it: in the
-    order of their bills, as these are noise on few queries (`shares_at_bill` takes the order of the ladder).
+    On each set a ladder stands between the two rungs with the nearest bills. The rungs are in the order of their bills
+    on the set, which on few queries may differ from the order of the ladder (`shares_at_bill` takes the latter).
 
     Args:
         rungs: (B, R, S) figures of each rung on each set of queries.
@@ -242,29 +241,29 @@ def search_optimism(fixed: Array, tuned: Array) -> np.ndarray:
     """Estimate the optimism of the search from replicates: figure in service minus figure on the log, (G,).
 
     The out-of-bag figure minus the in-bag figure is computed for the policies tuned on each draw, and for policies that
-    stay as they are. Let a be the optimism on the log. A policy tuned on a draw is optimistic by a twice: relative to
-    the log, and because the log is a sample. The difference is halved (Efron & Gong 1983, "A leisurely look at the
-    bootstrap, the jackknife, and cross-validation", The American Statistician 37).
+    stay as they are. The difference is halved: a policy tuned on a draw has the optimism of the log twice, relative to
+    the log and as the log is a sample itself (Efron & Gong 1983, "A leisurely look at the bootstrap, the jackknife, and
+    cross-validation", The American Statistician 37).
 
     `fixed` and `tuned` are (S, G, 3), the last axis a `QuerySet`.
     """
 
-    def worse(figures: Array) -> np.ndarray:
-        """Return the mean out-of-bag excess over the replicates that have both figures; 0 where none has: (G,)."""
+    def out_of_bag_excess(figures: Array) -> np.ndarray:
+        """Return the mean excess over the replicates that have both figures, or 0 if no replicate has: (G,)."""
         more = figures[..., QuerySet.OUT_OF_BAG] - figures[..., QuerySet.IN_BAG]
         known = np.isfinite(more)
         return np.where(known, more, 0.0).sum(0) / np.maximum(known.sum(0), 1)
 
-    return (worse(tuned) - worse(fixed)) / _OPTIMISM_OF_A_DRAW
+    return (out_of_bag_excess(tuned) - out_of_bag_excess(fixed)) / _OPTIMISM_OF_A_DRAW
 
 
 def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     """Return the ends of expanded percentile intervals from replicates (B, L): (L, 2).
 
-    The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), as a bootstrap
-    of n queries is too narrow by that factor. The replicates are log − draw, so the tails are swapped to give the
-    percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1 and
-    4.4).
+    The percentiles are widened by the ratio of Student's t to the normal quantile, and by √(n/(n − 1)), by which a
+    bootstrap of n queries is too narrow. The replicates are differences log − draw, so the tails are swapped to give
+    the percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1
+    and 4.4).
     """
     z = half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on

@@ -1,36 +1,35 @@
-"""Candidate policies as tables, and the scores of single models and pairs by the labels of a log, without copulas.
+"""Tables of candidate policies, and the scores of single models and pairs by the labels of a log, without copulas.
 
-One record holds all candidates: a first model, a second model that is asked where the first is unsure, and a third
-model that is asked where their answers differ. A chain of more models has a threshold for each model.
+A candidate has a first model, a second model that is asked if the first is unsure, and a third model that is asked if
+the two answers differ. A chain of more models has a threshold for each model.
 
 A pair asks model i and, where Φ_i ≤ φ, then model j. Its error probability is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ]        y = 1 where the answer is right
 
 A mean over n labels is noisy, and the best of many noisy means is optimistic. So each label of a pair is averaged with
-two estimates of its probability: one given the model's own confidence, one given the earlier model's:
+two estimates of its probability: given the confidence of the model itself, and given that of the earlier model:
 
     ŷ_j = (1 − a − b) y_j + a Φ_j + b P(y_j = 1 | ξ_i),        ŷ_i = (1 − a − b) y_i + (a + b) Φ_i.
 
-Each probability is first shifted so that its mean is that of the labels (`recentre`). So ŷ_i has the mean of y_i, and
-the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i) / n.
-
+ξ is the transformed confidence (`rcjax.model.calibration`). Each probability is first shifted so that its mean is the
+mean of the labels (`recentre`). So ŷ_i has the mean of y_i, and the error is mean(1 − y_i) − Σ_{Φ_i ≤ φ} (ŷ_j − ŷ_i)/n.
 The probabilities reduce the noise, but add a bias where confidences tell little: `blending` estimates a and b from the
-log. ξ is the transformed confidence (`rcjax.model.calibration`). The cost of a pair is the mean cost of its path over
-the queries: deferred queries may be longer than others. A threshold moves all tied queries together; a ladder position
-between two thresholds sends a random share of them.
+log.
 
-Where answers are missing, the figures of a policy are means over the queries that all of its models answered. One term
-is not: the cost of the first model of a pair is its mean over all of its own answers.
+The cost of a pair is the mean cost of its path over the queries, as deferred queries may be longer than others. Tied
+queries are deferred together; a ladder position between two thresholds sends a random share of them.
+
+Where answers are missing, the figures of a policy are means over the queries that all of its models answered, with one
+exception: the cost of the first model of a pair is its mean over all of its own answers.
 
 If models may refuse to answer, the last model of a policy refuses up to the confidence ρ that is best for it alone.
-A query earns R = 1 − (the price of a refusal, in errors) where Φ ≤ ρ, and y elsewhere; ρ is the best of 200 thresholds.
+A query earns R = 1 − (the price of a refusal, in errors) if Φ ≤ ρ, and y otherwise; ρ is the best of 200 thresholds.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
@@ -45,13 +44,13 @@ from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_ca
 from rcjax.solving.frontier.hull import lower_hull, thinned
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
-#: Queries that blending weights and seconds are estimated on at most, and up to which replicates of a
-#: bootstrap are fitted again: more would not change a choice.
+#: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
+#: queries would not change a choice.
 ENOUGH_QUERIES = 5_000
 
 
 def draw_enough(rows: np.ndarray) -> np.ndarray:
-    """Draw `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows; all if no more.
+    """Draw at most `ENOUGH_QUERIES` of some rows at random, with a fixed seed: (m,) in the order of the rows.
 
     >>> draw_enough(np.arange(3)).tolist(), len(draw_enough(np.arange(6_000)))
     ([0, 1, 2], 5000)
@@ -70,7 +69,7 @@ RESAMPLED_RUNGS = 32
     jax.tree_util.register_dataclass,
     data_fields=(
         *("first", "second", "third", "threshold", "fallback", "refusal_threshold"),
-        *("error", "cost", "label_error", "abstention", "chain"),
+        *("penalty", "cost", "label_penalty", "abstention", "chain"),
     ),
     meta_fields=("k",),
 )
@@ -92,27 +91,27 @@ class Candidates:
     first: Array
     """(C,) index of the model asked first."""
     second: Array
-    """(C,) index of the model asked where the first is unsure; a single model has its first again."""
+    """(C,) index of the model asked if the first is unsure; the first again for a single model."""
     third: Array
-    """(C,) index of the model asked where these answers differ; the second again if answers are not compared."""
+    """(C,) index of the model asked if the two answers differ; the second again if answers are not compared."""
     threshold: Array
     """(C,) calibrated confidence up to which the second model is asked; ALWAYS_ANSWER for a single model."""
     fallback: Array
-    """(C,) confidence of the second model up to which the third is asked, for queries whose answers are not known."""
-    error: Array
-    """(C,) error by blended labels, refusals at their price; inf for a pair's threshold that divides no queries,
-    and for a model without answers."""
+    """(C,) confidence of the second model up to which the third is asked, if an answer is not known."""
+    penalty: Array
+    """(C,) errors by blended labels, and refusals at their price; inf for a model without answers, and for a threshold
+    that divides no queries."""
     cost: Array
     """(C,) mean cost of the paths of the queries, in money per query."""
-    label_error: Array
-    """(C,) error by the labels alone, refusals at their price; `error` for agreement policies."""
+    label_penalty: Array
+    """(C,) `penalty` by the labels alone; `penalty` itself for agreement policies and chains."""
     abstention: Array
     """(C,) share of the queries that get no answer."""
     refusal_threshold: Array | None = None
     """(C,) confidence up to which the last model refuses; None: models do not refuse."""
     chain: Array | None = None
-    """(C, k) thresholds of a chain's models; NaN for models that the chain does not ask, and for policies given by
-    their first, second and third model; None: no policy is a chain."""
+    """(C, k) thresholds of a chain's models; NaN for models that it does not ask, and for candidates of other kinds;
+    None: no candidate is a chain."""
 
     def take(self, indices: Any) -> "Candidates":
         """Return the candidates at some indices."""
@@ -130,14 +129,17 @@ class Candidates:
 
     def with_chains(self, others: "Candidates") -> "Candidates":
         """Append candidates that are chains; numpy arrays."""
-        chain = np.full((len(self.cost), self.k), np.nan) if self.chain is None else self.chain
         dtype = self.cost.dtype
         others = jax.tree.map(lambda leaf: leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf, others)
-        return concatenate(dataclasses.replace(self, chain=chain.astype(dtype)), others)
+        return concatenate(self.with_chain_column(), others)
+
+    def with_chain_column(self) -> "Candidates":
+        """Add a column `chain` without chains, so that tables with and without chains can be concatenated."""
+        return dataclasses.replace(self, chain=np.full((len(self.cost), self.k), np.nan, self.cost.dtype))
 
     def loss(self, lam: Any) -> Any:
-        """Return error + λ·cost of each candidate for each λ (L,): (L, C)."""
-        return self.error + lam[:, None] * self.cost
+        """Return penalty + λ·cost of each candidate for each λ (L,): (L, C)."""
+        return self.penalty + lam[:, None] * self.cost
 
     def best(self, lam: Any) -> "Candidates":
         """Return the candidate of the least loss for each λ: (L,)."""
@@ -145,8 +147,8 @@ class Candidates:
 
     def rungs(self) -> "Candidates":
         """Return the corners of the lower hull, by rising cost: (R,), `RESAMPLED_RUNGS` at most."""
-        hull = lower_hull(self.cost, self.error)
-        return self.take(hull[thinned(self.cost[hull], self.error[hull], RESAMPLED_RUNGS)])
+        hull = lower_hull(self.cost, self.penalty)
+        return self.take(hull[thinned(self.cost[hull], self.penalty[hull], RESAMPLED_RUNGS)])
 
     def padded(self) -> "Candidates":
         """Repeat the last candidate until there are `RESAMPLED_RUNGS`."""
@@ -157,7 +159,7 @@ class Candidates:
         """Return the candidates as `Policies`: (C,).
 
         Args:
-            agreement: include `agreements`; None: if a candidate is an agreement policy.
+            agreement: include `agreements`; None: only if a candidate is an agreement policy.
             xp: numpy, or jax.numpy within a jitted function.
 
         >>> none = np.zeros(2)
@@ -171,8 +173,7 @@ class Candidates:
         thresholds = xp.where(first, self.threshold[:, None], thresholds)
         thresholds = xp.where(third, ALWAYS_ANSWER, thresholds).astype(dtype)
         members = first | second | third
-        refusals = None
-        agreements = None
+        refusals = agreements = None
         if self.chain is not None:
             asked = ~xp.isnan(self.chain)
             longer = asked.any(1, keepdims=True)
@@ -200,13 +201,13 @@ MAX_REFUSAL_THRESHOLDS = 200
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ThresholdGrid:
-    """M thresholds that divide n queries by their confidence; ties stay together."""
+    """M thresholds that divide n queries by their confidence; queries with equal confidences stay together."""
 
     order: Array  # (n,) the queries by rising confidence, then the queries that do not count
-    last: Array  # (M,) the index in `order` of the last query up to the threshold
-    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER where it divides nothing
+    last: Array  # (M,) index in `order` of the last query up to the threshold
+    threshold: Array  # (M,) halfway to the next confidence; NEVER_ANSWER if the threshold divides nothing
     splits: Array  # (M,) bool: queries lie on both sides, and no earlier threshold is the same
-    covers_all: Array  # (M,) bool: True for the first threshold that no query exceeds
+    covers_all: Array  # (M,) bool: the first threshold that no query exceeds
     present: Array  # (n,) bool: the queries that count
 
     @property
@@ -219,7 +220,7 @@ class ThresholdGrid:
         return jnp.cumsum(jnp.where(self.present, values, 0.0)[self.order])[self.last]
 
     def mean_up_to(self, values: Array) -> Array:
-        """Divide the sum of values (n,) up to each threshold by the number of queries that count: (M,)."""
+        """Return the part of the mean of values (n,) that comes from the queries up to each threshold: (M,)."""
         return divide(self.sums(values), self.count)
 
     def mean(self, values: Array, empty: float = 0.0) -> Array:
@@ -230,13 +231,13 @@ class ThresholdGrid:
 def spread_thresholds(confidence: Array, present: Array, most: int, rising: Array | None = None) -> ThresholdGrid:
     """Spread at most `most` thresholds evenly over the confidences of the queries that count.
 
-    The thresholds lie halfway between confidences that differ, so that rounding does not move a tie across.
+    Each threshold lies halfway between two confidences, so that rounding moves no query across.
 
     Args:
         confidence: (n,) confidences of the queries.
         present: (n,) bool: the queries that count.
         most: number of thresholds at most.
-        rising: (n,) the queries by rising confidence, where the caller has sorted them: sorting is the slowest step.
+        rising: (n,) the queries by rising confidence, if the caller has sorted them: sorting is the slowest step.
 
     >>> grid = spread_thresholds(jnp.array([0.75, 0.25, 0.25]), jnp.ones(3, bool), 10)
     >>> grid.threshold.tolist(), grid.last.tolist(), grid.splits.tolist()
@@ -250,17 +251,16 @@ def spread_thresholds(confidence: Array, present: Array, most: int, rising: Arra
     place = jnp.where(counts, before - 1, count + jnp.arange(n) - before)
     order = jnp.zeros_like(rising).at[place].set(rising, unique_indices=True)
     ordered = jnp.where(present, confidence, jnp.inf)[order]
-    tries = min(n, most)
     # The last query up to each threshold: evenly spread over the present queries, then moved to the end of its ties.
-    last = jnp.maximum(even_parts(count, tries) - 1, 0)
+    last = jnp.maximum(even_parts(count, min(n, most)) - 1, 0)
     last = jnp.searchsorted(ordered, ordered[last], side="right") - 1
     following = jnp.minimum(last + 1, n - 1)
-    fresh = jnp.diff(last, prepend=-1) != 0
+    is_new = jnp.diff(last, prepend=-1) != 0
     low, high = ordered[last], ordered[following]
-    splits = fresh & (last + 1 < count) & (high > low)
+    splits = is_new & (last + 1 < count) & (high > low)
     middle = low + (high - low) / 2
     middle = jnp.where(middle < high, middle, low)  # the lower if no float lies between
-    covers_all = fresh & (last + 1 == count)
+    covers_all = is_new & (last + 1 == count)
     return ThresholdGrid(order, last, jnp.where(splits, middle, NEVER_ANSWER), splits, covers_all, present)
 
 
@@ -273,8 +273,8 @@ def even_parts(count: Array, parts: int) -> Array:
 def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) -> tuple[Array, ...]:
     """Return the refusal threshold that gains most over answering everything, for one model.
 
-    The result is (threshold, gain per query, share refused). The model refuses up to the threshold, which is
-    NEVER_REFUSE where no threshold gains.
+    The result is (threshold, gain per query, share refused), () each. The model refuses up to the threshold, which is
+    NEVER_REFUSE if no threshold gains.
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -298,10 +298,7 @@ def best_refusal(confidence: Array, right: Array, present: Array, worth: Array) 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Blending:
-    """The blending weights of labels with their probabilities, and the worth of a refusal.
-
-    The default weights do well on most logs.
-    """
+    """The weights by which labels are blended with their probabilities; the defaults do well on most logs."""
 
     calibrated: float | Array = 0.375
     """() weight of the model's own calibrated confidence, a."""
@@ -321,14 +318,14 @@ def calibrate_conditionally(
 ) -> Array:
     """Estimate the probability that the second model of each pair is right, given the confidence of the first: (P, n).
 
-    The estimate is that of `fit_calibrator`, with the labels of another model.
+    The confidence of the first model is calibrated by the labels of the second.
 
     Args:
         logprob: (n, k) raw log-probabilities.
         correct: (n, k) bool: the answer is right.
         present: (n, k) bool: there is an answer, and the query counts.
         transform: the transform of the raw confidence.
-        answered: (n, k) bool: the log-probabilities to predict from; None: as `present`.
+        answered: (n, k) bool: there is an answer, whether or not the query counts; None: as `present`.
     """
     left, right = np.triu_indices(logprob.shape[1], 1)
 
@@ -382,7 +379,7 @@ class CandidateRows:
     conditional: Array  # (P, n) probabilities of `calibrate_conditionally`
     correct: Array  # (n, k) bool: the answer is right
     present: Array  # (n, k) bool: there is an answer, and the query counts
-    query_cost: Array | None = None  # money of each answer (n, k), or of every answer of a model (k,)
+    query_cost: Array | None = None  # money of each answer (n, k), or mean money of each model (k,)
     answer: Array | None = None  # (n, k) codes of answers, as in `Log.answer`; None: answers are not compared
 
     @classmethod
@@ -410,18 +407,12 @@ class CandidateRows:
         """Return the money of each answer: (n, k)."""
         return jnp.broadcast_to(jnp.asarray(self.query_cost), self.confidence.shape)
 
-    def conditional_of(self, model: Any, other: Any) -> Array:
-        """Return P(later model right | confidence of the earlier one): (n,).
-
-        Args:
-            model: index of the later model.
-            other: index of the earlier model; the probability of the reverse condition is not known.
-        """
+    def conditional_of(self, later: Any, earlier: Any) -> Array:
+        """Return the probability that a later model is right, given the confidence of an earlier model: (n,)."""
         k = self.confidence.shape[1]
-        number = np.zeros((k, k), int)
-        for pair, (i, j) in enumerate(combinations(range(k), 2)):
-            number[i, j] = number[j, i] = pair
-        return self.conditional[jnp.asarray(number)[model, other]]
+        pair = np.zeros((k, k), int)
+        pair[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
+        return self.conditional[jnp.asarray(pair)[earlier, later]]
 
 
 candidate_rows = compiled(CandidateRows.of, runs="long")
@@ -440,7 +431,7 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
     >>> query_cost = jnp.array([[1.0, 14.0], [1.0, 6.0]])
     >>> rows = CandidateRows(confidence, jnp.full((1, 2), 0.9), right, jnp.ones((2, 2), bool), query_cost)
     >>> cascades = score_pairs(rows, Blending())
-    >>> cascades.cost.tolist(), cascades.label_error.tolist()  # small, large, small → large, which answers the second
+    >>> cascades.cost.tolist(), cascades.label_penalty.tolist()  # small, large, small → large, which answers the second
     ([1.0, 10.0, 8.0, 11.0], [0.5, 0.0, 0.0, inf])
     """
     singles = _single_models(rows, blending)
@@ -452,18 +443,18 @@ def score_pairs(rows: CandidateRows, blending: Blending) -> Candidates:
 
 
 def _single_models(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score each model alone (k,), by its labels without blending; a model without answers has the error inf."""
+    """Score each model alone (k,), by its labels without blending; the penalty is inf for a model without answers."""
     answers = rows.present.sum(0)
-    error = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
+    penalty = jnp.where(answers > 0, 1 - divide((rows.present * rows.correct).sum(0), answers, 0.5), jnp.inf)
     bill = jnp.where(rows.present, rows.query_costs(), 0.0).sum(0) / jnp.maximum(answers, 1)
     cost = jnp.where(answers > 0, bill, rows.query_costs().mean(0))
     refusal_threshold, abstention, always = None, jnp.zeros_like(cost), jnp.full_like(cost, ALWAYS_ANSWER)
     if blending.refusal_worth is not None:
         refusal_threshold, gain, abstention = best_refusals(rows, blending)
-        error = error - gain
+        penalty = penalty - gain
     models = jnp.arange(len(cost))
     places = {"first": models, "second": models, "third": models}
-    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
     return Candidates(
         k=len(cost), **places, threshold=always, fallback=always, **figures, refusal_threshold=refusal_threshold
     )
@@ -506,7 +497,7 @@ def _pair(
     second: Any,
     conditional: Array,
 ) -> Candidates:
-    """Score one pair of models at M thresholds: queries up to a threshold are deferred.
+    """Score one pair of models at M thresholds of the first, up to which queries are deferred.
 
     Args:
         rows, blending: as for `score_pairs`.
@@ -517,7 +508,11 @@ def _pair(
     """
     present = rows.present[:, first] & rows.present[:, second]
     first_label, second_label = (rows.correct[:, model].astype(rows.confidence.dtype) for model in (first, second))
-    first_right, second_right = _blend_pair(rows, blending, first, second, conditional)
+    by_itself = recentre(rows.confidence[:, first], first_label, present, jnp)
+    by_second = recentre(rows.confidence[:, second], second_label, present, jnp)
+    by_first = recentre(conditional, second_label, present, jnp)
+    first_right = blending.label * first_label + (blending.calibrated + blending.conditional) * by_itself
+    second_right = blending.label * second_label + blending.calibrated * by_second + blending.conditional * by_first
     refuses, refusal_threshold = jnp.zeros_like(present), None
     if singles.refusal_threshold is not None:
         refusal_threshold = singles.refusal_threshold[second]
@@ -528,31 +523,12 @@ def _pair(
     grid = spread_thresholds(rows.confidence[:, first], present, MAX_THRESHOLDS, rising)
     wrong = grid.mean(1 - first_label, empty=1.0)
     figures = {
-        "error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
+        "penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_right - first_right), jnp.inf),
         "cost": singles.cost[first] + grid.mean_up_to(rows.query_costs()[:, second]),
-        "label_error": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
+        "label_penalty": jnp.where(grid.splits, wrong - grid.mean_up_to(second_label - first_label), jnp.inf),
         "abstention": grid.mean_up_to(refuses.astype(second_right.dtype)),
     }
     return candidates_at_thresholds(grid, (first, second, second), singles.k, refusal_threshold, **figures)
-
-
-def _blend_pair(
-    rows: CandidateRows, blending: Blending, first: Any, second: Any, conditional: Array
-) -> tuple[Array, Array]:
-    """Return ŷ of the first and of the second model of a pair, (n,) each; arguments as for `_pair`."""
-    present = rows.present[:, first] & rows.present[:, second]
-
-    def centred(expected: Array, model: Any) -> tuple[Array, Array]:
-        label = rows.correct[:, model].astype(rows.confidence.dtype)
-        return label, recentre(expected, label, present, jnp)
-
-    first_label, by_itself = centred(rows.confidence[:, first], first)
-    second_label, by_second = centred(rows.confidence[:, second], second)
-    _, by_first = centred(conditional, second)
-    return (
-        blending.label * first_label + (blending.calibrated + blending.conditional) * by_itself,
-        blending.label * second_label + blending.calibrated * by_second + blending.conditional * by_first,
-    )
 
 
 def candidates_at_thresholds(
@@ -571,7 +547,7 @@ def candidates_at_thresholds(
         k: number of models.
         refusal_threshold: () confidence up to which the last model refuses; None: models do not refuse.
         fallback: () confidence of the second model up to which the third is asked, if answers are not known.
-        figures: `error`, `cost`, `label_error` and `abstention` of the candidates, (M,) each.
+        figures: `penalty`, `cost`, `label_penalty` and `abstention` of the candidates, (M,) each.
     """
     level = jnp.zeros_like(grid.threshold)
     first, second, third = (jnp.zeros_like(grid.last) + model for model in models)

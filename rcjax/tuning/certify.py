@@ -4,23 +4,18 @@ A model's predictions may be wrong, and the least of many errors counted on one 
 neither a correct model nor many queries (Angelopoulos, Bates, Candès, Jordan & Lei 2021, "Learn then Test: Calibrating
 predictive algorithms to achieve risk control", arXiv 2110.01052). The null hypothesis at each position of the ladder is
 that its true error is above the limit. Positions are tested from the dearest to the cheapest; for a margin (`match`),
-only positions cheaper than today's policy, by its bill on the queries tuned on. So the order is fixed before the
-held-out queries are seen. (If neither `tuned_on` nor the model has queries with today's answers, the held-out log gives
-that bill.) The first null that is not rejected ends the sequence. Every null is tested at the full level, and no test
-follows a true null that is kept. So the probability that any true null is rejected is at most 1 − confidence, however
-the positions depend on each other. Single models off the ladder are not tested. With a tenth of the level for them and
-the rest for the ladder, 24.3 % of limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250
-queries tuned on, 150 and 300 held out).
+only positions below today's bill on the queries tuned on. So the order of the tests is fixed before the held-out
+queries are seen (unless only the held-out log has today's answers, and gives the bill). The first null that is not
+rejected ends the sequence. Every null is tested at the full level, and no test follows a true null that is kept. So
+the probability that any true null is rejected is at most 1 − confidence, however the positions depend on each other.
+Single models off the ladder are not tested. With a tenth of the level for them and the rest for the ladder, 24.3 % of
+limits were guaranteed in place of 25.2 %, at 1.4 % more money (four logs, 250 queries tuned on, 150 and 300 held out).
 
-Each test is a bet on the losses of the queries, as described below. The loss of a query at a position is interpolated
-between the rungs on both sides: it is the expectation over the lots that choose the rung. With judges beside labels by
-hand, the loss of an answer is 1 − g + R/π · (g − y) (prediction-powered inference: Angelopoulos, Bates, Fannjiang,
-Jordan & Zrnic 2023, Science 382). Here y is the label, and g its prediction by the log tuned on; R is 1 if there is a
-label and else 0, and π is the probability of a label. The expectation of the loss is the error for any g.
-
-Queries that were tuned on cannot guarantee anything. `overlap` finds them by the digest of the log, and by names with
-equal rows. A row holds a query's log-probabilities in single precision, as policies carry them. Names recur between
-splits of a benchmark, and rows recur where confidences are stated: three equal rows count, if chance gives far fewer.
+Each test is a bet on the losses of the queries. The loss of a query at a position is interpolated between the rungs on
+both sides: it is the expectation over the lots that choose the rung. With judges beside labels by hand, the loss of an
+answer is 1 − g + R/π · (g − y) (prediction-powered inference: Angelopoulos, Bates, Fannjiang, Jordan & Zrnic 2023,
+Science 382). Here y is the label, and g its prediction by the log tuned on; R is 1 if there is a label and else 0, and
+π is the probability of a label. The expectation of the loss is the error for any g.
 
 The test of a mean against a limit is exact in finite samples, for losses with known upper ends. A gambler starts with a
 capital of 1, and stakes λ_t on each loss X_t against the hypothesis that its expectation is m or more:
@@ -33,6 +28,10 @@ random variables by betting", JRSS B 86(1)). A stake may depend on the losses be
 losses to come, of variance v, and log K short of log 1/α by c, the stake is √(2c/(rv)) (Voráček & Orabona 2025,
 "STaR-Bets: Sequential target-recalculating bets for tighter confidence intervals", arXiv 2505.22422). For losses of 0
 or 1 the test has nearly the power of the binomial tail; for other losses it has far more.
+
+Queries that were tuned on cannot guarantee anything. `overlap` finds them by the digest of the log, or by names with
+equal rows. A row has a query's log-probabilities in single precision, as policies carry them. Names recur between
+splits of a benchmark, and rows recur if confidences are stated. So three equal rows count if chance gives far fewer.
 """
 
 from __future__ import annotations
@@ -59,13 +58,13 @@ from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spe
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier
 from rcjax.solving.frontier.hull import InfeasibleError, position_weights
 from rcjax.solving.frontier.points import LossTerms
-from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, default_today, models_of
+from rcjax.tuning.replaying.comparing import ModelOrPolicy, QueryLosses, comparable_log, default_today, models_of
 from rcjax.tuning.replaying.walk import loss_terms_on_log, require_answers, require_complete
 
-_MAX_STAKED = 0.9  # of the stake that could lose the whole capital at once
-_LOSSES_KNOWN = 4.0  # weight of the variance supposed at first, in losses
-_BLOCKS = 200  # blocks of losses with one stake, at most
-_GRID, _REFINED = 32, 4  # limits tried at once; refinements of the grid
+_MAX_STAKE = 0.9  # as a share of the stake that could lose the whole capital at once
+_PRIOR_LOSSES = 4.0  # weight of the prior variance, in losses
+_MAX_BLOCKS = 200  # most blocks of losses, with one stake each
+_GRID, _REFINEMENTS = 32, 4  # limits tried at once; refinements of the grid
 
 
 def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike = 1.0) -> np.ndarray:
@@ -86,12 +85,12 @@ def refuted(losses: ArrayLike, limit: ArrayLike, level: float, most: ArrayLike =
     if n == 0:
         return np.zeros(np.broadcast_shapes(x.shape[:-1], m.shape[:-1]), bool)
     room = np.maximum(np.broadcast_to(most, n) - m, 1e-12)
-    missing = np.full(np.broadcast_shapes((*x.shape[:-1], 1), m.shape), -math.log(level))
-    weight = _LOSSES_KNOWN / m
-    squares = weight * m * room.mean(-1, keepdims=True)  # as if each were 0 or the most
-    for block in np.array_split(np.arange(n), min(n, _BLOCKS)):
+    missing = np.full(np.broadcast_shapes((*x.shape[:-1], 1), m.shape), -math.log(level))  # log 1/α − log K
+    weight = _PRIOR_LOSSES / m
+    squares = weight * m * room.mean(-1, keepdims=True)  # as if each loss were 0 or its upper end
+    for block in np.array_split(np.arange(n), min(n, _MAX_BLOCKS)):
         variance = np.maximum(squares / (weight + block[0]), 1e-12)
-        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKED / room[..., block])
+        stake = np.minimum(np.sqrt(2 * missing / ((n - block[0]) * variance)), _MAX_STAKE / room[..., block])
         below = m - x[..., block]
         gained = np.cumsum(np.log1p(stake * below), axis=-1)
         is_reached = (missing == 0) | (gained.max(-1, keepdims=True) >= missing)
@@ -111,10 +110,10 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
     0.3
     """
     low, high = 0.0, top
-    for _ in range(_REFINED):
+    for _ in range(_REFINEMENTS):
         grid = np.linspace(low, high, _GRID + 1)
         not_refuted = np.flatnonzero(~refuted(losses, grid[1:], level, most))
-        place = int(not_refuted[-1]) + 1 if len(not_refuted) else 0  # 0 is never refuted
+        place = int(not_refuted[-1]) + 1 if len(not_refuted) else 0  # the limit 0 is never refuted
         if place == _GRID:
             return float(high)
         low, high = grid[place : place + 2]
@@ -122,8 +121,8 @@ def upper_limit(losses: ArrayLike, level: float, most: ArrayLike = 1.0, top: flo
 
 
 _TESTED_PER_RUNG = 4  # tested positions per rung of the ladder
-CHEAPER = 1e-6  # share by which a bill must be below today's: more than the rounding of float32
-_HELD_OUT = 0.5  # share of the queries held out for a guarantee, without a second log
+CHEAPER = 1e-6  # share by which a bill must be below today's, more than the rounding of float32
+_HELD_OUT = 0.5  # share of the queries that is held out for a guarantee, if there is no second log
 _FEWEST_SHARED = 3  # shared queries that count as an overlap
 
 
@@ -132,10 +131,10 @@ class OverlapWarning(UserWarning):
 
 
 class Overlap(NamedTuple):
-    """The queries of a log that are known to have been tuned on; false where there are none."""
+    """The number of queries of a log that are known to have been tuned on; false if there are none."""
 
-    queries: int  # queries of the log that were tuned on
-    n: int  # all queries of the log
+    queries: int  # number of queries that were tuned on
+    n: int  # number of all queries
     covers_log: bool  # every query was tuned on
 
     def __bool__(self) -> bool:
@@ -147,9 +146,11 @@ class Overlap(NamedTuple):
 
 
 def overlap(log: Log, tuned: Any) -> Overlap:
-    """Count the queries of a log that were tuned on: queries of another log, or carried by a policy, frontier or model.
+    """Count the queries of a log that were tuned on. Raises ValueError if the carried queries are damaged.
 
-    Rows are compared on the models that both have, in any order. Raises ValueError if the carried queries are damaged.
+    Args:
+        log: the log, whose models may have any order.
+        tuned: the log tuned on, or a policy, frontier or model that carries queries of that log.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -172,9 +173,9 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         return Overlap(0, n, covers_log=False)
     both = [name for name in old.models if name in log.models]
     rows, old_rows = answers_by_name(log, both), answers_by_name(old, both)
-    often = Counter(old_rows.values())
+    occurrences = Counter(old_rows.values())
     common = rows.keys() & old_rows.keys()
-    by_chance = sum(often[rows[name]] for name in common) / max(len(old_rows), 1)
+    by_chance = sum(occurrences[rows[name]] for name in common) / max(len(old_rows), 1)
     most = max(3 * by_chance, by_chance + 5 * math.sqrt(by_chance))  # three times, and five standard deviations
     equal = sum(rows[name] == old_rows[name] for name in common)
     queries = equal if equal > _FEWEST_SHARED - 1 + most else 0
@@ -182,7 +183,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
 
 
 def require_unseen(log: Log, tuned: Any) -> None:
-    """Raise LogError if queries of a log for a guarantee were tuned on, by `overlap`."""
+    """Raise LogError if queries of a log for a guarantee were tuned on."""
     if shared := overlap(log, tuned):
         problem = "all of its queries were tuned on" if shared.covers_log else shared.describe()
         raise LogError(f"{log.source}: {problem}: certify on queries that were held out")
@@ -194,8 +195,8 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
     Args:
         log: the log.
         held_out: a log for the test; None: half of the queries of `log`, drawn at random.
-        spec: the spec, whose `judged` says whether judges' verdicts count in the test. If only labels by hand count,
-            half of the fully labelled queries are held out: the test cannot use the others.
+        spec: the spec, whose `judged` says whether judges' verdicts count in the test. If they do not, half of the
+            fully labelled queries are held out, as the test cannot use the others.
 
     Raises LogError if the two logs share queries, or labels are too few; ValueError if the limit is out of range.
 
@@ -218,9 +219,9 @@ def hold_out(log: Log, held_out: Log | None, spec: Spec) -> tuple[Log, Log]:
         raise LogError(f"{log.source}: fewer than two queries have {which}: nothing to test on")
     rng = np.random.default_rng(0)
     parts = (known, ~known) if spec.judged else (known,)
-    drawn = (rng.permutation(np.flatnonzero(part))[: round(_HELD_OUT * part.sum())] for part in parts)
-    chosen = np.concatenate([*drawn])  # half of the labelled queries, and with judges half of the others
-    return log.take(np.setdiff1d(np.arange(log.n_queries), chosen)), log.take(np.sort(chosen))
+    halves = (rng.permutation(np.flatnonzero(part))[: round(_HELD_OUT * part.sum())] for part in parts)
+    tested = np.concatenate([*halves])
+    return log.take(np.setdiff1d(np.arange(log.n_queries), tested)), log.take(np.sort(tested))
 
 
 def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> LossTerms:
@@ -230,7 +231,7 @@ def loss_terms_of_rungs(frontier: Frontier, log: Log, right: Any, cost: Any) -> 
         frontier: the frontier.
         log: the log, with the models of the frontier.
         right: (n, k) whether the answer is right, or its score.
-        cost: money of each answer (n, k), or of every answer of a model (k,).
+        cost: money of each answer (n, k), or mean money of each model (k,).
     """
     rungs = frontier.rung_indices
     policies = frontier.policies.on_host().take(np.resize(rungs, MAX_RUNGS))  # one shape is compiled
@@ -243,18 +244,20 @@ class LadderTest:
     """The test of a frontier's ladder: the losses of n held-out queries, in random order, under its R rungs."""
 
     tested: Log
-    """The held-out log, with the queries that do not count."""
+    """The held-out log, including queries that do not count."""
     terms: LossTerms
-    """(R, n) terms of the losses; `wrong` is 1 for an error and else 0, or the score lost, or corrected by labels."""
+    """(R, n) terms of the losses; `wrong` is 0 or 1, the score lost, or with judges an outcome corrected by labels."""
     most: np.ndarray
     """(n,) upper end of the loss of each query."""
     abstain_price: float
     """Price of a refusal, in errors."""
     rival: QueryLosses | None = None
-    """Outcomes of today's policy; its errors are subtracted. None for a limit on the error itself."""
+    """Losses of today's policy, which are subtracted; None for a limit on the error itself."""
 
     @classmethod
-    def of(cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: Today | None = None) -> LadderTest:
+    def of(
+        cls, frontier: Frontier, log: Log, tuned_on: Log | None = None, today: ModelOrPolicy | None = None
+    ) -> LadderTest:
         """Replay the rungs of a frontier on a log.
 
         Args:
@@ -262,7 +265,7 @@ class LadderTest:
             log: the log, with the models of the frontier and of today's. Queries without the answer of a model that
                 may be asked are dropped.
             tuned_on: the log tuned on, if judges' verdicts count: its labels tell how accurate the judges are.
-            today: a model or a policy, whose errors are subtracted; None: no errors are subtracted.
+            today: a model or a policy, whose losses are subtracted; None: no losses are subtracted.
 
         Raises InfeasibleError if the frontier has no policy with finite figures; LogError if no query is left, or if
         answers are to be compared and the log has none.
@@ -283,23 +286,22 @@ class LadderTest:
         right, most = np.asarray(log.correct, float), np.ones(len(complete))
         if tuned_on is not None:
             right, most = _corrected(log, tuned_on)
-            has_chance = np.isfinite(most)  # after the last label the corrected outcome has no upper end
-            right, most, log = right[has_chance], most[has_chance], log.take(has_chance)
-        fitted = frontier.model
+            is_bounded = np.isfinite(most)  # after the last label corrected outcomes have no upper end
+            right, most, log = right[is_bounded], most[is_bounded], log.take(is_bounded)
         abstain_price = frontier.abstain_price or 0.0
         walked = log.select(frontier.models)
         columns = [log.models.index(name) for name in frontier.models]
-        of_frontier = right[:, columns].astype(log.logprob.dtype)
-        terms = loss_terms_of_rungs(frontier, walked, of_frontier, fitted.cost)
+        frontier_right = right[:, columns].astype(log.logprob.dtype)
+        terms = loss_terms_of_rungs(frontier, walked, frontier_right, frontier.model.cost)
         most = np.maximum(most, abstain_price)
         rival = None if today is None else QueryLosses.of(today, with_outcomes(log, right))
         return cls(tested, terms, most if rival is None else 2 * most - 1, abstain_price, rival)
 
     def losses(self, positions: ArrayLike) -> tuple[np.ndarray, float]:
-        """Return ((m, n) losses of the queries at positions, refusals at their price; constant added to each loss).
+        """Return ((m, n) losses of the queries at positions (m,), refusals at their price; constant in each loss).
 
-        Beside a rival, the difference of losses is shifted by 1, from [−1, 1] to [0, 2]: `refuted` takes positive
-        limits.
+        A difference from today's losses is raised by the constant 1, from [−1, 1] to [0, 2], as `refuted` takes
+        positive limits.
         """
         penalty = self.at(positions).penalty(self.abstain_price)
         return (penalty, 0.0) if self.rival is None else (1 + penalty - self.rival.penalty, 1.0)
@@ -309,8 +311,8 @@ class LadderTest:
         weights = position_weights(np.asarray(positions, float), len(self.terms.wrong))
         return jax.tree.map(lambda figure: weights @ figure, self.terms)
 
-    def errs_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
-        """Test whether the expected loss at positions is below a limit: (m,) bool."""
+    def is_below(self, positions: ArrayLike, limit: float, level: float) -> np.ndarray:
+        """Test whether the expected loss at each position is below a limit: (m,) bool."""
         losses, added = self.losses(positions)
         return refuted(losses, limit + added, level, self.most + added)
 
@@ -330,15 +332,14 @@ def _positions_below(frontier: Frontier, bill: float) -> np.ndarray:
 
 
 def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
-    """Return (corrected outcomes (n, k), largest error of each query (n,), infinite after the last label).
+    """Return (corrected outcomes (n, k), upper end of the loss of each query (n,), infinite after the last label).
 
-    The labelled answers of a model are a random sample of its answers. So π is the share of labels among the answers to
-    come, which is known before each answer.
+    The labelled answers of a model are a random sample of its answers. So the probability π of a label is the share of
+    labels among the answers from this query on, which is known before the query.
     """
     labelled, right = log.labelled, np.asarray(log.correct, float)
     guess = LabelRegression.of(tuned_on).predict(log)[0]
-    ahead = labelled[::-1].cumsum(0)[::-1]  # labels from this query on; without any, the chance is 0
-    chance = ahead / np.arange(log.n_queries, 0, -1)[:, None]
+    chance = labelled[::-1].cumsum(0)[::-1] / np.arange(log.n_queries, 0, -1)[:, None]
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     with np.errstate(divide="ignore"):
         return guess + weight * (right - guess), (1 / chance).max(1)
@@ -346,10 +347,10 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A policy with its guarantee, and the figures that the guarantee rests on.
+    """A policy with its guarantee, and the figures of the test.
 
-    The guarantee is `max_error` or `match`, with `confidence` over the draw of the held-out queries. `error_bound` is
-    at the same confidence for this policy alone, as if no other position had been tested.
+    The guarantee is `max_error` or `match`, with `confidence` over the draw of the held-out queries. `error_bound` has
+    the same confidence for this policy alone, as if no other position had been tested.
     """
 
     policy: AbstractPolicy
@@ -359,8 +360,8 @@ class Certificate:
     n: int
     """Number of held-out queries that count: every model that may be asked has answered them."""
     errors: float
-    """Number of wrong answers of the policy on these queries, rounded where lots or judges decide; with scores, the sum
-    of the scores lost."""
+    """Number of wrong answers of the policy on these queries, rounded if lots or judges decide; with scores, the sum of
+    the scores lost."""
     refusals: int
     """Number of these queries that the policy refused to answer; each counts as `abstain_price` errors."""
     error_bound: float
@@ -371,7 +372,7 @@ class Certificate:
     max_error: float | None = None
     """Guaranteed error probability, refusals at their price; None for a margin."""
     match: float | None = None
-    """Guaranteed margin beside today's; None for an error probability."""
+    """Guaranteed margin above today's error; None for an error probability."""
     abstain_price: float | None = None
     """Price of a refusal, in errors; None: models do not refuse."""
     error_difference: float | None = None
@@ -388,16 +389,15 @@ class Certificate:
         return f"guaranteed with {100 * self.confidence:.4g} % confidence: the target is kept; {test}"
 
     def _gap_to_expected(self) -> str:
-        """Say whether chance explains the difference of a point or more from the error that the tuning expects."""
+        """Say whether chance explains a difference of a point or more from the error that the tuning expects."""
         observed, expected = self.errors / self.n, self.policy.expected.get("error")
         if expected is None or self.refusals or abs(observed - expected) < 0.01:
             return ""
         tuned_on = max(recorded_count(self.policy.provenance, "complete_queries", self.n), 1)
         se = math.sqrt(expected * (1 - expected) * (1 / self.n + 1 / tuned_on))
-        explains = (
-            "chance explains the difference" if abs(observed - expected) <= 1.96 * se else "more than chance explains"
-        )
-        return f", where {percent(expected)} was expected: {explains}"
+        is_chance = abs(observed - expected) <= 1.96 * se
+        verdict = "chance explains the difference" if is_chance else "more than chance explains"
+        return f", where {percent(expected)} was expected: {verdict}"
 
 
 @takes(frontier=Frontier, log=Log, tuned_on=(Log, None))
@@ -406,10 +406,9 @@ def certify(
 ) -> Certificate:
     """Find the cheapest position on the ladder of a frontier at which held-out queries guarantee a limit.
 
-    With a probability of at least `confidence` over the draw of that log, the policy keeps to the limit in service.
-    The model need not be correct: a bad model gives an expensive policy or none, but no false guarantee. Several
-    certificates on one log must share 1 − confidence. A budget needs no guarantee: a service keeps it by following its
-    bill.
+    With a probability of at least `confidence` over the draw of the held-out log, the policy keeps to the limit in
+    service. The model need not be correct: a bad model gives an expensive policy or none, but no false guarantee.
+    Several certificates on one log must share 1 − confidence. A budget needs no guarantee: a service follows its bill.
 
     Args:
         frontier: the frontier to choose from. The rungs of its ladder, and three positions between each two, are
@@ -419,8 +418,8 @@ def certify(
         spec: the limit, and `confidence` (by default 0.95). `max_error` limits the true error probability. `match`
             limits its difference from that of `today` on the same queries; positions below today's bill on the queries
             tuned on are tested.
-        tuned_on: the log that the frontier was tuned on: a held-out log that shares queries with it is refused, and the
-            default of `today` is the one of this log. None: the queries that the model carries, some hundreds.
+        tuned_on: the log that the frontier was tuned on, which gives the default of `today`. It must share no queries
+            with the held-out log. None: the queries that the model carries, some hundreds.
         fields: fields of `Spec`, which override `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
@@ -453,7 +452,7 @@ def certify(
     level = 1 - confidence
     for tuned in (frontier, *([] if tuned_on is None else [tuned_on])):
         require_unseen(log, tuned)
-    today, bill = (None, math.inf) if spec.match is None else _todays(frontier, log, spec.today, tuned_on)
+    today, bill = (None, math.inf) if spec.match is None else _today_and_bill(frontier, log, spec.today, tuned_on)
     others = [] if today is None else [name for name in models_of(today) if name not in frontier.models]
     log = log.select([*frontier.models, *others])
     judged = spec.judged and log.hand_labels is not None
@@ -461,26 +460,28 @@ def certify(
     positions = _positions_below(frontier, bill)
     if not positions.size:
         raise InfeasibleError("no policy of the frontier costs less than today's")
-    shown = test.errs_below(positions, target.value, level)
-    passed = len(shown) if shown.all() else int(shown.argmin())  # the first null that is kept ends the sequence
+    is_rejected = test.is_below(positions, target.value, level)
+    passed = len(is_rejected) if is_rejected.all() else int(is_rejected.argmin())  # the first null that is kept ends it
     if not passed:
         raise InfeasibleError(_infeasible(test, float(positions[0]), target, level, frontier.counted.noun))
     return _certificate(frontier, test, float(positions[passed - 1]), spec)
 
 
-def _todays(frontier: Frontier, log: Log, today: Today | None, tuned_on: Log | None) -> tuple[Today, float]:
+def _today_and_bill(
+    frontier: Frontier, log: Log, today: ModelOrPolicy | None, tuned_on: Log | None
+) -> tuple[ModelOrPolicy, float]:
     """Return (today's model or policy, its bill), by the queries tuned on.
 
-    Without `tuned_on` these are the queries that the model carries. The held-out queries of `log` take their place only
-    if the model carries none, or if they lack the answers of `today`.
+    Without `tuned_on` these are the queries that the model carries. If the model carries none, or if they lack the
+    answers of `today`, the held-out queries of `log` take their place.
     """
     reference = frontier.model.details.reference
-    known = tuned_on or (log if reference is None else read_reference(reference, log.task))
-    today = default_today(known) if today is None else today
-    if isinstance(today, str) and today in frontier.models:  # of all queries, where `known` is a sample of them
+    queries = tuned_on or (log if reference is None else read_reference(reference, log.task))
+    today = default_today(queries) if today is None else today
+    if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
         return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])
-    known = known if {*models_of(today)} <= {*known.models} else log
-    return today, float(QueryLosses.of(today, comparable_log(known, [today])).spent.mean())
+    queries = queries if {*models_of(today)} <= {*queries.models} else log
+    return today, QueryLosses.of(today, comparable_log(queries, [today])).means[1]
 
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
@@ -519,12 +520,9 @@ def _certificate(frontier: Frontier, test: LadderTest, position: float, spec: Sp
 
 def _with_judges(log: Log, tuned_on: Log | None) -> Log:
     """Return the log tuned on, with the models of `log`. Raises ValueError if it does not have the same judges."""
-    if (
-        log.hand_labels is None
-        or tuned_on is None
-        or tuned_on.hand_labels is None
-        or tuned_on.hand_labels.judges != log.hand_labels.judges
-    ):
+    assert log.hand_labels is not None
+    hand_labels = None if tuned_on is None else tuned_on.hand_labels
+    if tuned_on is None or hand_labels is None or hand_labels.judges != log.hand_labels.judges:
         raise ValueError("judged needs tuned_on, a log with labels by hand of some answers, and the same judges")
     return tuned_on.select(log.models)
 

@@ -1,10 +1,10 @@
-"""Cross-validation of the choice of policies: each fold is answered by policies chosen without it.
+"""Cross-validation of the choice of policies: each of five folds is answered by policies chosen without it.
 
 Calibrators and policies are chosen on the other four folds. Two settings come from the whole log: the blending weights
-(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models; these and
-pairs; these and agreement policies. The losses of each set on each query give the gains of one set over another, with
-their standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are
-searched, the more optimistic the in-sample error of the best is.
+(`blending`), and each model's list of stated values. Three nested candidate sets are compared: single models; with
+pairs; with agreement policies. The losses of each set on each query give the gains of one set over another, with their
+standard errors, and the optimism of each set: held-out error minus in-sample error. The more policies are searched, the
+more optimistic is the in-sample error of the best policy.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import numpy as np
 
 from rcjax._core.batching import Array, fill_up, side_by_side
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
 from rcjax.model.label_outcomes import (
     FOLDS,
@@ -41,17 +41,15 @@ N_LAM, BUDGETS = 40, 24
 #: Least gain of agreement policies, averaged over all λ, as a share of the error + λ·cost of pairs.
 _LEAST_AGREEMENT_GAIN = 0.002
 
-#: Standard errors below 0 at which the held-out labels contradict a gain.
+#: Number of standard errors below 0 at which the held-out labels contradict a gain.
 _CONTRADICTION = 3.0
 
-#: Queries that policies are compared on, at most: the gains that more would show are too small to matter.
+#: Most queries that policies are compared on: gains that only more queries would show are too small to matter.
 MAX_QUERIES = 50_000
 
 
-def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
+def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarray:
     """Calibrate each of five folds by the others: (n, k) held-out calibrated confidences; NaN for no answer.
-
-    The calibration error of a log that a model was fitted to is computed from these confidences.
 
     Args:
         log: the log, with the models of `model`.
@@ -70,7 +68,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
 
 
 def sample_queries(log: Log, seed: int) -> Log:
-    """Take at most 50,000 queries of a log: those with labels first, others at random; the log if it has no more."""
+    """Take at most 50,000 queries of a log at random, queries with labels before queries without."""
     if log.n_queries <= MAX_QUERIES:
         return log
     order = np.random.default_rng(seed).permutation(log.n_queries)
@@ -79,7 +77,7 @@ def sample_queries(log: Log, seed: int) -> Log:
 
 
 class CandidateSet(enum.IntEnum):
-    """Nested sets of candidates: each has the policies of the one before, and more."""
+    """Nested sets of candidates: each has the policies of the set before it, and more."""
 
     SINGLE = 0
     """Single models."""
@@ -96,7 +94,7 @@ class Targets(NamedTuple):
     """T = G + B targets that policies are chosen for, in this order; numpy arrays."""
 
     lam: np.ndarray = _NONE
-    """(G,) λ, the errors that a unit of money is worth; the best policy has the least error + λ·cost."""
+    """(G,) λ, in errors per unit of money; the best policy has the least error + λ·cost."""
     budgets: np.ndarray = _NONE
     """(B,) budgets, in money per query; the best policy has the least error within the budget."""
 
@@ -112,17 +110,17 @@ class Targets(NamedTuple):
 
 
 class ChosenPolicies(NamedTuple):
-    """The policies chosen for T targets, as mixtures of rungs; numpy arrays."""
+    """The policies chosen for T targets, as mixtures of R rungs; numpy arrays."""
 
     rungs: Candidates
-    """(R,) the rungs."""
+    """The rungs."""
     weights: np.ndarray
     """(T, R) share of the queries that goes by each rung."""
 
     @property
-    def error(self) -> np.ndarray:
-        """(T,) in-sample error, refusals at their price."""
-        return self.weights @ self.rungs.error
+    def penalty(self) -> np.ndarray:
+        """(T,) in-sample errors, and refusals at their price."""
+        return self.weights @ self.rungs.penalty
 
     def padded(self) -> "ChosenPolicies":
         """Repeat the last rung, with the weight 0, until there are `RESAMPLED_RUNGS`."""
@@ -146,9 +144,9 @@ def choose(table: Candidates, targets: Targets) -> ChosenPolicies:
 
 
 def choose_unmixed(table: Candidates, targets: Targets) -> ChosenPolicies:
-    """Choose one candidate, unmixed, for each target; the cheapest where no candidate is within a budget."""
+    """Choose one candidate for each target, without mixtures; the cheapest if no candidate is within a budget."""
     fits = table.cost <= targets.budgets[:, None]
-    within = np.where(fits.any(1), np.where(fits, table.error, np.inf).argmin(1), table.cost.argmin())
+    within = np.where(fits.any(1), np.where(fits, table.penalty, np.inf).argmin(1), table.cost.argmin())
     best = np.concatenate([table.loss(targets.lam).argmin(1), within])
     return ChosenPolicies(table, position_weights(best, len(table.cost)))
 
@@ -167,7 +165,7 @@ class Gain(NamedTuple, Generic[Figures]):
 
     @classmethod
     def of(cls, expected: np.ndarray, corrected: np.ndarray) -> "Gain[Any]":
-        """Return the mean gain and its standard error from the gains of m queries (…, m).
+        """Compute the mean gain and its standard error from the gains of m queries (…, m).
 
         Args:
             expected: gains by expected outcomes, which give the mean.
@@ -198,31 +196,27 @@ class Gains(NamedTuple):
     def is_admitted(self) -> bool:
         """Whether the candidate set gains enough to be used, and the held-out labels do not contradict the gain.
 
-        Single models and pairs stay in the table, so admitting agreement policies wrongly costs little.
+        A wrong admission of agreement policies costs little, as single models and pairs stay in the table.
         """
-        return bool(
-            self.overall.mean > _LEAST_AGREEMENT_GAIN and self.by_labels.mean > -_CONTRADICTION * self.by_labels.se
-        )
+        is_plausible = self.by_labels.mean > -_CONTRADICTION * self.by_labels.se
+        return bool(self.overall.mean > _LEAST_AGREEMENT_GAIN and is_plausible)
 
 
 @dataclasses.dataclass(frozen=True)
 class CrossValidation:
-    """Cross-validated gains and optimism of the first S sets of `CandidateSet`.
-
-    The policy for each target and fold is chosen on the other folds. Different targets may have different policies.
-    """
+    """Cross-validated gains and optimism of the first S sets of `CandidateSet`."""
 
     targets: Targets  # G values of λ and B budgets, each rising
     pairs: Gains  # of pairs over single models
     agreement: Gains | None  # of agreement policies over pairs; None: the log has no answers
-    saved: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
+    gain_at_budget: Gain[np.ndarray]  # (S, B) error of the best single model minus error of the candidate set
     set_optimism: np.ndarray  # (S,) optimism: held-out error minus in-sample error, mean over budgets
 
     @property
     def uses_agreement(self) -> np.ndarray:
         """(G,) bool: the λ at which agreement policies are used.
 
-        The gain must hold on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
+        There must be a gain on average over all λ and at the λ itself, as some of the 40 λ gain by chance.
         """
         if self.agreement is None or not self.agreement.is_admitted:
             return np.zeros(len(self.targets.lam), bool)
@@ -231,12 +225,12 @@ class CrossValidation:
     def excess_optimism(self, candidates: CandidateSet) -> float:
         """Return the optimism of cascades minus the optimism of single models, 0 at least; the mean over all budgets.
 
-        `select_frontier` adds it to the errors of cascades. Errors of single models are counted by the labels. Where
-        models refuse, a single model has the best of its thresholds by the same labels; no optimism of it was measured:
-        its errors and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
+        `select_frontier` adds the result to the errors of cascades; errors of single models are counted by labels. A
+        model that may refuse has the best of its thresholds by these labels, but no optimism was measured: its errors
+        and refusals were 0.1 ± 0.2 points fewer on fresh queries (300 queries, four logs, refusals at 0.3).
 
         Args:
-            candidates: set of the cascades; the largest set that the log has, if it lacks this one.
+            candidates: set of the cascades; if the log lacks this set, the largest set that it has.
         """
         return max(float(self.set_optimism[self._row(candidates)] - self.set_optimism[CandidateSet.SINGLE]), 0.0)
 
@@ -247,14 +241,14 @@ class CrossValidation:
         """Return the held-out gain of cascades over the best single model at a target, in errors.
 
         Args:
-            candidates: set of the cascades; the largest set that the log has, if it lacks this one. `SINGLE` gains 0.
+            candidates: set of the cascades; if the log lacks this set, the largest set that it has. `SINGLE` gains 0.
             target: a budget, or λ (`error_cost` is 1/λ); the gain at a λ is in error + λ·cost.
             bills: (k,) dollars per query of each single model.
         """
         if candidates == CandidateSet.SINGLE:
             return Gain(0.0, 0.0)
         if target.name == "budget":
-            return self.saved.at(self._row(candidates), self.at_budget(target.value, bills))
+            return self.gain_at_budget.at(self._row(candidates), self.nearest_budget(target.value, bills))
         lam = target.value if target.name == "lam" else 1 / target.value
         index = int(self.nearest_lam(lam))
         pairs = self.pairs.by_lam.at(index)
@@ -263,11 +257,15 @@ class CrossValidation:
         more = self.agreement.by_lam.at(index)
         return Gain(pairs.mean + more.mean, math.hypot(pairs.se, more.se))
 
-    def at_budget(self, budget: float, bills: Any = ()) -> int:
-        """Return the index of the nearest grid budget that affords as many single models (`bills`, (k,)) as `budget`.
+    def nearest_budget(self, budget: float, bills: Any = ()) -> int:
+        """Return the index of the budget of cross-validation nearest to a budget, on the logarithmic scale.
 
-        If there is none, it is the nearest; distances are of logarithms. The saving of a cascade drops where the budget
-        reaches the next model's bill.
+        It should afford as many single models as the budget, as the gain of a cascade drops where a budget reaches the
+        bill of the next model. If no budget does, the result is the nearest of all.
+
+        Args:
+            budget: the budget.
+            bills: (k,) dollars per query of each single model.
         """
         grid, here, bills = (safe_log(money) for money in (self.targets.budgets, budget, bills))
         same_models = (bills <= grid[:, None] + 1e-9).sum(1) == (bills <= here + 1e-9).sum()
@@ -281,7 +279,7 @@ class CrossValidation:
 class Penalties(NamedTuple):
     """Errors of m held-out queries, and refusals at their price, (S, T, m) each.
 
-    If every answer is labelled, both fields are the same array.
+    The fields are one array if every answer is labelled.
     """
 
     expected: np.ndarray
@@ -299,7 +297,7 @@ class CrossValidatedLosses(NamedTuple):
     cost: np.ndarray
     """(S, T, m) cost, in money per query."""
     estimated: Penalties
-    """Penalties with estimated errors in place of labels, where a log has answers; else `penalty`."""
+    """Penalties with estimated errors in place of labels, if the log has answers; else `penalty`."""
     in_sample: np.ndarray
     """(S, T) in-sample penalty."""
     folds: int
@@ -308,20 +306,20 @@ class CrossValidatedLosses(NamedTuple):
     def optimism(self, chosen: slice) -> np.ndarray:
         """Return held-out error minus in-sample error, as a mean over a slice of the targets: (S,).
 
-        For a fixed policy the result is 0, as each query is held out once. A choice on all folds has (1 − 1/folds) of
-        the optimism of a choice on all but one.
+        For a fixed policy the result is 0, as each query is held out once. The result is for a choice on all folds,
+        which has (1 − 1/folds) of the optimism of a choice on all folds but one.
         """
         optimism = (self.penalty.corrected[:, chosen].mean(-1) - self.in_sample[:, chosen]).mean(-1)
         return optimism * (1 - 1 / self.folds)
 
     def gains(self, candidates: int, *, rival: int, estimated: bool = False) -> Gains:
-        """Return the gains of one candidate set over another, in error + λ·cost at every λ, over all queries.
+        """Return the gains of one candidate set over another, in error + λ·cost at every λ.
 
         Args:
             candidates: the candidate set.
-            rival: the candidate set that it is compared with.
+            rival: the other candidate set.
             estimated: use estimated errors, which are far less noisy than labels: by the labels of 300 queries a gain
-                of 7 % has a standard error of 5 %, and two of three gains would be missed.
+                of 7 % has a standard error of 5 %, and two of three such gains would be missed.
         """
         lam = self.targets.lam_slice
         money = self.targets.lam[:, None] * self.cost[:, lam]
@@ -339,24 +337,24 @@ class CrossValidatedLosses(NamedTuple):
         return Gains(Gain.of(*used), *(Gain.of(*both) for both in shares))
 
     def summarise(self) -> CrossValidation:
-        """Return the gains and the optimism of the candidate sets."""
+        """Summarise the losses as gains and optimism of the candidate sets."""
         within, sets = self.targets.budget_slice, len(self.cost)
         pairs = min(CandidateSet.PAIRS, sets - 1)
         agreement = None
         if sets > CandidateSet.AGREEMENT:
             agreement = self.gains(CandidateSet.AGREEMENT, rival=CandidateSet.PAIRS, estimated=True)
-        saved = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
+        gains = (penalty[:1, within] - penalty[:, within] for penalty in self.penalty)
         return CrossValidation(
             self.targets,
             pairs=self.gains(pairs, rival=CandidateSet.SINGLE),
             agreement=agreement,
-            saved=Gain.of(*saved),
+            gain_at_budget=Gain.of(*gains),
             set_optimism=self.optimism(within),
         )
 
 
 def targets_of(log: Log) -> Targets:
-    """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest's."""
+    """Return λ at which policies differ, and budgets from the cheapest model's bill to 1.2 times the dearest bill."""
     cost = np.asarray(log.cost, float)
     low, high = float(cost.min()), float(cost.max())
     low = max(low, 1e-6 * high, np.finfo(float).tiny)
@@ -364,12 +362,12 @@ def targets_of(log: Log) -> Targets:
 
 
 def cross_validate(
-    log: Log, model: Fitted, blending: Blending, folds: int = FOLDS, seed: int = 0
+    log: Log, model: FittedModel, blending: Blending, folds: int = FOLDS, seed: int = 0
 ) -> CrossValidatedLosses:
     """Return the losses of every candidate set on the complete queries of a log, each held out once.
 
-    If answers lack labels, gains are computed from expected outcomes. Errors, and the standard errors of gains, are
-    computed from corrected outcomes (`rcjax.model.label_outcomes`).
+    If answers lack labels, mean gains are computed from expected outcomes, and errors and standard errors from
+    corrected outcomes (`rcjax.model.label_outcomes`).
 
     Args:
         log: the log, with the models of `model`.
@@ -384,28 +382,32 @@ def cross_validate(
     targets = targets_of(log)
     query_cost = filled_query_cost(log)
     outcomes, logs = [log.correct], [log] * folds
-    if not is_fully_labelled(log):  # expected outcomes of a fold's complement must not use the labels of the fold
+    if not is_fully_labelled(log):  # the expected outcomes that a fold's policies learn from must not use its labels
         by_labels = expected_log(log)
         outcomes = [by_labels.correct, corrected_log(log).correct]
         unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
-    def left_out(number: int) -> tuple[Array, ...]:
+    def answer_fold(number: int) -> tuple[Array, ...]:
         """Return `penalty`, `cost`, `estimated` and `in_sample` of a fold, as in `CrossValidatedLosses`."""
-        calibrators, choices, likely = _choose_without(
+        calibrators, choices, estimated_wrong = _choose_without(
             logs[number], fold == number, model.calibrators, targets, blending
         )
         out = complete & (fold == number)
-        walked = [
-            [_replay_fold(calibrators, choice, out, log, right, query_cost) for choice in choices] for right in outcomes
-        ]  # one or two kinds of outcomes by S sets, each of three terms (T, m)
+
+        def replay_choice(choice: ChosenPolicies, right: Any) -> list[np.ndarray]:
+            terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
+            return [choice.weights @ np.asarray(figure[:, out], float) for figure in terms]
+
+        # Kinds of outcomes × S sets × three terms (T, m).
+        walked = [[replay_choice(choice, right) for choice in choices] for right in outcomes]
         terms = LossTerms(*np.moveaxis(np.array(walked), 2, 0))
         penalty = terms.penalty(abstain_price)
-        estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
-        return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
+        estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
+        return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
-    *figures, in_sample = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
-    # Sort the queries back from the order of the folds to the order of the log.
+    *figures, in_sample = zip(*side_by_side(answer_fold, range(folds), n=log.n_queries), strict=True)
+    # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
     in_sample = np.average(in_sample, axis=0, weights=np.bincount(fold[complete], minlength=folds))
@@ -424,8 +426,8 @@ def _choose_without(
         fitted: (k,) calibrators fitted to the whole log, whose transform and stated values are used.
         targets, blending: as for `cross_validate`.
 
-    The result is ((k,) calibrators, S choices, (S, T, n) probability that a query is answered
-    wrongly). The last is None where answers are not compared.
+    The result is ((k,) calibrators, S choices, (S, T, n) estimated probability that a query is answered wrongly). The
+    last entry is None if answers are not compared.
     """
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
@@ -437,16 +439,9 @@ def _choose_without(
         choices.append(choose(pairs, targets))
     if has_agreement:
         choices.append(choose(pairs if agreement is None else concatenate(pairs, agreement), targets))
-    filled = [choice.padded() for choice in choices]
+    choices = [choice.padded() for choice in choices]
     if not has_agreement:
-        return calibrators, filled, None
-    wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in filled])
-    return calibrators, filled, np.stack([choice.weights @ rungs for choice, rungs in zip(filled, wrong, strict=True)])
-
-
-def _replay_fold(
-    calibrators: Calibrator, choice: ChosenPolicies, out: np.ndarray, log: Log, right: Any, query_cost: Any
-) -> LossTerms:
-    """Return the loss terms (T, m) of the queries `out` (n,) of a log, under the policies chosen for the targets."""
-    terms = loss_terms_on_log(calibrators, choice.rungs.policies(), log, right, query_cost)
-    return jax.tree.map(lambda figure: choice.weights @ np.asarray(figure[:, out], float), terms)
+        return calibrators, choices, None
+    wrong = estimate_wrong(calibrators, labelled, log, [choice.rungs for choice in choices])
+    wrong = np.stack([choice.weights @ rungs for choice, rungs in zip(choices, wrong, strict=True)])
+    return calibrators, choices, wrong

@@ -1,16 +1,16 @@
-"""Choose the policy to deploy from a frontier: for a plain target, a guarantee, a margin beside today's, or segments.
+"""The choice of the policy to deploy from a frontier: for a plain target, a guarantee, a margin or segments.
 
-A margin limits the difference in error from today's policy on the same queries. At each position of the ladder the
-difference is the expected error, corrected for optimism, minus today's error. Its standard error is computed from
-paired differences by the labels. The policy stands at the cheapest position where
+A margin limits the difference in error between the policy and today's on the same queries. At each position of the
+ladder, the difference is the expected error, corrected for optimism, minus today's error. The labels give the standard
+error of the paired difference. The policy stands at the cheapest position where
 
     difference + z·standard error ≤ margin,        z = 1.645.
 
-At a single position the bound has a confidence of 95 %. The cheapest of many positions is taken, so the margin is kept
+At a single position the bound has a confidence of 95 %. As the cheapest of many positions is taken, the margin is kept
 with a probability of some 90 % (`benchmarks.match`).
 
-With segments, each segment has its own frontier. From rung to rung one segment takes its next step: the step that saves
-most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
+With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
+move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy
 solution of the separable convex problem; Fox 1966, "Discrete optimization via marginal analysis").
 """
 
@@ -36,15 +36,21 @@ from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, 
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
-from rcjax.tuning.replaying.comparing import QueryLosses, Today, comparable_log, paired_error, single_model_errors
+from rcjax.tuning.replaying.comparing import (
+    ModelOrPolicy,
+    QueryLosses,
+    comparable_log,
+    paired_error,
+    single_model_figures,
+)
 from rcjax.tuning.replaying.replay import Replay, error_interval, replay
 from rcjax.tuning.search import search_of
 
 _TRIED_PER_RUNG = 20  # positions tried from each rung to the next
 
-_RISE = 1e-9  # of the cost from one rung to the next, as a share of the dearest rung's
+_RISE = 1e-9  # least rise of the cost from one rung to the next, as a share of the cost of the dearest rung
 
-_MAX_LABELS = 100_000  # a need for more labels is not told: nobody will give so many
+_MAX_LABELS = 100_000  # notes do not ask for more labels: nobody will give so many
 
 
 class Deployed(NamedTuple):
@@ -55,8 +61,8 @@ class Deployed(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _certified(frontier: Frontier, log: Log, held_out: Log, spec: Spec) -> Deployed:
-    """Certify a policy of a frontier that was tuned on a log, with held-out queries, for a limit with a confidence."""
+def _certify_policy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
+    assert held_out is not None
     tuned_on = log if spec.judged or spec.match is not None else None  # to compare the two logs takes long
     certificate = certify(frontier, held_out, spec, tuned_on=tuned_on)
     return Deployed(certificate.policy, certificate)
@@ -68,14 +74,13 @@ def deploy(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> De
     Args:
         frontier: the frontier.
         log: the log tuned on.
-        held_out: queries for the test of a guarantee, where `spec` has a confidence.
+        held_out: queries for the test of a guarantee; None if `spec` has no confidence.
         spec: the target, and the other demands on the policy.
     """
     if spec.match is not None:
         return match_today(frontier, log, held_out, spec)
     if spec.confidence is not None:
-        assert held_out is not None
-        return _certified(frontier, log, held_out, spec)
+        return _certify_policy(frontier, log, held_out, spec)
     if spec.segment is not None:
         return choose_by_segment(frontier, log, spec)
     return Deployed(frontier.policy(**spec.target))
@@ -85,18 +90,19 @@ class Margins(NamedTuple):
     """The differences of P positions on a ladder from today's policy, from the cheapest rung to the dearest."""
 
     position: np.ndarray  # (P,) position on the ladder
-    cheaper: np.ndarray  # (P,) bool: the bill is below today's
+    is_cheaper: np.ndarray  # (P,) bool: the bill is below today's
     error_difference: np.ndarray  # (P,) expected error minus today's error
     se: np.ndarray  # (P,) standard error of the difference
     queries: int  # number of complete queries with a label
 
     def cheapest(self, margin: float) -> int | None:
-        """Return the index of the cheapest position that keeps to a margin; None if none below today's bill does."""
-        kept = np.flatnonzero(self.cheaper & (self.error_difference + Z_ONE_SIDED_95 * self.se <= margin * (1 + 1e-9)))
+        """Return the index of the cheapest position that keeps to a margin below today's bill; None without one."""
+        bound = self.error_difference + Z_ONE_SIDED_95 * self.se
+        kept = np.flatnonzero(self.is_cheaper & (bound <= margin * (1 + 1e-9)))
         return int(kept[0]) if kept.size else None
 
     def describe(self, place: int) -> str:
-        """Describe in words why a position keeps to the margin.
+        """Say why a position keeps to the margin.
 
         >>> one = np.ones(1)
         >>> Margins(0 * one, one > 0, -0.02 * one, 0.01 * one, 300).describe(0)
@@ -108,14 +114,16 @@ class Margins(NamedTuple):
         return f"{cheaper}this one has {differs}, to which chance may add {100 * Z_ONE_SIDED_95 * self.se[place]:.1f}"
 
     def labels_needed(self, margin: float) -> int | None:
-        """Estimate how many labelled queries might show a position within a margin; None if none is expected within it.
+        """Estimate how many labelled queries might show that a position keeps to a margin.
+
+        The result is None if no position is expected to keep to it.
 
         >>> one = np.ones(1)
         >>> Margins(0 * one, one > 0, 0.002 * one, 0.01 * one, 300).labels_needed(0.01)
         1269
         """
         room = margin - self.error_difference
-        hopeful = self.cheaper & (room > 0)
+        hopeful = self.is_cheaper & (room > 0)
         if not hopeful.any():
             return None
         least = float((self.se[hopeful] / room[hopeful]).min())
@@ -123,7 +131,7 @@ class Margins(NamedTuple):
         return needed if needed <= _MAX_LABELS else None
 
 
-def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
+def margins(frontier: Frontier, log: Log, today: ModelOrPolicy) -> Margins:
     """Compare the ladder of a frontier with today's model or policy on the log tuned on.
 
     Args:
@@ -136,45 +144,42 @@ def margins(frontier: Frontier, log: Log, today: Today) -> Margins:
     walked = shared.select(frontier.models)
     terms = loss_terms_of_rungs(frontier, walked, walked.correct, walked.query_cost)
     loss = terms.penalty(frontier.abstain_price)
-    theirs, error = QueryLosses.of(today, shared), None
-    bill = float(theirs.spent.mean())
-    if isinstance(today, str):  # by all of its answers, as on the screens
-        column = log.models.index(today)
-        error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
+    todays = QueryLosses.of(today, shared)
+    # A single model is counted by all of its answers, as on the screens.
+    error, bill = single_model_figures(log, today) if isinstance(today, str) else todays.means
     position = np.arange(_TRIED_PER_RUNG * (len(rungs) - 1) + 1) / _TRIED_PER_RUNG
     weights = position_weights(position, len(rungs))
     expected, cost = (weights @ np.asarray(figure, float)[rungs] for figure in (frontier.penalty, frontier.cost))
-    difference = expected - (float(theirs.penalty.mean()) if error is None else error)
-    se = np.concatenate([paired_error(part @ loss - theirs.penalty) for part in np.array_split(weights, 8)])
+    se = np.concatenate([paired_error(part @ loss - todays.penalty) for part in np.array_split(weights, 8)])
     compared = log.select([name for name in log.models if name in shared.models])
     queries = int((compared.labelled.any(1) & compared.complete).sum())
-    return Margins(position, cost < bill * (1 - CHEAPER), difference, se, queries)
+    return Margins(position, cost < bill * (1 - CHEAPER), expected - error, se, queries)
 
 
 def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) -> Deployed:
-    """Return the cheapest policy within a margin of today's; today's itself if none below its bill is.
+    """Return the cheapest policy within a margin of today's, or today's itself if no cheaper policy is within it.
 
     Args:
         frontier: the frontier, of the default search on the log.
         log: the log tuned on.
-        held_out: queries for the test of a guarantee, where `spec` has a confidence.
+        held_out: queries for the test of a guarantee; None if `spec` has no confidence.
         spec: the margin `match`, `today`, and perhaps a `confidence`.
     """
+    margin = spec.match
     assert spec.today is not None
-    today, margin = spec.today, Target.of(**spec.target).value
+    assert margin is not None
     if spec.confidence is not None:
-        assert held_out is not None
         try:
-            return _certified(frontier, log, held_out, spec)
+            return _certify_policy(frontier, log, held_out, spec)
         except InfeasibleError as problem:
             return _keep_today(frontier, log, spec, str(problem))
-    places = margins(frontier, log, today)
-    if (place := places.cheapest(margin)) is not None:
-        policy = frontier.ladder(float(places.position[place]), Target("match", margin))
-        return Deployed(policy, notes=(places.describe(place),))
-    needed = places.labels_needed(margin)
+    found = margins(frontier, log, spec.today)
+    if (place := found.cheapest(margin)) is not None:
+        policy = frontier.ladder(float(found.position[place]), Target("match", margin))
+        return Deployed(policy, notes=(found.describe(place),))
+    needed = found.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(places.queries, noun)}"
+    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
@@ -183,7 +188,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
 
 
 def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
-    """Return today's as the policy for a margin: one that always asks the model, or the policy as it is in service.
+    """Return today's model or policy as the policy for a margin, and a note that says why.
 
     The policy in service gets the provenance of this tuning, and its figures on this log. Raises InfeasibleError if
     today's does not keep to the limit on the seconds.
@@ -204,7 +209,7 @@ def _keep_today(frontier: Frontier, log: Log, spec: Spec, why: str) -> Deployed:
 
 
 def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> AbstractPolicy:
-    """Return a policy with its figures on a log; a ladder that follows its bill at the position of its budget there.
+    """Return a policy with its figures on a log; a ladder that follows its bill moves to the position of its budget.
 
     Args:
         policy: the policy.
@@ -213,7 +218,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
     """
     shared = comparable_log(log, [policy])
     figures = [_figures_on(shared, rung, replay(rung, shared), level) for rung in policy.rungs]
-    # The costs of a ladder must rise, also where a dearer rung happens to cost less on this log.
+    # The costs of a ladder must rise, but a dearer rung may happen to cost less on this log.
     cost = np.array([expected["cost"] for expected in figures])
     rising = np.maximum.accumulate(cost)
     rising += _RISE * (rising[-1] or 1.0) * np.arange(len(rising))
@@ -231,7 +236,7 @@ def _with_figures(policy: AbstractPolicy, log: Log, level: float | None) -> Abst
 
 
 def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -> dict[str, Any]:
-    """Return the expected figures of a rung by its replay on a log, with intervals where a level is given."""
+    """Return the expected figures of a rung by its replay on a log; intervals have the probability `level`."""
     kept = {name: rung.expected[name] for name in ("lam", "error_cost", "abstain_price") if name in rung.expected}
     expected: dict[str, Any] = {"error": float(np.clip(replayed.error, 0.0, 1.0)), "cost": float(replayed.spent)}
     if "abstain_price" in kept:
@@ -250,7 +255,7 @@ def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -
 def single_policy(frontier: Frontier, log: Log, model: str, target: Target | None = None) -> Policy:
     """Return a policy that always asks one model of a frontier, with its expected figures.
 
-    λ is that of the nearest point in cost: a single model has none of its own.
+    A single model has no λ of its own, so λ is that of the frontier's point with the nearest cost.
 
     Args:
         frontier: the frontier, of the default search.
@@ -260,8 +265,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     """
     column = frontier.models.index(model)
     dtype = frontier.cost.dtype
-    names = list(log.models)
-    error, cost = (np.asarray(column, float)[names.index(model)] for column in (single_model_errors(log), log.cost))
+    error, cost = single_model_figures(log, model)
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
@@ -279,13 +283,13 @@ LEAST_QUERIES = 60
 
 
 class _SegmentCorners(NamedTuple):
-    """The corners of one segment's frontier, from cheap to expensive."""
+    """The H corners of one segment's frontier, from the cheapest to the dearest."""
 
-    name: str | None  # name of the segment; None: the queries of all other segments
+    name: str | None  # name of the segment; None: all segments that are too small
     share: float  # share of the queries
     figures: np.ndarray  # (H, 3) error, money and abstention per query of the segment
     penalty: np.ndarray  # (H,) errors, and refusals at their price
-    points: tuple[Policy, ...]  # H policies
+    policies: tuple[Policy, ...]  # H policies
 
     @classmethod
     def of(cls, frontier: Frontier, name: str | None, share: float, shift: Any = 0.0) -> _SegmentCorners:
@@ -294,7 +298,7 @@ class _SegmentCorners(NamedTuple):
         Args:
             frontier: the frontier of the segment's queries, or of all queries.
             name, share: as the fields.
-            shift: correction from the whole log to the segment: (L, 3) error, money and abstention.
+            shift: (L, 3) error, money and abstention on the segment, minus those on the log of the frontier.
         """
         abstention = frontier.abstention if frontier.abstention is not None else np.zeros(len(frontier.cost))
         figures = np.maximum(np.stack([frontier.error, frontier.cost, abstention], axis=1, dtype=float) + shift, 0.0)
@@ -304,7 +308,7 @@ class _SegmentCorners(NamedTuple):
 
 
 def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
-    """Return the policy for a spec's target with cascades for each segment, and a note on how many segments have them.
+    """Return the policy for a spec's target with cascades for each segment, and a note that names these segments.
 
     Args:
         frontier: the frontier of all queries, of the default search; segments with fewer than 60 queries use it.
@@ -313,19 +317,19 @@ def choose_by_segment(frontier: Frontier, log: Log, spec: Spec) -> Deployed:
 
     Raises LogError if no segment has enough queries; InfeasibleError as `Frontier.policy` does.
     """
-    inside = np.asarray(log.segment, object)
-    counts = Counter(inside[log.complete].tolist())
+    segment = np.asarray(log.segment, object)
+    counts = Counter(segment[log.complete].tolist())
     named = sorted(name for name, queries in counts.items() if name and queries >= LEAST_QUERIES)
     if not named:
         largest = max((queries for name, queries in counts.items() if name), default=0)
         most = f"with the answers of all models, the largest has {largest}"
         problem = f"no segment of {spec.segment} has {LEAST_QUERIES} queries {most}"
         raise LogError(f"{log.source}: {problem}: tune without segments, or by a column with fewer")
-    rest, n = ~np.isin(inside, named), counts.total()
+    rest, n = ~np.isin(segment, named), counts.total()
     other = n - sum(counts[name] for name in named)
     parts = [_SegmentCorners.of(frontier, None, other / n, _shift_on(frontier, log, log.take(rest)) if other else 0.0)]
     for name in named:
-        corners, _ = search_of(spec).find(log.take(inside == name), frontier.model)
+        corners, _ = search_of(spec).find(log.take(segment == name), frontier.model)
         parts.append(_SegmentCorners.of(corners, name, counts[name] / n))
     rungs = _merge_corners(parts, frontier)
     words = f"{count(len(named), 'segment')} of {spec.segment} with cascades of their own: {', '.join(named)}"
@@ -347,7 +351,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
-    """Return error, money and abstention on a part of the log, minus those on the log, of L policies: (L, 3)."""
+    """Return the change of error, money and abstention from a log to a part of it, under L policies: (L, 3)."""
     on_part, on_log = replay(frontier, part), replay(frontier, log)
     names = ("error", "spent", "abstention")
     return np.stack([getattr(on_part, name) - getattr(on_log, name) for name in names], axis=1, dtype=float)
@@ -355,17 +359,17 @@ def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
 
 def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Policy, ...]:
     """Merge the corners of all segments into rungs, `MAX_RUNGS` at most."""
-    by_part = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # slopes, rising within each part
-    steps = np.concatenate([np.full(len(rising), place) for place, rising in enumerate(by_part)]).astype(int)
-    order = steps[np.argsort(np.concatenate(by_part), kind="stable")]
+    slopes = [np.diff(part.penalty) / np.diff(part.figures[:, 1]) for part in parts]  # they rise within each part
+    steps = np.repeat(np.arange(len(parts)), [len(rising) for rising in slopes])
+    order = steps[np.argsort(np.concatenate(slopes), kind="stable")]  # the part that moves from each rung to the next
     taken = np.concatenate([np.zeros((1, len(parts)), int), np.cumsum(np.eye(len(parts), dtype=int)[order], axis=0)])
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price), figures[:, 1]
     kept = lower_hull(cost, error)
     kept = kept[thinned(cost[kept], error[kept], MAX_RUNGS)]
-    slopes = -np.diff(error[kept]) / np.diff(cost[kept])
-    # λ of each rung: the slope to the next one; the last repeats the slope before it.
-    lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)
+    saved = -np.diff(error[kept]) / np.diff(cost[kept])
+    # λ of each rung is the slope to the next rung; the last rung repeats the slope before it.
+    lam = np.append(saved, saved[-1:] if saved.size else np.nan)
     return tuple(
         _rung(parts, taken[row], figures[row], slope, frontier.abstain_price)
         for row, slope in zip(kept, lam.tolist(), strict=True)
@@ -376,11 +380,11 @@ def _rung(
     parts: list[_SegmentCorners], corners: np.ndarray, figures: np.ndarray, lam: float, abstain_price: float | None
 ) -> Policy:
     """Make one policy of one corner of each part."""
-    other, *segments = points = [part.points[corner] for part, corner in zip(parts, corners, strict=True)]
-    models = tuple(dict.fromkeys(name for point in points for name in point.models))
+    other, *segments = policies = [part.policies[corner] for part, corner in zip(parts, corners, strict=True)]
+    models = tuple(dict.fromkeys(name for policy in policies for name in policy.models))
     shared = ("calibrations", "cost", "prices")
-    merged = {name: merge(getattr(point, name) or {} for point in points) for name in shared}
-    error, cost, abstention = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrections may leave them
+    merged = {name: merge(getattr(policy, name) or {} for policy in policies) for name in shared}
+    error, cost, abstention = figures.clip([0.0, 0.0, 0.0], [1.0, np.inf, 1.0]).tolist()  # corrected figures may be out
     expected = {"error": error, "cost": cost, **({"lam": lam, "error_cost": 1 / lam} if lam > 0 else {"lam": None})}
     expected |= {} if abstain_price is None else {"abstention": abstention, "abstain_price": abstain_price}
     return dataclasses.replace(
@@ -389,5 +393,5 @@ def _rung(
         rules={name: other.rules.get(name, (Rule(1, "answer"),)) for name in models},
         **merged | {"prices": merged["prices"] or None},
         expected=expected,
-        segments={part.name: point for part, point in zip(parts[1:], segments, strict=True)},
+        segments={part.name: policy for part, policy in zip(parts[1:], segments, strict=True)},
     )

@@ -1,10 +1,9 @@
 """The scores of all candidate policies on a log: single models and pairs, agreement policies, and chains.
 
-A table of candidates keeps the single models, and the corners of the lower hull of the others. Each corner is the best
-policy at some λ.
+Tables keep all single models, and of the other candidates the corners of their lower hull: each is the best at some λ.
 
-An agreement policy compares answers. It asks model i and, where Φ_i ≤ φ, model j too. If their answers are equal, the
-answer of j is kept; if the answers differ, model l is asked. The error probability of the policy is
+An agreement policy compares answers. It asks model i and, if Φ_i ≤ φ, model j too. If the two answers are equal, the
+answer of j is kept; if they differ, model l is asked. The error probability of the policy is
 
     E[1 − y_i; Φ_i > φ] + E[1 − y_j; Φ_i ≤ φ, equal] + E[1 − y_l; Φ_i ≤ φ, different]
 
@@ -16,14 +15,15 @@ answer of j is right with probability
 
     σ(logit((Φ_j + P(y_j = 1 | ξ_i)) / 2) + δ).
 
-For a third model l, asked where they differ, the logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4.
-Where an answer is unknown, j defers up to a confidence chosen so that it defers as often as known answers differ.
+If they differ, the answer of l is right with a probability of the same form. It has an intercept of its own, and the
+logit is of Φ_l / 2 + (P(y_l = 1 | ξ_i) + P(y_l = 1 | ξ_j)) / 4. If an answer is not known, model j defers up to a
+confidence at which it defers as often as known answers differ.
 
-Longer chains are candidates only where every confidence is the verdict of a check, 0 or 1. A model then has one
+Longer chains are candidates only if every confidence is the verdict of a check, 0 or 1. Each model then has one
 threshold: queries whose answer fails the check are deferred. On three public sets of programming tasks longer chains
-have 7 to 47 % fewer failures for the same money. On eight logs whose confidences have more values they gain nothing.
-The paper's Markov chain cannot score them, as attempts of one model fail on the same queries. So chains are scored by
-walking the queries of the log itself.
+have 7 to 47 % fewer failures for the same money. On eight logs whose confidences have more values, longer chains gain
+nothing. The paper's Markov chain cannot score them, as attempts of one model fail on the same queries. So chains are
+scored on the queries of the log themselves.
 """
 
 import itertools
@@ -60,50 +60,50 @@ from rcjax.tuning.candidates import (
 from rcjax.tuning.replaying.walk import walk
 
 _NEWTON_STEPS = 8  # from 0, on a concave function of one variable
-_SURE = 1e-6  # least distance of probabilities from 0 and 1, so that the labels can move them
+_SURE = 1e-6  # least distance of probabilities from 0 and 1, so that labels can change them
 
 
 def split_by_agreement(rows: CandidateRows, first: Any, second: Any, third: Any) -> tuple[Array, ...]:
-    """Divide the queries by agreement, and estimate how likely the second and third answers are right.
+    """Divide the queries by agreement, and estimate the probabilities that the second and the third answer are right.
 
-    The result is (queries that count, queries with equal answers, queries with different answers, probability that the
-    second model is right where it is asked, the same of the third), (n,) each.
+    The result is (queries that count, queries with equal answers, queries with different answers, probability for the
+    second model, probability for the third model), (n,) each.
 
     Args:
         rows: the queries.
-        first, second, third: indices of the models; a third equal to the second: answers are not compared.
+        first, second, third: indices of the models; if the second is the third, answers are not compared.
     """
     counts = rows.present[:, first] & rows.present[:, second] & rows.present[:, third]
-    assert rows.answer is not None  # without answers no policy compares them
+    assert rows.answer is not None
     earlier, later = rows.answer[:, first], rows.answer[:, second]
     comparable = (earlier != NO_ANSWER) & (later != NO_ANSWER) & (second != third)
     equal, differ = comparable & (earlier == later), comparable & (earlier != later)
-    prior_probability = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
-    by_second = _with_group_odds(prior_probability, rows.correct[:, second], counts & equal, equal)
+    second_right = (rows.confidence[:, second] + rows.conditional_of(second, first)) / 2
+    second_right = _multiply_odds(second_right, rows.correct[:, second], counts & equal, equal)
     by_earlier = rows.conditional_of(third, first) + rows.conditional_of(third, second)
-    prior_probability = rows.confidence[:, third] / 2 + by_earlier / 4
-    by_third = _with_group_odds(prior_probability, rows.correct[:, third], counts & differ, differ)
-    return counts, equal, differ, by_second, by_third
+    third_right = rows.confidence[:, third] / 2 + by_earlier / 4
+    third_right = _multiply_odds(third_right, rows.correct[:, third], counts & differ, differ)
+    return counts, equal, differ, second_right, third_right
 
 
-def _with_group_odds(prior_probability: Array, correct: Array, labels: Array, group: Array) -> Array:
+def _multiply_odds(probability: Array, correct: Array, labelled: Array, group: Array) -> Array:
     """Multiply the odds of being right by one factor for a group of queries: (n,) probabilities.
 
     Args:
-        prior_probability: (n,) probabilities of being right, regardless of the group.
+        probability: (n,) probabilities of being right, regardless of the group.
         correct: (n,) bool: the answer is right.
-        labels: (n,) bool: the queries of the group whose labels the factor is fitted to.
+        labelled: (n,) bool: the queries of the group that the factor is fitted to.
         group: (n,) bool: the queries of the group.
     """
-    odds = special.logit(jnp.clip(prior_probability, _SURE, 1 - _SURE))
+    logit = special.logit(jnp.clip(probability, _SURE, 1 - _SURE))
 
     def step(_: Any, shift: Array) -> Array:
-        expected = special.expit(odds + shift)
-        slope = jnp.where(labels, correct - expected, 0.0).sum() - shift
-        return shift + slope / (1 + jnp.where(labels, expected * (1 - expected), 0.0).sum())
+        expected = special.expit(logit + shift)
+        slope = jnp.where(labelled, correct - expected, 0.0).sum() - shift
+        return shift + slope / (1 + jnp.where(labelled, expected * (1 - expected), 0.0).sum())
 
-    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), prior_probability.dtype))
-    return jnp.where(group, special.expit(odds + shift), prior_probability)
+    shift = lax.fori_loop(0, _NEWTON_STEPS, step, jnp.zeros((), probability.dtype))
+    return jnp.where(group, special.expit(logit + shift), probability)
 
 
 @compiled
@@ -113,19 +113,18 @@ def _expected_wrong(
     answered: Array,
     table: tuple[Candidates, Policies],
 ) -> Array:
-    """Estimate the probability that each of L policies answers a query wrongly: (L, n); as `estimate_wrong`."""
-    assert labelled.answer is not None  # codes without any answer, where answers are not compared
-    codes = labelled.answer.T
-    known = CandidateRows.of(calibrators, labelled, answered=answered)
-    confidence = jnp.asarray(known.confidence)
+    rows = CandidateRows.of(calibrators, labelled, answered=answered)
+    assert rows.answer is not None
+    codes = rows.answer.T
+    confidence = jnp.asarray(rows.confidence)
 
     def wrong(row: tuple[Candidates, Policies]) -> Array:
         candidate, policy = row
         first, second, third = candidate.first, candidate.second, candidate.third
-        *_, by_second, by_third = split_by_agreement(known, first, second, third)
+        *_, second_right, third_right = split_by_agreement(rows, first, second, third)
         right = confidence.T  # for chains, which do not compare answers
-        for model, likely in ((third, by_third), (second, by_second), (first, confidence[:, first])):
-            right = right.at[model].set(likely)
+        for model, probability in ((third, third_right), (second, second_right), (first, confidence[:, first])):
+            right = right.at[model].set(probability)
         answers = walk(confidence.T, policy, codes).answers
         return jnp.where(answers, 1 - right, 0.0).sum(0)
 
@@ -139,7 +138,7 @@ def estimate_wrong(
 
     Args:
         calibrators: (k,) calibrators of the models.
-        labelled: the queries of the log; `present` are the labels to learn from.
+        labelled: the queries of the log; their labels count where they are `present`.
         log: the log.
         several: S tables of L policies each, whose models are asked in their order in the log.
     """
@@ -151,7 +150,7 @@ def estimate_wrong(
     return np.asarray(wrong, float)[..., : log.n_queries]
 
 
-#: Thresholds tried for all agreement policies together, about; and for each three models, at least.
+#: Thresholds tried for all agreement policies together (roughly), and for three models (at least).
 _ALL_THRESHOLDS, _MIN_THRESHOLDS = 40_000, 40
 
 
@@ -160,14 +159,14 @@ def score_agreement(rows: CandidateRows, blending: Blending) -> Candidates:
 
     Args:
         rows: the queries, with the codes of answers.
-        blending: the blending weights of labels; with `refusal_worth`, the last model may refuse.
+        blending: the blending weights of labels, and the worth of a refusal.
 
     >>> confidence, right = jnp.full((4, 3), 0.5), jnp.array([[0, 0, 1], [0, 0, 1], [1, 1, 1], [1, 1, 1]], bool)
     >>> answer = jnp.array([[0, 1, 2], [0, 1, 2], [0, 0, 0], [0, 0, 0]])
     >>> sure, money = jnp.full((3, 4), 0.5), jnp.array([1.0, 1.0, 8.0])
     >>> rows = CandidateRows(confidence, sure, right, jnp.ones((4, 3), bool), money, answer)
     >>> trial = score_agreement(rows, Blending())   # as all are unsure, the second is always asked
-    >>> best = int(trial.error.argmin())
+    >>> best = int(trial.penalty.argmin())
     >>> float(trial.threshold[best]), float(trial.cost[best])
     (1.0, 6.0)
     """
@@ -207,7 +206,7 @@ def _agreement_of(
     """
     first, second, third = models
     refusal_thresholds = columns.refusal_thresholds
-    counts, equal, differ, by_second, by_third = split_by_agreement(rows, *models)
+    counts, equal, differ, second_right, third_right = split_by_agreement(rows, *models)
     confidence, label = rows.confidence, blending.label
     fallback = _matching_threshold(confidence[:, second], counts & (equal | differ), differ)
     settled = equal | (~(equal | differ) & (confidence[:, second] > fallback))
@@ -216,25 +215,25 @@ def _agreement_of(
         refuses = confidence[:, third] <= refusal_thresholds[third]
         worth = jnp.asarray(blending.refusal_worth, confidence.dtype)
 
-    # Probability that the answer is right: of the first model, and of the answering model where the second is asked.
+    # The probability that an answer is right: of the first model, and of the model that answers if the second is asked.
     first_right = columns.right[:, first]
-    by_second = label * rows.correct[:, second] + (1 - label) * by_second
-    by_third = label * rows.correct[:, third] + (1 - label) * by_third
-    answer_right = jnp.where(settled, by_second, jnp.where(refuses, worth, by_third))
+    second_right = label * rows.correct[:, second] + (1 - label) * second_right
+    third_right = label * rows.correct[:, third] + (1 - label) * third_right
+    answer_right = jnp.where(settled, second_right, jnp.where(refuses, worth, third_right))
     later_cost = rows.query_costs()[:, second] + jnp.where(~settled, rows.query_costs()[:, third], 0.0)
 
     grid = spread_thresholds(confidence[:, first], counts, most, columns.rising[first])
     wrong = grid.mean(1 - first_right, empty=1.0) - grid.mean_up_to(answer_right - first_right)
-    error = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
+    penalty = jnp.where(grid.splits | grid.covers_all, wrong, jnp.inf)
     cost = grid.mean(rows.query_costs()[:, first]) + grid.mean_up_to(later_cost)
     abstention = grid.mean_up_to(~settled & refuses)
-    figures = {"error": error, "cost": cost, "label_error": error, "abstention": abstention}
+    figures = {"penalty": penalty, "cost": cost, "label_penalty": penalty, "abstention": abstention}
     refusal_threshold = None if refusal_thresholds is None else refusal_thresholds[third]
     return candidates_at_thresholds(grid, models, confidence.shape[1], refusal_threshold, fallback, **figures)
 
 
 def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Array:
-    """Return the threshold below which as many present queries lie as have different answers."""
+    """Return the threshold below which as many queries lie as have different answers."""
     ordered = jnp.sort(jnp.where(present, confidence, jnp.inf))
     many, count = (present & differ).sum(), present.sum()
     below, above = ordered[jnp.maximum(many - 1, 0)], ordered[jnp.minimum(many, len(ordered) - 1)]
@@ -243,7 +242,7 @@ def _matching_threshold(confidence: Array, present: Array, differ: Array) -> Arr
 
 
 def filled_query_cost(log: Log) -> np.ndarray:
-    """Return the cost of each answer, and the mean cost of its model where an answer is missing: (n, k) money.
+    """Return the money of each answer, or the mean money of its model if the answer is missing: (n, k).
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
@@ -260,7 +259,7 @@ _MAX_TRIPLES = 2_500  # of models: 25 models have 2,300
 
 
 def are_verdicts(logprob: np.ndarray, present: np.ndarray) -> bool:
-    """Return whether all confidences are 0, 1 or unknown, and a model has at least two of these; (n, k) each.
+    """Return whether all confidences are 0, 1 or unknown, and some model has two of these; arguments are (n, k).
 
     >>> present = np.ones((2, 2), bool)
     >>> are_verdicts(np.array([[0.0, -np.inf], [0.0, 0.0]]), present), are_verdicts(np.zeros((2, 2)), present)
@@ -288,7 +287,7 @@ def score_chains(
 
     >>> verdict = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 1], [0, 0, 1]]) * 0.8 + 0.1
     >>> chains = score_chains(verdict, verdict > 0.5, np.ones(4, bool), np.tile([1.0, 1.0, 9.0], (4, 1)))
-    >>> chains.chain.round(2).tolist(), chains.error.tolist(), chains.cost.tolist()
+    >>> chains.chain.round(2).tolist(), chains.penalty.tolist(), chains.cost.tolist()
     ([[0.5, 0.5, 0.0]], [0.0], [6.25])
     """
     k, n = confidence.shape[1], int(complete.sum())
@@ -309,7 +308,7 @@ def score_chains(
         row[list(chain)] = [*thresholds[list(chain[:-1])], ALWAYS_ANSWER]
     first, last = (np.array([chain[end] for chain in useful]) for end in (0, -1))
     level = np.zeros(len(useful))
-    figures: Any = {"error": 1 - shares, "cost": bills, "label_error": 1 - shares, "abstention": level}
+    figures: Any = {"penalty": 1 - shares, "cost": bills, "label_penalty": 1 - shares, "abstention": level}
     return Candidates(k, first, last, last, level, level, **figures, chain=places)
 
 
@@ -325,38 +324,35 @@ class _DeferredSums:
         self._defers = np.unpackbits(patterns, axis=1, count=self.k).astype(bool).T
         columns = np.concatenate([right, query_cost], axis=1).T
         self._figures = np.stack([np.bincount(group.ravel(), column) for column in columns])
-        self._known: dict[frozenset[int], np.ndarray] = {}
+        self._cache: dict[frozenset[int], np.ndarray] = {}
 
     def deferred_by(self, models: Sequence[int]) -> np.ndarray:
-        """Return (right answers, money) of each model on the queries that all of some models defer: (2, k)."""
+        """Return (right answers, money) of each model on the queries that all the given models defer: (2, k)."""
         key = frozenset(models)
-        if key not in self._known:
+        if key not in self._cache:
             reached = self._defers[list(models)].all(0)
-            self._known[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
-        return self._known[key]
+            self._cache[key] = (self._figures @ reached.astype(float)).reshape(2, self.k)
+        return self._cache[key]
 
     def of_chain(self, chain: Sequence[int]) -> tuple[float, float]:
         """Return (right answers, money) of a chain."""
         reached = [self.deferred_by(chain[:length]) for length in range(len(chain))]
-        passed_on = itertools.pairwise(here[0] for here in reached)
-        right = reached[-1][0, chain[-1]] + sum(
-            (here - later)[model] for model, (here, later) in zip(chain[:-1], passed_on, strict=True)
+        kept = (
+            (here - later)[0, model] for model, (here, later) in zip(chain, itertools.pairwise(reached), strict=False)
         )
+        right = reached[-1][0, chain[-1]] + sum(kept)
         money = sum(here[1, model] for model, here in zip(chain, reached, strict=True))
         return float(right), float(money)
 
 
 def _threshold_between_top_values(confidence: np.ndarray) -> float:
-    """Return the threshold halfway between the two largest confidences; 1 where all confidences are equal.
-
-    Answers that failed their check lie below it.
-    """
+    """Return the threshold halfway between the two largest confidences; 1 if all confidences are equal."""
     values = np.unique(confidence)
     return float(values[-2:].mean()) if values.size > 1 else 1.0
 
 
 def _grow_chain(first: int, sums: _DeferredSums) -> list[tuple[int, ...]]:
-    """Grow a chain from one model greedily; its prefixes of three or more models."""
+    """Grow a chain from one model greedily, and return its prefixes of three or more models."""
     chain = (first,)
     while len(chain) < LONGEST_CHAIN and (later := range(chain[-1] + 1, sums.k)):
         right, money = sums.deferred_by(chain)
@@ -373,12 +369,12 @@ _score_agreement = compiled(score_agreement, runs="long")
 
 
 def filled_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any) -> CandidateRows:
-    """Calibrate n queries, and fill them up, so that folds, replicates and logs of similar size share one compilation.
+    """Calibrate n queries, filled up so that folds, replicates and logs of similar size share one compilation.
 
     Args:
         calibrators: (k,) calibrators of the models.
         labelled: the queries.
-        query_cost: money of each answer (n, k), or of every answer of a model (k,).
+        query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
     money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
     filled = labelled.filled()
@@ -387,7 +383,7 @@ def filled_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: 
 
 
 def score_rows(rows: CandidateRows, blending: Blending) -> Candidates:
-    """Score single models and pairs; with codes of answers, score agreement policies instead; numpy arrays.
+    """Score single models and pairs or, with codes of answers, agreement policies; numpy arrays.
 
     Args:
         rows: the queries, from `filled_rows`.
@@ -403,15 +399,15 @@ def score_candidates(
     blending: Blending,
     admits: Callable[[Policies], np.ndarray] | None = None,
 ) -> tuple[Candidates, Candidates | None]:
-    """Score all candidates; keep single models, and each other candidate that is the best for some target.
+    """Score all candidates; keep single models, and other candidates that are the best for some target.
 
-    The result is (single models and pairs, agreement policies or None). If all confidences are verdicts,
-    chains of three or more models are included in the first table.
+    The result is (single models and pairs, agreement policies or None). If all confidences are verdicts, the first
+    table has chains of three or more models too.
 
     Args:
         calibrators: (k,) calibrators of the models.
         labelled: the queries; without codes of answers there are no agreement policies.
-        query_cost: money of each answer (n, k), or of every answer of a model (k,).
+        query_cost: money of each answer (n, k), or mean money of each model (k,).
         blending: the blending weights of labels, and the worth of a refusal.
         admits: function from policies (C,) to a mask of the policies to choose from, (C,) bool; None: all.
     """
@@ -424,16 +420,16 @@ def score_candidates(
     if labelled.answer is None:
         return table, None
     agreement = score_rows(rows, blending)
-    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.error)), admits)
+    agreement = _keep_corners(agreement, np.flatnonzero(np.isfinite(agreement.penalty)), admits)
     if longer is not None and agreement.cost.size:
-        agreement = replace(agreement, chain=np.full((len(agreement.cost), agreement.k), np.nan, table.cost.dtype))
+        agreement = agreement.with_chain_column()
     return table, agreement if agreement.cost.size else None
 
 
 def _chains_of_verdicts(
     calibrators: Calibrator, labelled: LabelledAnswers, query_cost: Any, blending: Blending
 ) -> Candidates | None:
-    """Score chains of more than two models, where confidences are verdicts and no model may refuse; None elsewhere."""
+    """Score chains of three or more models; None unless confidences are verdicts and no model may refuse."""
     logprob, correct, present = map(np.asarray, labelled[:3])
     if blending.refusal_worth is not None or not are_verdicts(logprob, present):
         return None
@@ -445,25 +441,25 @@ def _chains_of_verdicts(
 
 
 def _undominated_rows(pairs: Candidates) -> np.ndarray:
-    """Keep candidates that no cheaper single model beats by labels alone (`label_error`); return their indices.
+    """Return the indices of the candidates that no cheaper single model beats by labels alone.
 
-    Where models may refuse, single models beat none. Thresholds that divide no queries are dropped too.
+    If models may refuse, single models beat no candidate. Thresholds that divide no queries are dropped too.
     """
-    use, k = np.isfinite(pairs.error), pairs.k
+    use, k = np.isfinite(pairs.penalty), pairs.k
     if pairs.refusal_threshold is None:
         rising = np.argsort(pairs.cost[:k])
-        errors = np.append(np.inf, pairs.label_error[:k][rising])
+        errors = np.append(np.inf, pairs.label_penalty[:k][rising])
         least = np.minimum.accumulate(errors)  # among the 0, 1, … cheapest models
         cheaper = np.searchsorted(pairs.cost[:k][rising], pairs.cost * (1 - _ROUNDING))
-        use &= pairs.is_single | (least[cheaper] >= pairs.label_error - _ROUNDING)
+        use &= pairs.is_single | (least[cheaper] >= pairs.label_penalty - _ROUNDING)
     return np.flatnonzero(use)
 
 
 def _keep_corners(trial: Candidates, useful: np.ndarray, admits: Callable[[Policies], np.ndarray] | None) -> Candidates:
-    """Keep the single models, and the corners of the lower hull of the others, among admitted `useful` indices."""
+    """Take the single models and the corners of the other candidates' lower hull, of admitted `useful` indices."""
     if admits is not None and useful.size:
         useful = useful[admits(trial.take(useful).policies())]
     is_single = trial.is_single[useful]
     others = useful[~is_single]
-    corners = others[lower_hull(trial.cost[others], trial.error[others])]
+    corners = others[lower_hull(trial.cost[others], trial.penalty[others])]
     return trial.take(np.concatenate([useful[is_single], corners]))

@@ -1,12 +1,12 @@
-"""The searches for a frontier, by the labels and by the paper's model, and their limit on the seconds of policies.
+"""The searches for a frontier, by labels and by the paper's model, and a limit on the seconds of policies.
 
-The default search returns the frontier of single models, and of the cascades that beat single models after correction
-for optimism: pairs, agreement policies, and chains where confidences are verdicts of a check. Noisy estimates choose
-these cascades: the more cascades are searched, the more optimistic the best estimate is. Three measures limit this
+The default search returns the frontier of single models, and of cascades that beat single models after correction for
+optimism: pairs, agreement policies, and chains if confidences are verdicts of a check. The estimates that choose these
+cascades are noisy: the more cascades are searched, the more optimistic the best estimate is. Three measures limit the
 optimism. Labels of pairs are averaged with their probabilities (`candidates`). Agreement policies (`scoring`) are used
-only where they gain on pairs in `cross_validation`. The errors of cascades are raised by their optimism
-(`CrossValidation.excess_optimism`), while single models are counted by their labels. So a cascade does not stay on the
-frontier where a single model does better.
+only at prices where they gain on pairs in `cross_validation`. And the errors of cascades are raised by their optimism
+(`CrossValidation.excess_optimism`), while the errors of single models are counted by labels. So a cascade leaves the
+frontier if a single model does better.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rcjax._base.figures import percent
 from rcjax._core.batching import in_pieces
 from rcjax.logs.errors import LogError, OddLogWarning
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
+from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, expected_log
 from rcjax.policy.spec import SecondsLimit, Spec
@@ -42,7 +42,7 @@ from rcjax.solving.frontier.points import (
 from rcjax.tuning.blending import estimate_blending
 from rcjax.tuning.candidates import Blending, Candidates, LabelledAnswers, concatenate, draw_enough
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, cross_validate, sample_queries
-from rcjax.tuning.replaying.walk import loss_terms_on_log, require_complete
+from rcjax.tuning.replaying.walk import require_complete, waiting_times_on_log
 from rcjax.tuning.scoring import filled_query_cost, score_candidates
 
 
@@ -61,22 +61,22 @@ _LAM_GRID = 400  # λ for which the best agreement policies are kept
 def select_frontier(
     log: Log,
     *,
-    model: Fitted | None = None,
+    model: FittedModel | None = None,
     lam: Any = None,
     seed: int = 0,
     abstain_price: float | None = None,
-    admits: Callable[[Policies, Fitted], np.ndarray] | None = None,
+    admits: Callable[[Policies, FittedModel], np.ndarray] | None = None,
 ) -> Selection:
     """Select the error–cost frontier of single models and cascades that beat them after correction for optimism.
 
     Single models and pairs, at up to 400 thresholds, are scored on the log's own queries (`candidates`). Agreement
-    policies are used if the log has answers, and they gain on held-out folds
-    (`CrossValidation.uses_agreement`). The frontier holds the corners of the lower hull. Each corner is the best policy
-    at some λ; a ladder's position lies between two corners.
+    policies are used if the log has answers and they gain on held-out folds (`CrossValidation.uses_agreement`). The
+    frontier has the corners of the lower hull. Each corner is the best policy at some λ; a position of a ladder lies
+    between two corners.
 
-    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by the labels for single models. For
-    cascades it is raised by their optimism: held-out error minus in-sample error. Optimism and gains are estimated on
-    at most 50,000 queries, drawn at random.
+    `Frontier.cost` is the bill of the log's queries. `Frontier.error` is counted by labels for single models, and
+    raised by the optimism for cascades: held-out error minus in-sample error. Optimism and gains are estimated on at
+    most 50,000 queries, drawn at random.
 
     Args:
         log: the log to learn from.
@@ -86,7 +86,7 @@ def select_frontier(
         abstain_price: price of a refusal, in errors, as in `solve_frontier`: the last model of a cascade may refuse,
             and the loss is error + abstain_price·abstention + λ·cost; None: models do not refuse.
         admits: function from policies (C,) and the model to a mask of the policies to choose from, (C,); None: all. The
-            cross-validation chooses from all policies even so, so the optimism is that of the larger choice.
+            cross-validation always chooses from all policies, so the optimism is that of the larger choice.
 
     Raises ValueError for an empty or negative `lam` or a negative price; LogError if there are fewer queries than
     folds, or no query has the answers of all models.
@@ -110,14 +110,14 @@ def select_frontier(
     admitted = None if admits is None else lambda policies: admits(policies, model)
     table = _candidates(log, model, blending, cross_validation, admitted)
     table = add_optimism(table, cross_validation)
-    corners = table.take(lower_hull(table.cost, table.error)[::-1])
+    corners = table.take(lower_hull(table.cost, table.penalty)[::-1])
     best, lam = (corners, _corner_lam(corners)) if lam is None else (corners.best(lam), lam)
     return Selection(_assemble(model, best, lam, abstain_price, log.compare), cross_validation)
 
 
 def _candidates(
     log: Log,
-    model: Fitted,
+    model: FittedModel,
     blending: Blending,
     cross_validation: CrossValidation,
     admits: Callable[[Policies], np.ndarray] | None,
@@ -135,27 +135,29 @@ def _candidates(
 
 
 def add_optimism(table: Candidates, cross_validation: CrossValidation) -> Candidates:
-    """Return the policies with the errors of cascades raised by their optimism; single models as they are."""
+    """Return the candidates, with the penalties of cascades raised by their optimism."""
     pairs, agreement = map(cross_validation.excess_optimism, (CandidateSet.PAIRS, CandidateSet.AGREEMENT))
-    optimism = np.where(table.is_agreement, agreement, pairs)
-    return dataclasses.replace(table, error=np.clip(table.error + np.where(table.is_single, 0.0, optimism), 0.0, 1.0))
+    optimism = np.where(table.is_agreement, agreement, pairs) * ~table.is_single
+    return dataclasses.replace(table, penalty=np.clip(table.penalty + optimism, 0.0, 1.0))
 
 
 def _corner_lam(corners: Candidates) -> np.ndarray:
-    """Return a λ at which each corner of a hull, the dearest first, is the best: (L,).
+    """Return a λ at which each corner of a hull is the best, the dearest corner first: (L,).
 
-    It is the geometric mean of the slopes on both sides of the corner.
+    The λ is the geometric mean of the slopes on both sides of the corner.
     """
-    slopes = -np.diff(corners.error) / np.diff(corners.cost)
+    slopes = -np.diff(corners.penalty) / np.diff(corners.cost)
     if not slopes.size:
         return np.where(corners.cost > 0, 1 / np.where(corners.cost > 0, corners.cost, 1.0), 1.0)
     around = np.concatenate([[slopes[0] / 4], slopes, [4 * slopes[-1]]])
     return np.sqrt(around[:-1] * around[1:])
 
 
-def _assemble(model: Fitted, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any) -> Frontier:
-    """Make the frontier of some candidates; `compare` is the form of comparison of answers."""
-    wrong = np.maximum(table.error - (abstain_price or 0.0) * table.abstention, 0.0)
+def _assemble(
+    model: FittedModel, table: Candidates, lam: np.ndarray, abstain_price: float | None, compare: Any
+) -> Frontier:
+    """Make the frontier of some candidates; `compare` is the form in which answers are compared."""
+    wrong = np.maximum(table.penalty - (abstain_price or 0.0) * table.abstention, 0.0)
     figures = (np.asarray(figure, model.cost.dtype) for figure in (lam, wrong, table.cost, table.abstention))
     lam, *expected = figures
     solved = Points(lam, np.full(len(lam), PointStatus.CONVERGED), LossTerms(*expected), table.policies())
@@ -176,7 +178,7 @@ class SecondsFilter:
 
     @classmethod
     def of(cls, limit: SecondsLimit, log: Log) -> SecondsFilter:
-        """Take the complete queries of a log, 5,000 at most. Raises LogError if the log has no seconds of a model.
+        """Take at most 5,000 complete queries of a log. Raises LogError if the log lacks the seconds of a model.
 
         Warns by `OddLogWarning` if over 5 % of the answers of a model have no seconds.
 
@@ -200,23 +202,20 @@ class SecondsFilter:
             warnings.warn(f"{log.source}: {problem}: log the seconds of all answers", OddLogWarning, stacklevel=2)
         return cls(limit, log.take(draw_enough(np.flatnonzero(log.complete))))
 
-    def admits(self, policies: Policies, model: Fitted) -> np.ndarray:
-        """Return the policies that keep to the limit with one standard error to spare: (C,) bool."""
-        figure, error = self.figures(policies, model)
-        return figure + error <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
+    def admits(self, policies: Policies, model: FittedModel) -> np.ndarray:
+        """Return which policies keep to the limit with one standard error to spare: (C,) bool."""
+        figure, se = self.figures(policies, model)
+        return figure + se <= (_SHARE if self.limit.tail else self.limit.seconds) * (1 + 1e-9)
 
-    def figures(self, policies: Policies, model: Fitted) -> tuple[np.ndarray, np.ndarray]:
+    def figures(self, policies: Policies, model: FittedModel) -> tuple[np.ndarray, np.ndarray]:
         """Return (share of the queries beyond the limit, or mean seconds; its standard error), (C,) each.
 
-        Only queries with known seconds count; without any, the first figure is infinite.
+        Only queries with known seconds count; the first figure of a policy without any is infinite.
         """
-        policies = policies.on_host()
         log = self.log.select(model.models)
 
-        def of_some(some: Policies) -> tuple[np.ndarray, np.ndarray]:
-            seconds = np.asarray(log.seconds)
-            terms = loss_terms_on_log(model.calibrators, some, log, log.correct, seconds, cost_is_seconds=True)
-            waits = np.asarray(terms.cost, float)
+        def measure(some: Policies) -> tuple[np.ndarray, np.ndarray]:
+            waits = waiting_times_on_log(model.calibrators, some, log)
             known = ~np.isnan(waits)
             n = np.maximum(known.sum(1), 1)
             values = np.where(known, waits > self.limit.seconds if self.limit.tail else waits, 0.0)
@@ -224,13 +223,12 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return in_pieces(of_some, policies, _AT_ONCE)
+        return in_pieces(measure, policies.on_host(), _AT_ONCE)
 
-    def require_any(self, model: Fitted) -> None:
-        """Raise InfeasibleError if no policy over a model's models keeps to the limit.
+    def require_any(self, model: FittedModel) -> None:
+        """Raise InfeasibleError if no policy over the models keeps to the limit.
 
-        Single models suffice for the check, as a policy that asks more models does not take less time. Queries whose
-        seconds are not known count for no policy that asks the model.
+        Only single models are tried, as no policy that asks several models is faster than all of them.
         """
         k = len(model.models)
         singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
@@ -253,8 +251,8 @@ class SecondsFilter:
 
 _PANELS = 9  # of quadrature, for replicates of many cascades: its error of 5e-6 is far below their spread
 
-#: Tunes on drawn rows (n,) of a log; returns calibrators (k,) and G policies: the rungs of a ladder, or one policy for
-#: each of some λ.
+#: A function that tunes on drawn rows (n,) of a log. It returns calibrators (k,) and G policies: the rungs of a ladder,
+#: or a policy for each of some λ.
 Retuner = Callable[[Log, np.ndarray], tuple[Calibrator, Policies]]
 
 
@@ -264,12 +262,12 @@ class LabelSearch:
 
     spec: Spec
 
-    def fit(self, log: Log) -> Fitted:
+    def fit(self, log: Log) -> FittedModel:
         """Calibrate the models of a log."""
         return fit_calibrated(log, self.spec.transform)
 
     def find(
-        self, log: Log, model: Fitted, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
+        self, log: Log, model: FittedModel, *, limit: SecondsFilter | None = None, lam: Any = None, seed: int = 0
     ) -> tuple[Frontier, CrossValidation | None]:
         """Select the frontier by `select_frontier`; (frontier, its cross-validation).
 
@@ -280,31 +278,30 @@ class LabelSearch:
             lam: (L,) the λ of the frontier; None: the search chooses them.
             seed: seed of the folds of the cross-validation.
         """
-        admits = None if limit is None else limit.admits
-        abstain_price = self.spec.abstain_price
-        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=abstain_price, admits=admits)
+        admits, price = None if limit is None else limit.admits, self.spec.abstain_price
+        selection = select_frontier(log, model=model, lam=lam, seed=seed, abstain_price=price, admits=admits)
         return selection.frontier, selection.cross_validation
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that tunes on a draw: the rungs of a ladder, or the best policies at some λ.
+        """Return the function that tunes on a draw, to the rungs of a ladder or to the best policies at some λ.
 
-        The rungs are by rising cost, padded with the last rung to `RESAMPLED_RUNGS`, so that all draws share a program.
+        The rungs rise in cost. The last rung is repeated up to `RESAMPLED_RUNGS`, so that all draws share a program.
 
         Args:
             frontier: the frontier that was tuned.
             log: the log that the frontier was tuned on.
-            points: (G,) indices of points of the frontier, whose λ are used; None: a ladder.
+            points: (G,) indices of the points of the frontier with the λ to use; None: a ladder.
         """
         lam = np.asarray(frontier.lam, float)
         agreements = frontier.policies.agreements
         agreement_lam = lam[[] if agreements is None else np.asarray(agreements.compares).any(1)]
         transform = frontier.model.calibrators.transform
         refusal_worth = refusal_worth_at(frontier.abstain_price, log.cost.dtype)
-        # On the whole log, as for the cross-validation.
+        # The blending weights are those of the whole log, as in the cross-validation.
         blending = estimate_blending(log, transform, refusal_worth)
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            labelled, query_cost = drawn(log, queries)
+            labelled, query_cost = take_labelled_answers(log, queries)
             calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=transform)
             labelled = labelled if agreement_lam.size else labelled._replace(answer=None)
             table, agreement = score_candidates(calibrators, labelled, query_cost, blending)
@@ -322,7 +319,7 @@ class ModelSearch:
 
     spec: Spec
 
-    def fit(self, log: Log) -> Fitted:
+    def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
         from rcjax.solving.bellman import candidate_paths
@@ -342,13 +339,11 @@ class ModelSearch:
         """
         from rcjax.solving.tradeoff import solve_frontier
 
-        spec = self.spec
-        how: dict[str, Any] = {"cascades": spec.search, "abstain_price": spec.abstain_price}
-        frontier = solve_frontier(model, lam=lam, **how)
+        frontier = solve_frontier(model, lam=lam, cascades=self.spec.search, abstain_price=self.spec.abstain_price)
         return (frontier if limit is None else limit.within(frontier)), None
 
     def retuner(self, frontier: Frontier, log: Log, points: np.ndarray | None) -> Retuner:
-        """Return the function that solves the λ of some points (G,) again on a draw; answers are not compared."""
+        """Return the function that fits the model to a draw, and solves it at the λ of some points (G,)."""
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
@@ -363,7 +358,7 @@ class ModelSearch:
         panels = _PANELS if plan is not None and len(plan.steps) > MANY_STEPS else None
 
         def tune_again(log: Log, queries: np.ndarray) -> tuple[Calibrator, Policies]:
-            (logprob, correct, answered, _), query_cost = drawn(log, queries)
+            (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
             problem = search_tables(fitted, plan, refusal_worth, panels)
@@ -373,14 +368,14 @@ class ModelSearch:
 
 
 def search_of(spec: Spec) -> LabelSearch | ModelSearch:
-    """Return the search that a spec names. Raises ValueError for `minimise`: a spec does not hold its objective."""
+    """Return the search that a spec names. Raises ValueError for a search by `minimise`: a spec has no objective."""
     if spec.has_own_objective:
         raise ValueError("to search again rcjax.solving.minimise needs its objective: give held-out queries instead")
     return LabelSearch(spec) if spec.is_by_labels else ModelSearch(spec)
 
 
-def drawn(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
-    """Return (labelled answers, (n, k) money of each answer) of a draw.
+def take_labelled_answers(log: Log, queries: np.ndarray) -> tuple[LabelledAnswers, np.ndarray]:
+    """Return (labelled answers, (n, k) money of each answer) of a draw of a log's queries.
 
     Args:
         log: the log. Answers without a label get the outcome expected from the labels of the draw.

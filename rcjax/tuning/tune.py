@@ -1,8 +1,8 @@
-"""Tune a log, or retune a policy on a fresh log: the frontier, the policy for a target, its comparison with today's.
+"""Tuning: from a log to the frontier, the policy for a target, and its comparison with today's; and tuning again.
 
-The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. A policy
-is tuned again on a fresh log and the queries that it carries: on one week's labels alone a new policy is worse half of
-the time, and with the carried queries seldom (`benchmarks.year`).
+The stages are always the same: split off held-out queries, fit, search, bootstrap, choose the policy, compare. To tune
+a policy again, `retune` adds the queries that the policy carries to the fresh log. A policy tuned on one week's labels
+alone is worse than the old policy half of the time, and with the carried queries seldom (`benchmarks.year`).
 """
 
 import dataclasses
@@ -22,10 +22,10 @@ from rcjax.logs.kept_sample import carried_log, remembered
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.logs.prices import repriced
-from rcjax.model.calibrated_models import Fitted
+from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
-from rcjax.policy.comparison import COMPARISON, Comparison, UnshownGain, advise, describe_rungs
+from rcjax.policy.comparison import COMPARISON, Comparison, UnsupportedGain, advise, describe_rungs
 from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
@@ -34,9 +34,9 @@ from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
-from rcjax.tuning.deploying import deploy, single_policy
+from rcjax.tuning.deploying import Deployed, deploy, single_policy
 from rcjax.tuning.replaying.comparing import (
-    Today,
+    ModelOrPolicy,
     best_single_for,
     compare_policy,
     default_today,
@@ -47,17 +47,20 @@ from rcjax.tuning.replaying.replay import Replay, replay
 from rcjax.tuning.search import SecondsFilter, search_of
 
 _COMPARED = ("budget", "error_cost", "lam")  # targets at which cross-validation compares cascades with single models
-_UNSPENT = 0.1  # Least unspent share of a budget that gets a note.
+_UNSPENT = 0.1  # least unspent share of a budget that gets a note
 
 
-def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
-    """Replace the costs that the paper's model predicts by the bills of the policies on a log; (frontier, notes).
+def with_bills(frontier: Frontier, replayed: Replay | None) -> tuple[Frontier, list[str]]:
+    """Replace the costs that the paper's model predicts by the bills of the policies; return (frontier, notes).
 
     More queries may be deferred than the model predicts, and deferred queries may be longer than others. The costs of
-    a frontier by labels are bills already.
+    the default search are bills already.
+
+    Args:
+        frontier: the frontier.
+        replayed: replay of the frontier on the log tuned on; None if no query was answered by all models.
     """
-    replayed = None if frontier.is_by_labels else _replayed(frontier, log)
-    if replayed is None:
+    if frontier.is_by_labels or replayed is None:
         return frontier, []
     spent = np.asarray(replayed.spent, float)
     predicted = np.asarray(frontier.cost, float)
@@ -73,26 +76,20 @@ def with_bills(frontier: Frontier, log: Log) -> tuple[Frontier, list[str]]:
     return frontier, [f"costs of policies are bills of this log, {other}"]
 
 
+def note_predicted(frontier: Frontier) -> list[str]:
+    """Return a note if errors are predictions of the paper's model, and the intervals beside them are by labels."""
+    if frontier.is_by_labels or frontier.bands is None:
+        return []
+    predicted = f"the {frontier.counted.noun} of a policy is a prediction of the model"
+    return [f"{predicted}, its interval is by the labels of this log: the prediction may lie outside"]
+
+
 def note_unspent(frontier: Frontier, policy: AbstractPolicy, target: Target) -> list[str]:
     """Return a note if a tenth of a budget or more is left unspent."""
     if target.name != "budget" or (cost := float(policy.expected["cost"] or 0.0)) >= (1 - _UNSPENT) * target.value:
         return []
     left = percent(1 - cost / target.value, 0)
     return [f"{left} of the budget is left: no policy has less {frontier.counted.noun} for it"]
-
-
-def with_seconds(frontier: Frontier, log: Log) -> Frontier:
-    """Add the expected seconds of the policies to a frontier, if the log that it was tuned on has seconds."""
-    replayed = None if log.seconds is None else _replayed(frontier, log)
-    return frontier if replayed is None else dataclasses.replace(frontier, seconds=replayed.seconds)
-
-
-def _replayed(frontier: Frontier, log: Log) -> Replay | None:
-    """Replay a frontier on a log; None if no query was answered by all of its models."""
-    try:
-        return replay(frontier, log)
-    except LogError:
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +110,7 @@ class SingleModel:
     """Mean of the known seconds of its answers; None if the log has no seconds."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without `seconds` where it is None."""
+        """Return the fields as JSON values, without `seconds` if it is None."""
         row = plain(dataclasses.asdict(self))
         return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
@@ -126,17 +123,20 @@ class Tuned:
     """Log that was tuned on."""
     held_out: Log | None
     """Queries that the guarantee was tested on; None without a guarantee."""
-    model: Fitted
+    model: FittedModel
     """Fitted model of the search."""
     frontier: Frontier
-    """Frontier of the search. By the default search, errors of cascades are corrected for optimism. By a search with
-    the paper's model (`spec.cascade`), errors are the model's predictions, uncorrected."""
+    """Frontier of the search. The default search corrects the errors of cascades for optimism. A search by the paper's
+    model (`spec.cascade`) has the errors that the model predicts; only their intervals are corrected."""
     cross_validation: CrossValidation | None
     """Cross-validation of the default search; None for a search by the paper's model."""
     single_models: tuple[SingleModel, ...]
     """Figures of each single model, in the order of the models."""
     spec: Spec
     """Options of the tuning, with `today` filled in."""
+    replayed: Replay | None = None
+    """Replay of the frontier on the log, for bills or seconds; None if no query was answered by all models, and for the
+    default search on a log without seconds."""
     policy: AbstractPolicy | None = None
     """Policy for the target; None without a target."""
     certificate: Certificate | None = None
@@ -144,11 +144,11 @@ class Tuned:
     comparison: Comparison | None = None
     """Comparison of the policy with today's, and with the best single model for its money; None without a policy."""
     notes: tuple[str, ...] = ()
-    """Notes on the policy, in words: the cost of the last avoided error, the guarantee, and decisions of the tuning."""
+    """Notes on the policy: the cost of the next avoided error, the guarantee, and decisions of the tuning."""
 
     @property
     def target(self) -> Mapping[str, float]:
-        """Name and value of the target, as in provenance; empty without a target."""
+        """Name and value of the target; empty without a target."""
         return self.spec.target
 
     @property
@@ -167,19 +167,14 @@ class Tuned:
         """Return the policy for another target on the same frontier; no guarantee is tested for it.
 
         Args:
-            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade without a shown
-                gain.
+            target: a budget, an error limit, or a price. At a price, a single model replaces a cascade whose gain
+                held-out queries do not support.
 
-        Raises InfeasibleError if no point meets the target; ValueError for a margin, which needs a tuning of its own.
+        Raises InfeasibleError if no policy meets the target; ValueError for a margin, which needs a tuning of its own.
         """
         if target.name == "match":
             raise ValueError("a margin needs a tuning of its own: tune(log, match=...)")
-        spec = self.spec.with_target(target)
-        frontier, _ = with_bills(self.frontier, self.log)
-        policy = deploy(frontier, self.log, None, spec).policy
-        policy = with_following(policy, follows=spec.follows, period=None)
-        policy, _ = _replace_unsupported(policy, frontier, self.log, self.unshown_gain(policy, target), target)
-        return with_spec(policy, spec)
+        return _choose_policy(self, self.spec.with_target(target)).policy
 
     def compare(self, policy: AbstractPolicy, target: Target) -> Comparison:
         """Compare a policy with today's and with the best single model for its money, as the tuning expects.
@@ -190,28 +185,26 @@ class Tuned:
         """
         budget = target.value if target.name == "budget" else None
         comparison = compare_policy(policy, self.log, self.spec.today, money=budget, tuned=True)
-        unshown = None if budget is None else self.unshown_gain(policy, target)
-        return dataclasses.replace(comparison, unshown=unshown)
+        gain = None if budget is None else self.unsupported_gain(policy, target)
+        return dataclasses.replace(comparison, unsupported_gain=gain)
 
-    def unshown_gain(self, policy: AbstractPolicy, target: Target) -> UnshownGain | None:
-        """Return the gain of a policy over the best single model where held-out queries do not support it; else None.
+    def unsupported_gain(self, policy: AbstractPolicy, target: Target) -> UnsupportedGain | None:
+        """Return the gain of a policy over the best single model if held-out queries do not support it, else None.
 
-        A gain is shown if at least 0.001 is expected and the held-out gain is at least minus one standard error.
+        They support a gain of 0.001 or more whose held-out estimate is at least minus one standard error.
 
         Args:
             policy: a policy from the frontier.
-            target: target of the policy: a budget or a price, as nothing is known of others.
+            target: target of the policy; only gains at a budget or a price are known.
         """
         spec, log = self.spec, self.log
         uncompared_options = spec.max_seconds, spec.abstain_price, spec.confidence, spec.segment
         is_compared = target.name in _COMPARED and all(option is None for option in uncompared_options)
         if self.cross_validation is None or not is_compared:
             return None
-        costs = np.asarray(log.cost, float)
-        errors = single_model_errors(log)
+        costs, errors = np.asarray(log.cost, float), single_model_errors(log)
         if target.name == "budget":
-            lam = 0.0
-            best = log.models.index(best_single_for(log, target.value))
+            lam, best = 0.0, log.models.index(best_single_for(log, target.value))
         else:
             lam = target.value if target.name == "lam" else 1 / target.value
             best = int((errors + lam * costs).argmin())
@@ -222,17 +215,15 @@ class Tuned:
         has_agreement = any(rung.agreements for rung in policy.adjacent_rungs)
         candidates = CandidateSet.AGREEMENT if has_agreement else CandidateSet.PAIRS
         held_out, se = map(float, self.cross_validation.gain(candidates, target, costs))
-        shown = expected >= LEAST_GAIN and held_out >= -se
-        return None if shown else UnshownGain(log.models[best], expected, held_out, se)
+        is_supported = expected >= LEAST_GAIN and held_out >= -se
+        return None if is_supported else UnsupportedGain(log.models[best], expected, held_out, se)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """The advice, the best single model and the notes."""
         single = None if self.comparison is None else self.comparison.single
-        lines = [] if self.advice is None else [self.advice]
-        if single is not None:
-            lines.append(f"{single.title}: {self.money.full(single.cost)}, {single.own_points(self.log.counted.noun)}")
-        return (*lines, *self.notes)
+        described = None if single is None else single.describe(self.money, self.log.counted.noun)
+        return (*filter(None, (self.advice, described)), *self.notes)
 
     def describe(self) -> str:
         """Return lines of text: the log, the number of policies, the policy for the target, and the remarks.
@@ -282,10 +273,10 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
         fields: fields of `Spec`, which override `spec`: `budget`, `max_error`, `match`, `error_cost` or `lam`, `today`,
             `cascade`, `confidence`, `intervals`, … Without a target the result has a frontier, and no policy.
 
-    Raises InfeasibleError if no policy meets the target. Its `tuned` holds everything but the policy; it is None if
-    the budget is below the price of every model, which the default search checks before any fit. Raises ValueError
-    for options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log
-    that is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
+    Raises InfeasibleError if no policy meets the target. Its `tuned` has everything but the policy; it is None if the
+    default search finds, before any fit, that the budget is below the price of every model. Raises ValueError for
+    options that exclude each other; LogError as `fit` and `select_frontier` do. Warns by `OddLogWarning` of a log that
+    is probably wrong, or whose policies are doubtful; by `OddBudgetWarning` of a budget that any policy meets.
 
     >>> import rcjax
     >>> tuned = rcjax.tune(rcjax.sample_log(300, seed=0), max_error=0.3, intervals=False)
@@ -342,7 +333,7 @@ def tune_in_stages(
 
 
 def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], AbstractContextManager[Any]]) -> Tuned:
-    """Tune up to the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
+    """Find the frontier, without a policy. Raises InfeasibleError if no policy keeps to a limit on seconds."""
     if spec.cascade is None and "budget" in spec.target:
         _require_affordable(log, spec.target["budget"], spec.period)
     with stage("fitting the model"):
@@ -352,22 +343,29 @@ def _search(log: Log, held_out: Log | None, spec: Spec, stage: Callable[[str], A
     with stage(f"choosing cascades{drawing}"):
         try:
             return _tune_frontier(log, held_out, spec, model, limit)
-        except InfeasibleError as problem:  # no policy is quick enough: the frontier without the limit goes along
+        except (
+            InfeasibleError
+        ) as problem:  # no policy is quick enough: the error carries the frontier without the limit
             problem.tuned = _tune_frontier(log, held_out, spec, model, None)
             raise
 
 
-def _tune_frontier(log: Log, held_out: Log | None, spec: Spec, model: Fitted, limit: SecondsFilter | None) -> Tuned:
+def _tune_frontier(
+    log: Log, held_out: Log | None, spec: Spec, model: FittedModel, limit: SecondsFilter | None
+) -> Tuned:
     """Find the frontier of the policies that keep to a limit on seconds; None: of all policies."""
     if limit is not None:
         limit.require_any(model)
     frontier, cross_validation = search_of(spec).find(log, model, limit=limit)
     if spec.intervals:
-        # Policies tuned on draws would not keep to the limit, so they stay as they are and only the queries vary.
+        # Policies tuned on draws might not keep to the limit, so only the queries vary.
         refit = None if limit is None else False
         frontier = frontier.with_bands(bootstrap(frontier, log, refit=refit))
-    frontier = with_seconds(frontier, log)
-    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec)
+    replayed = None
+    if (log.seconds is not None or not frontier.is_by_labels) and log.select(frontier.models).complete.any():
+        replayed = replay(frontier, log)
+        frontier = dataclasses.replace(frontier, seconds=replayed.seconds)
+    return Tuned(log, held_out, model, frontier, cross_validation, describe_models(log, model), spec, replayed)
 
 
 def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
@@ -378,7 +376,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
         raise InfeasibleError(too_dear(budget, high, period))
 
 
-def resolve_today(log: Log, today: Today | None) -> Today:
+def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:
     """Return today's model or policy: the given one, or the default. Raises LogError if the log lacks its answers."""
     if today is None:
         return default_today(log)
@@ -389,56 +387,49 @@ def resolve_today(log: Log, today: Today | None) -> Today:
 
 
 def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
-    """Add the policy for the target, if there is a target, with its comparison and notes."""
+    """Add the policy for the target, if there is one, with its comparison and notes."""
     if not tuned.target:
         return tuned
-    frontier, cost_notes = with_bills(tuned.frontier, tuned.log)
-    policy, certificate, remarks = deploy(frontier, tuned.log, tuned.held_out, spec)
-    target = Target.of(**tuned.target)
-    policy, why = _replace_unsupported(policy, frontier, tuned.log, tuned.unshown_gain(policy, target), target)
-    if target.name == "budget":  # If today's policy is kept, its own `follows` and `period` stay.
-        policy = with_following(policy, follows=spec.follows, period=spec.period)
-    policy = with_spec(policy, spec)
-    comparison, counted = tuned.compare(policy, target), tuned.log.counted
+    policy, certificate, notes = _choose_policy(tuned, spec)
+    comparison, counted = tuned.compare(policy, Target.of(**tuned.target)), tuned.log.counted
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
         policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
         certificate=certificate,
         comparison=comparison,
-        notes=(
-            *filter(None, (comparison.last_error(counted), guarantee)),
-            *remarks,
-            *why,
-            *note_unspent(frontier, policy, target),
-            *cost_notes,
-        ),
+        notes=(*filter(None, (comparison.last_error(counted), guarantee)), *notes),
     )
 
 
-def _replace_unsupported(
-    policy: AbstractPolicy, frontier: Frontier, log: Log, unshown: UnshownGain | None, target: Target
-) -> tuple[AbstractPolicy, list[str]]:
-    """At a price, replace a cascade whose gain is not shown by the best single model; (policy, notes that say why).
+def _choose_policy(tuned: Tuned, spec: Spec) -> Deployed:
+    """Return the policy of a tuned frontier for the target of a spec, with notes on the choice.
 
-    At a budget a ladder stays: it follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from
-    the single model's (on nine logs, with 100 to 1,000 labels).
+    At a price, the best single model replaces a cascade whose gain is not supported. At a budget the ladder stays: it
+    follows its bill, which a single model cannot. Its error differs by −0.1 ± 0.2 % from the single model's (nine logs,
+    100 to 1,000 labels).
     """
-    if unshown is None or target.name == "budget":
-        return policy, []
-    why = unshown.describe(f"points of {log.counted.noun} and money")
-    return single_policy(frontier, log, unshown.model, target), [why]
+    frontier, cost_notes = with_bills(tuned.frontier, tuned.replayed)
+    policy, certificate, notes = deploy(frontier, tuned.log, tuned.held_out, spec)
+    target = Target.of(**spec.target)
+    if target.name == "budget":  # if today's policy is kept, its own `follows` and `period` stay
+        policy = with_following(policy, follows=spec.follows, period=spec.period)
+    elif (gain := tuned.unsupported_gain(policy, target)) is not None:
+        policy = single_policy(frontier, tuned.log, gain.model, target)
+        notes = (*notes, gain.describe(f"points of {tuned.log.counted.noun} and money"))
+    notes = (*notes, *note_unspent(frontier, policy, target), *cost_notes, *note_predicted(frontier))
+    return Deployed(with_spec(policy, spec), certificate, notes)
 
 
-def describe_models(log: Log, model: Fitted) -> tuple[SingleModel, ...]:
-    """Return the figures of each single model on a log, with the kind of calibration of a fitted model."""
+def describe_models(log: Log, model: FittedModel) -> tuple[SingleModel, ...]:
+    """Return the figures of each single model on a log; calibrators have the form of those of a fitted model."""
     sample = sample_queries(log, 0)
     confidence = held_out_confidence(sample, model)
     known = sample.labelled
     truth = np.asarray(sample.correct)
     answered = np.asarray(log.answered)
     seconds = np.full(answered.shape, np.nan) if log.seconds is None else np.asarray(log.seconds, float)
-    right = np.asarray(expected_log(log).correct)  # as the frontier counts them
+    right = np.asarray(expected_log(log).correct)  # as the frontier counts answers
     return tuple(
         SingleModel(
             model=name,
@@ -458,9 +449,8 @@ def retune(
 ) -> Tuned:
     """Tune a policy again on a fresh log and the queries that it carries: for the same target, by the same search.
 
-    The target is the record of `Frontier.policy` or `rcjax tune`, else the policy's λ. The models are the models of the
-    first tuning that the log holds. Carried queries have the costs of their models in the log. The guarantee of a
-    policy is tested again, on half of the fresh queries.
+    The target is the recorded one or, without a record, the policy's λ. The models are those of the first tuning that
+    the log has. Carried queries cost the means of the log. A guarantee is tested again, on half of the fresh queries.
 
     Args:
         policy: the policy in service.
@@ -494,7 +484,7 @@ def retune(
         remarks.append("the policy compares answers, and the log has none: tuned without")
     chosen = _with_request_settings(log.select(tuning.models), policy)
     held_out = None
-    if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
+    if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
     everything = remembered(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
@@ -508,11 +498,11 @@ def retune(
 
 
 def _restrict(log: Log, tuning: Tuning, intervals: bool | None) -> tuple[Tuning, list[str]]:
-    """Restrict the options of a tuning to the models of a log; (options, remarks on the models that the log lacks).
+    """Restrict a tuning to the models of a log; return (the tuning, remarks on the models that the log lacks).
 
     `intervals` as for `retune`. Raises LogError if fewer than two models are left.
     """
-    left = tuning.within(log.models)
+    left = tuning.restrict_to(log.models)
     absent = listed([name for name in tuning.models if name not in left.models])
     if not left.can_search:
         raise LogError(f"{log.source}: it lacks {absent}: there are no two models left to tune")

@@ -73,7 +73,7 @@ def test_the_difference_is_that_of_both_on_all_queries(folder):
         log = read_log(folder / "fresh.csv", task="choice", prices=folder / "prices.toml")
         found = Disagreements.of("small", "large", log)
         right = np.asarray(log.correct)
-        assert found.where.sum() == (~right.all(1)).sum()  # "wrong small" is not "wrong large"
+        assert found.differ.sum() == (~right.all(1)).sum()  # "wrong small" is not "wrong large"
         difference = found.difference()
         assert difference.error_difference == pytest.approx(right[:, 0].mean() - right[:, 1].mean())
         assert difference.verdict_at(0.0) == "better"

@@ -9,7 +9,7 @@ import pytest
 from rcjax._base.codec import read, written
 from rcjax._base.figures import Money
 from rcjax.policy import Calibration, Ladder, Policy, Rule
-from rcjax.policy.comparison import Comparison, Rival, UnshownGain, advise, describe_rungs, recorded_comparison
+from rcjax.policy.comparison import Comparison, Rival, UnsupportedGain, advise, describe_rungs, recorded_comparison
 from rcjax.policy.decisions import Agreement
 
 MONTH, MILLION = Money(1e8, "month"), Money(1e6, "million")
@@ -32,18 +32,18 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("figures", "sentence"), SENTENCES)
-def test_each_arm_of_the_headline(figures, sentence):
+def test_the_headline_says_what_changes_in_money_and_in_error(figures, sentence):
     assert beside(**figures).headline(MONTH).startswith(sentence)
 
 
-def test_a_gain_that_is_not_shown_stands_in_the_sentence():
-    unshown = UnshownGain("large", expected=0.004, held_out=-0.02, se=0.01)
-    said = beside(more=-0.004, unshown=unshown).headline(MONTH)
+def test_the_headline_ends_with_a_gain_that_is_not_supported():
+    unsupported_gain = UnsupportedGain("large", expected=0.004, held_out=-0.02, se=0.01)
+    said = beside(more=-0.004, unsupported_gain=unsupported_gain).headline(MONTH)
     assert said.startswith(beside(more=-0.004).headline(MONTH))
     assert said.endswith("the best is expected to gain 0.4 points of error, -2.0 ± 1.0 on queries left out")
 
 
-def test_words_have_the_sign_of_the_figures():
+def test_more_and_less_follow_the_sign_of_the_figures():
     for more, cost in itertools.product((-0.3, -0.004, 0.004, 0.3), (1e-6, 1e-4, 3e-4)):
         said = beside(more=more, cost=cost).headline(MILLION)
         told = re.search(r"([\d.]+) ± 0\.6 points (more|less) error", said)
@@ -52,7 +52,7 @@ def test_words_have_the_sign_of_the_figures():
         assert said.startswith("saves" if cost < 2e-4 else "costs")
 
 
-def test_the_table_has_the_figures_of_the_sentence():
+def test_the_table_has_the_figures_of_the_headline():
     rows = beside(more=-0.02).rows(MONTH)
     assert rows == [
         ("this policy", "5,000", "10.0 %", ""),
@@ -60,8 +60,8 @@ def test_the_table_has_the_figures_of_the_sentence():
     ]
 
 
-def test_it_comes_back_from_a_file():
-    comparison = beside(error_cost=0.0112, unshown=UnshownGain("large", 0.004, -0.02, 0.01))
+def test_a_comparison_comes_back_from_its_json():
+    comparison = beside(error_cost=0.0112, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01))
     data = json.loads(json.dumps(written(comparison)))
     assert read(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})
     assert recorded_comparison({}) is None

@@ -61,7 +61,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
     if policy is None:
         return
     tuning = one_line(recorded_tuning, policy)
-    assert tuning is None or {*tuning.within(log.models).models} <= {*log.models}
+    assert tuning is None or {*tuning.restrict_to(log.models).models} <= {*log.models}
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
     one_line(overlap, log, policy)

@@ -52,7 +52,7 @@ def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
 
 
 @pytest.mark.parametrize("fields", WHOLE)
-def test_what_goes_together_is_itself(fields):
+def test_options_that_go_together_are_returned(fields):
     spec = Spec(**fields)
     assert spec.check("confidence" in fields) is spec
     assert spec.target == {name: fields[name] for name in TARGETS if name in fields}
@@ -66,7 +66,7 @@ def test_what_goes_together_is_itself(fields):
         max_size=3,
     )
 )
-def test_a_spec_that_is_made_comes_back_from_a_file(fields):
+def test_a_spec_comes_back_from_its_json(fields):
     try:
         spec = Spec(**fields).check()
     except SpecError:
@@ -111,12 +111,12 @@ def test_a_target_in_words(target, words, error_cost):
     ("name", "value"),
     [("budget", -1.0), ("lam", math.inf), ("max_error", math.nan), ("error_cost", 0.0), ("price", 1.0)],
 )
-def test_what_is_no_target_is_refused(name, value):
+def test_an_impossible_target_is_refused(name, value):
     with pytest.raises(ValueError, match=name):
         Target(name, value)
 
 
-def test_a_refused_target_is_told_its_range_and_the_targets_that_were_asked_for():
+def test_a_refusal_names_the_range_and_the_targets_that_were_given():
     assert Target("budget", 0.0).value == 0
     with pytest.raises(ValueError, match=r"budget is -1\.0; it must be 0 or more, and finite"):
         Target("budget", -1.0)
@@ -136,7 +136,7 @@ def test_a_limit_is_of_the_mean_or_of_the_tail(text, limit):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "p95", "p90=4", "0", "p95=0", "inf", "nan", "4=p95"])
-def test_what_is_no_limit_is_refused_in_one_line(text):
+def test_an_impossible_limit_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match="max_seconds") as caught:
         SecondsLimit.of(text)
     assert "\n" not in str(caught.value)

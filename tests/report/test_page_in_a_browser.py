@@ -81,7 +81,7 @@ def test_the_policy_that_is_downloaded_is_the_one_shown(opened, report, tmp_path
         pytest.param(390, "light", marks=pytest.mark.thorough),
     ],
 )
-def test_everybody_can_use_it(opened, width, scheme):
+def test_the_page_is_accessible(opened, width, scheme):
     """What axe finds wrong: nothing. And nothing but what is meant to scrolls sideways."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     tab = opened(viewport={"width": width, "height": 844}, color_scheme=scheme)

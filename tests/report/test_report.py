@@ -12,7 +12,7 @@ from helpers.timed_logs import timed_log
 
 import rcjax
 from rcjax.policy.comparison import advise
-from rcjax.policy.spec import Target
+from rcjax.policy.spec import Spec, Target
 from rcjax.report.page import _policies, context
 from rcjax.tuning.replaying.comparing import compare_policy
 
@@ -66,12 +66,12 @@ def test_figures_of_fresh_queries_stand_in_the_headline(logs):
     assert "As it was tuned, it " in found.headline()
     page = context(found)
     assert "the tuning has not seen" in page["judged"]
-    assert page["tried"].startswith(f"On {test.n_queries} fresh queries")
+    assert page["promise"].startswith(f"On {test.n_queries} fresh queries")
     for index in (0, page["start"]):
         policy = policy_for(found, page["points"][index]["target"])
         seen = compare_policy(policy, test, MODELS[1])
         told = f"{100 * seen.error:.1f} % error on them, at {found.money.full(seen.cost)}"
-        assert page["points"][index]["tried"].startswith(f"This one had {told}")
+        assert page["points"][index]["observed"].startswith(f"This one had {told}")
     again = rcjax.diagnose(rcjax.fit(train), test, training=train, frontier=found.frontier, replicates=50)
     for name, value in vars(again.promise).items():
         np.testing.assert_array_equal(getattr(found.diagnosis.promise, name), value)
@@ -88,6 +88,13 @@ def test_a_page_of_a_policy_in_service_that_stays_has_its_intervals_on_this_log(
     assert report.headline().startswith("Keep ")
     assert "as before" in report.headline()
     assert report.to_html().startswith("<!doctype html>")
+
+
+def test_the_headline_says_that_an_error_is_a_prediction_of_the_model(report):
+    predicted = dataclasses.replace(report.frontier, spec=Spec(cascade="full"))
+    modelled = dataclasses.replace(report, tuned=dataclasses.replace(report.tuned, frontier=predicted))
+    note = "is a prediction of the model, its interval is by the labels of this log"
+    assert [note in each.headline() for each in (report, modelled)] == [False, True]
 
 
 def test_todays_must_be_a_model(logs):

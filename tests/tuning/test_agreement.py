@@ -48,7 +48,7 @@ def random_log(seed, missing=0.1, unknown=0.15):
     return confidence, rng.uniform(0.1, 0.9, (len(pairs(K)), N)), correct, present, answer
 
 
-FIGURES = ("error", "cost", "abstention")
+FIGURES = ("penalty", "cost", "abstention")
 
 
 def query_costs_at_random(seed):
@@ -139,7 +139,7 @@ def test_a_candidate_costs_and_refuses_what_its_walk_does(refusing):
     trial = jax.tree.map(
         np.asarray, judged((confidence, conditional, correct, everyone, answer), query_cost, refusal_worth=refusal)
     )
-    places = np.flatnonzero(np.isfinite(trial.error))
+    places = np.flatnonzero(np.isfinite(trial.penalty))
     walked = loss_terms(confidence, correct, query_cost, trial.take(places).policies(), answer)
     np.testing.assert_allclose(np.asarray(walked.cost).mean(1), trial.cost[places], rtol=1e-12)
     np.testing.assert_allclose(np.asarray(walked.refused).mean(1), trial.abstention[places], atol=1e-12)

@@ -163,7 +163,7 @@ def _squared_off(sample, centre, weight):
 
 
 @pytest.mark.parametrize("n", [40, 150])
-def test_the_luck_of_a_mean_is_twice_its_variance(n):
+def test_the_optimism_of_a_mean_is_twice_its_variance(n):
     """Of the centre that is nearest to a sample of variance 1, by squares: 1 − 1/n on it, 1 + 1/n in service."""
     random, luck = np.random.default_rng(n), []
     for _ in range(1500):

@@ -26,7 +26,7 @@ from rcjax.tuning.scoring import filled_query_cost, score_candidates
 pytestmark = pytest.mark.usefixtures("float64")
 
 K, N = 3, 12
-COLUMNS = ("first", "second", "threshold", "error", "cost", "label_error")  # of candidates that do not refuse
+COLUMNS = ("first", "second", "threshold", "penalty", "cost", "label_penalty")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
 tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
@@ -49,7 +49,7 @@ def by_definition(log, query_cost):
 
 def assert_like_definition(found, expected, tolerance=1e-12):
     """All that is finite is a policy of the definition, with its figures, and all of them are there."""
-    kept = np.isfinite(np.asarray(found.error))
+    kept = np.isfinite(np.asarray(found.penalty))
     columns = [np.asarray(getattr(found, name), float)[kept] for name in COLUMNS]
     known = {(i, j, round(threshold, 5)): (threshold, *figures) for i, j, threshold, *figures in expected}
     assert len(known) == len(expected)
@@ -68,7 +68,7 @@ def test_candidates_are_those_of_the_definition(seed, levels, missing):
     found = tried(*log, query_cost)
     assert_like_definition(found, by_definition(log, query_cost))
     # A threshold that parts no queries belongs to a policy that never stops asking.
-    assert (np.asarray(found.threshold)[~np.isfinite(found.error)] == NEVER_ANSWER).all()
+    assert (np.asarray(found.threshold)[~np.isfinite(found.penalty)] == NEVER_ANSWER).all()
 
 
 def test_tables_are_equal_only_to_themselves():
@@ -81,24 +81,24 @@ judged_by = jax.jit(score_pairs)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_labels_count_and_queries_cost_is_that_of_a_walk(seed):
+def test_label_errors_and_costs_are_those_of_a_walk(seed):
     """Whatever is expected, and without any of that the error too, as the queries' own costs have it."""
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, conditional, correct, present, query_cost)
     found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
-    kept = np.flatnonzero(np.isfinite(found.error))
+    kept = np.flatnonzero(np.isfinite(found.penalty))
     fates = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
     assert not refused.any()
-    assert (np.abs(wrong.mean(1) - found.error[kept])[K:] > 1e-3).any()
-    for one in (found.label_error, plain.label_error, plain.error):
+    assert (np.abs(wrong.mean(1) - found.penalty[kept])[K:] > 1e-3).any()
+    for one in (found.label_penalty, plain.label_penalty, plain.penalty):
         np.testing.assert_allclose(wrong.mean(1), one[kept], atol=1e-12)
     np.testing.assert_allclose(spent.mean(1), found.cost[kept], rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
+def test_a_threshold_separates_neighbouring_floats(dtype):
     """Halfway between neighbouring floats lies one of the two: it must be the lower one."""
     with jax.enable_x64(dtype == np.float64):
         for level in (0.1, 0.3, 0.7, 0.999):
@@ -108,7 +108,7 @@ def test_a_threshold_parts_confidences_that_are_as_close_as_can_be(dtype):
             confidence = np.stack([np.array(steps), np.full(5, 0.9, dtype)], axis=1)
             right, present, cost = np.array([[False, True]] * 5), np.ones((5, 2), bool), np.array([1.0, 2.0], dtype)
             found = tried(confidence, np.full((1, 5), 0.5, dtype), right, present, cost)
-            kept = np.asarray(found.threshold)[2:][np.isfinite(found.error[2:])]
+            kept = np.asarray(found.threshold)[2:][np.isfinite(found.penalty[2:])]
             passed = (confidence[:, 0] <= kept[:, None]).sum(1)
             assert passed.tolist() == [1, 2, 3, 4], level
 
@@ -119,14 +119,14 @@ def test_a_model_without_answers_is_no_candidate():
     present[:, 2] = False
     found = tried(confidence, conditional, correct & present, present, np.array([1.0, 3.0, 0.0]))
     used = (np.asarray(found.first) == 2) | (np.asarray(found.second) == 2)
-    assert not np.isfinite(np.asarray(found.error)[used]).any()
+    assert not np.isfinite(np.asarray(found.penalty)[used]).any()
 
 
 # -- calibration of one model by another
 
 
 @pytest.mark.thorough
-def test_one_model_is_calibrated_by_another_as_by_statsmodels():
+def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
     log = make_log(120, K, seed=1, missing=0.2)
     logprob, correct, present = (np.asarray(each) for each in (log.logprob, log.correct, log.answered))
     conditional = crossing(log.logprob, log.correct, log.answered, "generation")

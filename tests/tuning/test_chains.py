@@ -60,11 +60,11 @@ def test_chains_are_walked_as_the_replay_walks_them(n):
                     break
             wrong.append(1 - correct[row, asked[-1]])
             spent.append(query_cost[row, asked].sum())
-        assert np.mean(wrong) == pytest.approx(chains.error[at], abs=1e-6)
+        assert np.mean(wrong) == pytest.approx(chains.penalty[at], abs=1e-6)
         assert np.mean(spent) == pytest.approx(chains.cost[at], rel=1e-5)
 
 
-def test_chains_stand_beside_the_pairs():
+def test_a_table_has_chains_and_pairs():
     log = rcjax.read_log(tasks(60))
     calibrators = fit_calibrated(log).calibrators
     table, none = score_candidates(
@@ -75,7 +75,7 @@ def test_chains_stand_beside_the_pairs():
 
 
 @pytest.mark.thorough
-def test_longer_chains_are_chosen_and_do_what_was_expected(monkeypatch):
+def test_longer_chains_are_chosen_and_keep_their_expected_error(monkeypatch):
     log, fresh = rcjax.read_log(tasks(400, 1)), rcjax.read_log(tasks(4000, 2))
     tuned, error, spent = tuned_error(log, fresh, 4e-3)
     assert max(len(rung.models) for rung in tuned.policy.adjacent_rungs) > 2
@@ -97,7 +97,7 @@ def test_the_bootstrap_tunes_chains_again():
     assert (low <= high).all()
 
 
-def test_there_are_none_where_confidences_are_no_verdicts():
+def test_without_verdicts_there_are_no_chains():
     frame = tasks(60)
     plain = rcjax.read_log(frame.with_columns(confidence=0.25 + pl.col("confidence") / 2))
     sure = rcjax.read_log(frame.with_columns(confidence=pl.lit(1.0)))
@@ -110,7 +110,7 @@ def test_there_are_none_where_confidences_are_no_verdicts():
 
 
 @pytest.mark.thorough
-def test_unread_verdicts_and_a_log_in_float64():
+def test_answers_without_a_verdict_fail_the_check_in_any_precision():
     frame = tasks(100).with_columns(confidence=pl.when(pl.int_range(pl.len()) % 17 > 0).then("confidence"))
     with jax.enable_x64(True):
         with pytest.warns(rcjax.logs.NoConfidenceWarning):

@@ -23,7 +23,7 @@ def made(seed, count, levels):
 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5, 60]), st.sampled_from([3, 10, 10**6]))
-def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
+def test_no_mixture_of_two_candidates_is_better_than_the_choice(seed, count, levels):
     table = made(seed, count, levels)
     targets = Targets(np.geomspace(0.01, 100, 9), np.linspace(-0.1, 1.1, 13))
     choice, one = choose(table, targets), choose_unmixed(table, targets)
@@ -32,25 +32,27 @@ def test_targets_stand_where_no_mixture_of_two_is_better(seed, count, levels):
     assert ((choice.weights > 0).sum(1) <= 2).all()
     filled = choice.padded()
     assert filled.weights.shape == (22, RESAMPLED_RUNGS)
-    np.testing.assert_allclose(filled.error, choice.error, rtol=1e-12)
+    np.testing.assert_allclose(filled.penalty, choice.penalty, rtol=1e-12)
     wanted = [{name: each} for name, values in zip(("lam", "budget"), targets, strict=True) for each in values]
     for target, weights, alone in zip(wanted, choice.weights, one.weights, strict=True):
-        error, cost = weights @ choice.rungs.error, weights @ choice.rungs.cost
-        mixed = mix_for(table.error, table.cost, **target)
-        best = sum(share * np.array([table.error[place], table.cost[place]]) for share, place in mixed)
+        error, cost = weights @ choice.rungs.penalty, weights @ choice.rungs.cost
+        mixed = mix_for(table.penalty, table.cost, **target)
+        best = sum(share * np.array([table.penalty[place], table.cost[place]]) for share, place in mixed)
         if "lam" in target:
             error, best = error + target["lam"] * cost, best @ [1, target["lam"]]
         np.testing.assert_allclose(error if "lam" in target else (error, cost), best, rtol=1e-9, atol=1e-12)
-        assert alone.tolist() == np.eye(count)[best_for(table.error, table.cost, **target)].tolist()
+        assert alone.tolist() == np.eye(count)[best_for(table.penalty, table.cost, **target)].tolist()
 
 
-def test_what_a_single_model_beats_by_its_labels_is_no_candidate(float64):
+def test_a_pair_that_a_single_model_beats_by_labels_is_no_candidate(float64):
     """In error as counted and in money, whatever is expected of it; all others are, and the models themselves."""
     found = jax.tree.map(np.asarray, tried(*random_log(8, levels=1000), COST))
     expected = []
-    for place, (error, label_error, cost) in enumerate(zip(found.error, found.label_error, found.cost, strict=True)):
-        beaten = any(found.label_error[j] < label_error and found.cost[j] < cost for j in range(K))
+    for place, (error, label_error, cost) in enumerate(
+        zip(found.penalty, found.label_penalty, found.cost, strict=True)
+    ):
+        beaten = any(found.label_penalty[j] < label_error and found.cost[j] < cost for j in range(K))
         if np.isfinite(error) and (place < K or not beaten):
             expected.append(place)
-    assert K + 3 < len(expected) < np.isfinite(found.error).sum()
+    assert K + 3 < len(expected) < np.isfinite(found.penalty).sum()
     assert _undominated_rows(found).tolist() == expected

@@ -70,9 +70,9 @@ def by_hand(log, model, blending, targets, folds, seed):
         fitted = fit_near(model, *rows, log.cost)
         trial = score_rows(filled_rows(fitted.calibrators, LabelledAnswers(*rows), query_cost), blending)
         wanted = [{"lam": lam} for lam in targets.lam] + [{"budget": budget} for budget in targets.budgets]
-        use = np.isfinite(trial.error)
+        use = np.isfinite(trial.penalty)
         if price is None:
-            errs_less = trial.label_error[:k] < trial.label_error[:, None] - 1e-9
+            errs_less = trial.label_penalty[:k] < trial.label_penalty[:, None] - 1e-9
             beaten = errs_less & (trial.cost[:k] < trial.cost[:, None])
             use &= ~beaten.any(1) | (trial.first == trial.second)
         among = {name: [(trial, np.flatnonzero(use))] for name in ("models", "pairs")}
@@ -80,12 +80,14 @@ def by_hand(log, model, blending, targets, folds, seed):
             compared = score_rows(
                 filled_rows(fitted.calibrators, LabelledAnswers(*rows, log.answer), query_cost), blending
             )
-            among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.error)))]
+            among["answers"] = [*among["pairs"], (compared, np.flatnonzero(np.isfinite(compared.penalty)))]
         confidence = np.asarray(fitted.calibrate(logprob))
         part = out & complete
         codes = None if log.answer is None else np.asarray(log.answer)[part]
         for name, tables in among.items():
-            error, cost = (np.concatenate([getattr(own, of)[rows] for own, rows in tables]) for of in ("error", "cost"))
+            error, cost = (
+                np.concatenate([getattr(own, of)[rows] for own, rows in tables]) for of in ("penalty", "cost")
+            )
             error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
             every = [(own, row) for own, rows in tables for row in rows]
             penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
@@ -141,7 +143,7 @@ LOGS = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", LOGS)
-def test_every_arm_loses_what_a_loop_by_hand_does(name):
+def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     make, price = LOGS[name]
     log = make()
     transform = rcjax.fit(log).calibrators.transform
@@ -155,7 +157,7 @@ def test_every_arm_loses_what_a_loop_by_hand_does(name):
     np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
 
 
-def test_labels_left_out_have_no_say_in_the_choice():
+def test_held_out_labels_do_not_change_the_choice():
     """A log whose labels are drawn by lot: what was chosen among many is lucky; this shows by how much."""
     lucky = []
     for seed in range(3):
@@ -168,12 +170,12 @@ def test_labels_left_out_have_no_say_in_the_choice():
 
 
 @pytest.mark.thorough
-def test_one_model_is_compared_with_nothing():
+def test_a_single_model_has_no_gain():
     log = make_log(N, 1, seed=5)
     shown = cross_validate(log, rcjax.fit(log), Blending(), FOLDS, 0).summarise()
     assert all((figure == 0).all() for gain in shown.pairs for figure in gain)
     np.testing.assert_allclose(shown.set_optimism, 0, atol=1e-12)  # nothing was chosen
-    assert shown.saved.mean.shape == (1, BUDGETS)
+    assert shown.gain_at_budget.mean.shape == (1, BUDGETS)
 
 
 def test_a_second_comparison_compiles_nothing(two, compilations):
@@ -198,7 +200,7 @@ def made(saved, gain, rival=None):
     return CrossValidation(targets, pairs, agreement, saves, np.array([0.01, 0.02, 0.05][:rows]))
 
 
-def test_a_gain_is_that_at_the_nearest_target():
+def test_the_gain_at_a_target_is_that_of_the_nearest_target():
     validation, bills = made([0.1, 0.2, 0.3], [1.0, 2.0, 3.0], [10.0, 20.0, 30.0]), np.array([0.5, 5.0, 50.0])
     assert validation.gain(CandidateSet.PAIRS, Target("budget", 8.0), bills).mean == 0.2
     assert (
@@ -223,7 +225,7 @@ def test_a_gain_is_that_at_the_nearest_target():
         (0.3, Gain(-3.1, 1.0), False),
     ],
 )
-def test_comparing_answers_must_gain_at_the_price_and_over_all(overall, by_labels, earned):
+def test_agreement_must_gain_at_its_price_and_on_average(overall, by_labels, earned):
     gains = Gains(Gain(np.array([0.1, -0.1, 0.0]), np.zeros(3)), Gain(overall, 1.0), by_labels)
     validation = made([0.0] * 3, [0.0] * 3)
     assert dataclasses.replace(validation, agreement=gains).uses_agreement.tolist() == [earned, False, False]

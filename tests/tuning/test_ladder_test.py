@@ -27,7 +27,7 @@ def frontier(log):
 
 
 @pytest.mark.thorough
-def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
+def test_losses_are_those_of_the_labels_if_all_answers_are_labelled(log, frontier):
     held_out = LadderTest.of(frontier, judged_log(200, 200, seed=9), log)
     whole = rcjax.replay(frontier, rcjax.sample_log(200, seed=9).select(log.models))
     error = np.asarray(whole.error)[frontier.rung_indices]
@@ -35,22 +35,22 @@ def test_losses_are_those_of_the_labels_where_all_is_labelled(log, frontier):
     assert (held_out.most == 1).all()
 
 
-def test_what_is_behind_the_last_label_does_not_count(log, frontier):
+def test_queries_after_the_last_label_do_not_count(log, frontier):
     held_out = LadderTest.of(frontier, judged_log(200, 20, seed=9), log)
     wrong = held_out.at([1]).wrong
     assert 20 <= wrong.size == len(held_out.most) <= 200
     assert (wrong <= held_out.most + 1e-12).all()
-    assert held_out.errs_below([1], held_out.error_bound(1, 0.1) + 1e-6, 0.1)
+    assert held_out.is_below([1], held_out.error_bound(1, 0.1) + 1e-6, 0.1)
 
 
-def test_half_is_held_out_where_there_is_a_confidence():
+def test_half_of_a_log_is_held_out_for_a_guarantee():
     log = rcjax.sample_log(101, seed=0)
     rest, tested = hold_out(log, None, SURE)
     assert tested.n_queries == 50
     assert sorted([*rest.queries, *tested.queries]) == sorted(log.queries)
 
 
-def test_only_labels_by_hand_are_of_use_unless_judges_count():
+def test_only_queries_with_labels_by_hand_are_held_out_unless_judges_count():
     log = judged_log(400, labels=80)
     rest, tested = hold_out(log, None, SURE)
     assert tested.n_queries == 40
@@ -65,7 +65,7 @@ def test_only_labels_by_hand_are_of_use_unless_judges_count():
     assert [half.labelled.any(1).sum() for half in halves] == [40, 40]
 
 
-def test_another_log_shares_no_query(log):
+def test_a_held_out_log_that_shares_queries_is_refused(log):
     with pytest.raises(LogError):
         hold_out(log, log, SURE)
 
@@ -74,4 +74,4 @@ def test_refusals_that_cost_more_than_errors_have_bounds_above_one(log):
     nothing, one = np.zeros((1, 50)), np.ones((1, 50))
     held_out = LadderTest(log, LossTerms(nothing, nothing, one), np.ones(50), abstain_price=2.0)
     assert held_out.error_bound(0, 0.05) == 2.0
-    assert not held_out.errs_below([0], 1.5, 0.05)
+    assert not held_out.is_below([0], 1.5, 0.05)

@@ -25,10 +25,10 @@ def log(float64):
     return rcjax.sample_log(384, seed=4).select(MODELS)
 
 
-def test_it_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
+def test_the_policy_stands_at_the_cheapest_position_that_keeps_to_the_margin(log):
     tuned = rcjax.tune(log, match=0.03, today=BEST, intervals=False)
     found = margins(tuned.frontier, log, BEST)
-    kept = found.cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
+    kept = found.is_cheaper & (found.error_difference + 1.645 * found.se <= 0.03)
     assert 0 < kept.sum() < len(kept)
     assert tuned.policy.position == pytest.approx(found.position[kept][0])
     assert tuned.policy.expected["error"] == pytest.approx(
@@ -46,7 +46,7 @@ def test_differences_are_those_of_replays(log):
         today = compare_policy(tuned.frontier.point(int(point)), log, BEST).today
         at = int(np.flatnonzero(found.position == number)[0])
         assert found.se[at] == pytest.approx(today.se or 1 / 384)
-        assert found.cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))
+        assert found.is_cheaper[at] == (float(tuned.frontier.cost[point]) < float(log.cost[2]) * (1 - 1e-9))
 
 
 def test_a_wider_margin_costs_no_more(log):
@@ -59,7 +59,7 @@ def test_a_wider_margin_costs_no_more(log):
     assert bills[-1] == pytest.approx(float(log.cost[0]))
 
 
-def test_where_nothing_is_cheaper_todays_stays_with_advice(log):
+def test_todays_stays_with_advice_if_no_cheaper_policy_keeps_to_the_margin(log):
     tuned = rcjax.tune(log.take(slice(60)), match=0.01, today=BEST, intervals=False)
     assert tuned.policy.models == (BEST,)
     assert tuned.comparison.keeps_today
@@ -69,7 +69,7 @@ def test_where_nothing_is_cheaper_todays_stays_with_advice(log):
     )
 
 
-def test_labels_that_might_change_it_are_counted():
+def test_the_number_of_labels_that_might_show_a_cheaper_policy():
     one = np.ones(3)
     found = Margins(np.arange(3.0), np.array([True, True, False]), 0.002 * one, np.array([0.02, 0.01, 1e-9]), 300)
     assert found.labels_needed(0.01) == int(np.ceil(300 * (1.645 * 0.01 / 0.008) ** 2))
@@ -86,7 +86,7 @@ def test_labels_are_counted_and_not_queries():
     assert margins(tuned.frontier, judged, BEST).queries == 60
 
 
-def test_the_model_that_answers_are_held_to_is_todays(log):
+def test_the_reference_of_a_log_is_todays(log):
     held_to = dataclasses.replace(log, reference=Reference(BEST, counts="differences"))
     tuned = rcjax.tune(held_to, match=0.03, intervals=False)
     assert tuned.spec.today == BEST
@@ -125,7 +125,7 @@ def test_a_policy_in_service_that_stays_is_one_to_use_and_to_check(log, follows,
     check = rcjax.check_policy(policy, rcjax.sample_log(384, seed=2).select(MODELS))
     assert next(one.figure for one in check.findings if one.name == "difference") == pytest.approx(0.0, abs=1e-12)
     assert "the policy answers as the policy in service does, within the margin of 0 points" in check.decision.sentence
-    assert tuned.comparison.today.beside == "none"
+    assert tuned.comparison.today.gap() == "none"
 
 
 def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
@@ -136,7 +136,7 @@ def test_a_check_beside_a_policy_that_follows_its_bill_says_one_difference(log):
     assert figure == pytest.approx(compare_policy(policy, fresh, today).today.error_difference - 0.03)
 
 
-def test_todays_that_is_too_slow_does_not_stay():
+def test_todays_does_not_stay_if_it_is_too_slow():
     log = timed_log(300, seed=1)
     slow = log.models[int(np.nanmean(log.seconds, 0).argmax())]
     with pytest.raises(InfeasibleError, match=r"today's would stay, and takes .* seconds: at most 0\.5 seconds"):
@@ -150,20 +150,20 @@ def test_a_margin_of_nothing_may_be_guaranteed_and_one_of_all_is_refused_at_once
         rcjax.tune(log, match=1.0, today=BEST, confidence=0.9, intervals=False)
 
 
-def test_another_target_keeps_what_a_service_was_to_do(log):
+def test_another_target_keeps_whether_a_service_follows_its_bill(log):
     tuned = rcjax.tune(log, budget=1.2e-4, follows=False, intervals=False)
     assert not tuned.policy.follows
     assert not tuned.policy_for(Target("budget", 1e-4)).follows
 
 
-def test_a_policy_without_figures_that_stays_gets_them(log):
+def test_todays_policy_without_figures_gets_figures(log):
     today = dataclasses.replace(rcjax.tune(log, budget=6e-5, intervals=False).policy.rungs[1], expected={})
     policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy
     assert policy.expected["error"] == pytest.approx(float(rcjax.replay(today, log).error))
     assert "error_low" not in policy.expected
 
 
-def test_a_policy_that_stays_has_its_seconds_on_this_log():
+def test_todays_policy_that_stays_has_its_seconds_on_this_log():
     log = timed_log(300, seed=1)
     today = rcjax.tune(log, error_cost=1e-9, intervals=False).policy
     policy = rcjax.tune(log, match=0.0, today=today, intervals=False).policy
@@ -175,7 +175,7 @@ def test_a_margin_needs_a_tuning_of_its_own(log):
         rcjax.tune(log, intervals=False).policy_for(Target("match", 0.01))
 
 
-def test_todays_is_settled_before_the_held_out_queries_are_seen():
+def test_the_default_of_today_does_not_use_held_out_queries():
     log = rcjax.sample_log(300, seed=11)
     rest, tested = hold_out(log, None, Spec(match=0.05, confidence=0.9))
     assert default_today(log) == default_today(tested) != default_today(rest)
@@ -206,7 +206,7 @@ def test_a_guarantee_of_the_difference_is_by_queries_held_out():
     assert tuned.policy.provenance["guarantee"]["match"] == 0.05
 
 
-def test_where_no_difference_can_be_guaranteed_todays_stays(log):
+def test_todays_stays_if_no_difference_can_be_guaranteed(log):
     few = rcjax.tune(log, match=0.001, today=BEST, confidence=0.99, intervals=False)
     assert few.certificate is None
     stays = "today's stays: no policy can be guaranteed to have at most 0.1 points more error than today's"

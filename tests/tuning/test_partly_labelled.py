@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.thorough
-def test_nothing_changes_where_all_labels_are_there():
+def test_nothing_changes_if_all_answers_are_labelled():
     whole = rcjax.sample_log(200, seed=0).select(MODELS)
     judged = partly(whole, np.ones(whole.correct.shape, bool), np.zeros((200, 3, 1)))
     plain, same = (rcjax.tuning.select_frontier(log).frontier for log in (whole, judged))
@@ -27,7 +27,7 @@ def test_nothing_changes_where_all_labels_are_there():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fair", "lenient", "useless", "none"])
-def test_what_is_promised_is_what_comes(kind):
+def test_expected_errors_are_those_of_fresh_queries(kind):
     """On average over logs: the judge's word would be off by several points."""
     fresh = rcjax.sample_log(4000, seed=77).select(MODELS)
     lam, gaps, word = [300.0, 1500.0], [], []
@@ -44,7 +44,7 @@ def test_what_is_promised_is_what_comes(kind):
         assert np.abs(np.mean(word, 0)).max() > 0.1
 
 
-def test_queries_with_labels_alone_are_a_log_of_their_own():
+def test_labelled_queries_are_a_log_of_their_own():
     log = judged_log(100, 30)
     alone = labelled_by_hand(log)
     assert alone.n_queries == 30

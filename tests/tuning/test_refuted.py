@@ -26,7 +26,7 @@ def ruins(losses, most, limit, level):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_is_the_gambler_written_out(seed):
+def test_the_test_is_that_of_a_loop_over_the_bets(seed):
     rng = np.random.default_rng(seed)
     most = rng.choice([1.0, 1.5, 4.0], 80) if seed % 2 else np.ones(80)
     losses = np.where(rng.random(80) < 0.1, most, rng.beta(1, 9, 80) - 0.1 * (seed % 2))
@@ -40,7 +40,7 @@ def test_it_is_the_gambler_written_out(seed):
 
 
 @pytest.mark.parametrize("odds", [(0.9, 0.1), (0.7, 0.3), (0.5, 0.5), (0.2, 0.8), (0.8, 0.15, 0.05), (0.2, 0.5, 0.3)])
-def test_of_all_outcomes_of_a_few_losses_the_level_refutes_wrongly(odds):
+def test_among_all_outcomes_of_a_few_losses_wrong_refutations_keep_to_the_level(odds):
     """Exactly: by the probability of all sequences of losses that refute their own expectation."""
     values, n = np.array([0.0, 1.0] if len(odds) == 2 else [0.0, 0.4, 1.0]), 12 if len(odds) == 2 else 8
     paths = np.array([*itertools.product(range(len(values)), repeat=n)])
@@ -78,7 +78,7 @@ def test_false_promises_are_as_rare_as_stated(name, n):
 @pytest.mark.parametrize(
     ("n", "limit", "error"), [(100, 0.1, 0.04), (300, 0.05, 0.02), (300, 0.2, 0.13), (1000, 0.1, 0.075)]
 )
-def test_of_errors_it_shows_nearly_what_counting_does(n, limit, error):
+def test_for_errors_the_test_has_nearly_the_power_of_the_binomial_tail(n, limit, error):
     losses = LAWS["errors"](np.random.default_rng(n), error, (2_000, n))
     counted = stats.binom.cdf(losses.sum(1), n, limit) <= 0.05
     assert counted.mean() - 0.08 <= refuted(losses, limit, 0.05).mean() <= counted.mean() + 0.03
@@ -96,7 +96,7 @@ def test_the_limit_is_the_largest_that_is_not_refuted(errors):
     assert limit == pytest.approx(1.0 if errors == 60 else stats.beta.ppf(0.9, errors + 1, 60 - errors), abs=0.03)
 
 
-def test_nothing_seen_refutes_nothing():
+def test_no_losses_refute_no_limit():
     assert not refuted(np.zeros(0), 0.5, 0.05)
     assert refuted(np.zeros((3, 0)), 0.5, 0.05).tolist() == [False] * 3
     assert not refuted(np.zeros(100), 0.0, 0.05)

@@ -26,7 +26,7 @@ def test_folds_hold_as_many_queries_and_as_many_complete_ones(n, share):
             assert sizes.max() - sizes.min() <= 1
 
 
-def test_a_log_without_some_queries_has_their_answers_no_more():
+def test_a_part_of_a_log_lacks_the_answers_to_other_queries():
     log = make_log(N, 2, seed=1)
     rows = np.arange(N) % 3 == 0
     less = without(log, rows)
@@ -47,7 +47,7 @@ def test_a_model_without_an_answer_left_keeps_its_cost():
     assert float(less.cost[0]) == pytest.approx(np.asarray(log.query_cost)[10:, 0].mean())
 
 
-def test_of_a_large_log_a_sample_is_compared(monkeypatch):
+def test_a_large_log_is_compared_on_a_sample(monkeypatch):
     log = make_log(N, 2, seed=3)
     assert sample_queries(log, 0) is log
     monkeypatch.setattr(cross_validation, "MAX_QUERIES", 50)

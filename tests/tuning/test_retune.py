@@ -44,7 +44,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
         rcjax.retune(dataclasses.replace(bare, expected={}), logs[1])
 
 
-def test_tuned_again_is_tuned_as_before_on_the_log_and_what_the_policy_carries(policy, logs):
+def test_retune_tunes_on_the_log_and_the_queries_that_the_policy_carries(policy, logs):
     found, both = rcjax.retune(policy, logs[1]), remembered(policy, logs[1])
     selection = rcjax.tuning.select_frontier(both)
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
@@ -65,7 +65,7 @@ def test_a_new_policy_is_compared_at_the_price_of_the_target(policy, logs):
     assert comparable_tuning(policy, logs[1].select(MODELS[:1])).mendable
 
 
-def test_a_log_alone_is_tuned_on_where_nothing_is_carried(policy, logs):
+def test_retune_uses_the_log_alone_if_no_queries_are_carried(policy, logs):
     bare = with_provenance(policy, reference=None)
     found = rcjax.retune(bare, logs[0])
     assert found.policy.rules == policy.rules
@@ -73,7 +73,7 @@ def test_a_log_alone_is_tuned_on_where_nothing_is_carried(policy, logs):
 
 
 @pytest.mark.thorough
-def test_a_guarantee_is_given_again(logs):
+def test_a_guarantee_is_tested_again(logs):
     frontier = rcjax.solve_frontier(rcjax.fit(logs[0]), lam=[1.0, 1e3, 1e5])
     before = rcjax.certify(frontier, logs[1], max_error=0.5, confidence=0.9).policy
     assert before.provenance["tuning"]["max_error"] == 0.5
@@ -160,7 +160,7 @@ def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder
     assert hardly == pytest.approx(raised / 50, rel=1e-6)
 
 
-def test_a_ladder_is_held_to_its_expected_figures(ladder, logs):
+def test_a_ladder_is_compared_by_its_expected_figures(ladder, logs):
     found = rcjax.check_policy(ladder, logs[1], retuning=False)
     seen = rcjax.replay(ladder, logs[1])
     assert found.followed["error_tuned"] == pytest.approx(float(seen.error))
@@ -181,7 +181,7 @@ def test_refusals_count_at_their_price_in_what_is_gained(logs):
     assert again.rules == policy.rules
 
 
-def test_too_little_to_test_on(policy, logs):
+def test_too_few_labels_for_a_decision_are_refused(policy, logs):
     bare = with_provenance(policy, reference=None)
     assert held_out_gain(bare, logs[1].take(slice(49))) is None
     assert held_out_gain(policy, logs[1].take(slice(49))).n == N + 49  # with those that the policy carries

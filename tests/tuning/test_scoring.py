@@ -17,7 +17,7 @@ from rcjax.tuning.scoring import filled_query_cost
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def test_with_nothing_to_learn_them_from_weights_are_the_usual_ones():
+def test_without_enough_labels_weights_are_the_defaults():
     log = make_log(60, 3, seed=4)
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
@@ -94,7 +94,7 @@ def test_weights_have_the_least_squares_of_a_grid():
 
 
 @pytest.mark.parametrize("xp", [np, jnp])
-def test_what_is_expected_is_moved_to_the_mean_of_the_labels(xp):
+def test_expected_labels_are_shifted_to_the_mean_of_the_labels(xp):
     rng = np.random.default_rng(0)
     expected, right, present = rng.uniform(size=30), rng.uniform(size=30) < 0.4, rng.uniform(size=30) < 0.7
     moved = np.asarray(recentre(xp.asarray(expected), xp.asarray(right), xp.asarray(present), xp))
@@ -103,7 +103,7 @@ def test_what_is_expected_is_moved_to_the_mean_of_the_labels(xp):
     np.testing.assert_array_equal(recentre(expected, right, np.zeros(30, bool)), expected)
 
 
-def test_an_answer_that_there_is_not_is_charged_as_others_of_its_model():
+def test_a_missing_answer_costs_the_mean_of_its_model():
     log = make_log(50, 3, seed=1, missing=0.3)
     answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
     assert not answered.all()

@@ -14,7 +14,7 @@ from rcjax.solving.frontier.hull import InfeasibleError
 from rcjax.tuning.candidates import RESAMPLED_RUNGS, Candidates
 from rcjax.tuning.cross_validation import CandidateSet
 from rcjax.tuning.replaying.walk import loss_terms_on_log
-from rcjax.tuning.search import LabelSearch, ModelSearch, SecondsFilter, add_optimism, drawn, search_of
+from rcjax.tuning.search import LabelSearch, ModelSearch, SecondsFilter, add_optimism, search_of, take_labelled_answers
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -74,10 +74,10 @@ def test_optimism_is_added_to_cascades_alone_and_leaves_errors_between_0_and_1(f
     error = np.array([0.3, 0.3, 0.3, 0.99])
     nothing = np.zeros(4)
     table = Candidates(3, first, second, third, nothing, nothing, error, nothing, error, nothing)
-    np.testing.assert_allclose(add_optimism(table, Validation()).error, [0.3, 0.35, 0.5, 1.0])
+    np.testing.assert_allclose(add_optimism(table, Validation()).penalty, [0.3, 0.35, 0.5, 1.0])
 
 
-def test_confidences_that_tell_nothing_promise_next_to_nothing(by_labels):
+def test_uninformative_confidences_promise_no_gain(by_labels):
     """The best of some hundred thresholds looks better than a mixture of two models, by chance."""
     rng = np.random.default_rng(1)
     log = rcjax.sample_log(N, seed=1).select(MODELS)
@@ -99,7 +99,7 @@ def test_at_given_prices_the_policies_are_those_of_the_frontier(log, model, by_l
 
 def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     rows = np.array([3, 3, 7])
-    (logprob, correct, answered, answer), money = drawn(log, rows)
+    (logprob, correct, answered, answer), money = take_labelled_answers(log, rows)
     np.testing.assert_array_equal(logprob, np.asarray(log.logprob)[rows])
     np.testing.assert_array_equal(money, np.asarray(log.query_cost)[rows])
     assert (correct.shape, answered.all(), answer) == ((3, 3), True, None)
@@ -108,13 +108,13 @@ def test_a_draw_repeats_rows_and_expects_labels_from_its_own_alone(log):
     hand = HandLabels(*jax.device_put([labelled, np.zeros((N, 3, 0))]), judges=())
     some, rows = dataclasses.replace(log, hand_labels=hand), np.arange(80, 120)
     turned = dataclasses.replace(some, correct=some.correct.at[:80].set(~np.asarray(some.correct)[:80]))
-    expected, again = (drawn(one, rows)[0].correct for one in (some, turned))
+    expected, again = (take_labelled_answers(one, rows)[0].correct for one in (some, turned))
     np.testing.assert_array_equal(expected, again)  # labels outside the draw do not count
     np.testing.assert_array_equal(expected[:20], np.asarray(log.correct)[80:100])
     assert ((expected[20:] > 0) & (expected[20:] < 1)).all()
 
 
-def test_tuned_on_a_draw_the_ladder_rises_in_cost_and_does_not_depend_on_the_order(log, frontier, by_labels):
+def test_a_ladder_tuned_on_a_draw_rises_in_cost_whatever_the_order_of_the_draw(log, frontier, by_labels):
     tune_again = by_labels.retuner(frontier, log, None)
     rows = np.random.default_rng(1).integers(0, N, N)
     (calibrators, ladder), (_, shuffled) = tune_again(log, rows), tune_again(log, rows[::-1])
@@ -126,7 +126,7 @@ def test_tuned_on_a_draw_the_ladder_rises_in_cost_and_does_not_depend_on_the_ord
     assert (np.diff(bill) >= -1e-12).all()
 
 
-def test_tuned_at_the_prices_of_points_there_is_a_policy_for_each(log, frontier, by_labels):
+def test_a_search_at_the_prices_of_points_has_a_policy_for_each(log, frontier, by_labels):
     points = np.array([0, len(frontier.lam) - 1])
     _, policies = by_labels.retuner(frontier, log, points)(log, np.arange(N))
     assert policies.members.shape == (2, 3)
@@ -135,7 +135,7 @@ def test_tuned_at_the_prices_of_points_there_is_a_policy_for_each(log, frontier,
 
 
 @pytest.mark.parametrize("limit", ["0.9", "p95=2"])
-def test_a_limit_on_seconds_leaves_out_what_may_ask_the_slow_model(log, model, frontier, by_labels, limit):
+def test_a_limit_on_seconds_leaves_out_policies_that_often_ask_the_slow_model(log, model, frontier, by_labels, limit):
     quick = SecondsFilter.of(SecondsLimit.of(limit), log)
     admitted = quick.admits(frontier.policies, model)
     kept = quick.within(frontier)
@@ -145,7 +145,7 @@ def test_a_limit_on_seconds_leaves_out_what_may_ask_the_slow_model(log, model, f
     assert not admitted[np.asarray(frontier.members)[:, 2] & (np.asarray(frontier.members).sum(1) == 1)].any()
 
 
-def test_no_policy_within_the_limit_is_said_with_the_fastest(log, model, frontier):
+def test_an_infeasible_limit_on_seconds_names_the_fastest_model(log, model, frontier):
     none = SecondsFilter.of(SecondsLimit.of("0.1"), log)
     with pytest.raises(InfeasibleError, match=r"the fastest, llama3\.2-1b alone, takes 0\.5 seconds"):
         none.require_any(model)

@@ -91,6 +91,6 @@ def test_an_infeasible_limit_names_the_seconds_of_the_fastest(log):
         rcjax.tune(log, max_seconds=1.0, max_error=0.01, **SURE)
 
 
-def test_what_a_limit_does_not_go_with(log):
+def test_a_log_without_seconds_is_refused(log):
     with pytest.raises(LogError, match=r"no column seconds .* a limit on the seconds needs it"):
         rcjax.tune(dataclasses.replace(log, seconds=None), max_seconds=2.0, **SURE)

@@ -77,7 +77,7 @@ def test_a_limit_that_no_rung_meets_is_refused(log):
         rcjax.tune(log, max_error=1e-4, segment="kind", intervals=False)
 
 
-def test_a_replay_is_that_of_each_segment_by_its_own_cascade(log, tuned):
+def test_a_replay_answers_each_segment_by_its_own_cascade(log, tuned):
     kinds = np.asarray(log.segment)
     for rung in (tuned.policy.rungs[0], tuned.policy.rungs[-1], tuned.policy):
         figures = []
@@ -128,7 +128,7 @@ def test_a_service_asks_by_the_segment_and_logs_it(tuned, tmp_path, shadow):
     assert {(row["query"], row["segment"]) for row in rows} == {("qeasy", "easy"), ("qhard", "hard")}
 
 
-def test_what_cannot_be_is_refused(log, tuned):
+def test_impossible_segments_are_refused(log, tuned):
     bare = dataclasses.replace(log, segment=None)
     with pytest.raises(rcjax.logs.LogError, match="goes by segments of queries, and the log has none"):
         rcjax.replay(tuned.policy, bare)

@@ -119,7 +119,7 @@ def test_a_second_selection_compiles_nothing(log, model, found, compilations):
         pytest.param({"query_cost": np.ones(3)}, id="one cost", marks=pytest.mark.thorough),
     ],
 )
-def test_a_log_that_teaches_little_has_a_frontier_all_the_same(found, changes):
+def test_a_log_with_little_information_has_a_frontier(found, changes):
     log = make_log(N, K, seed=4, **changes)
     frontier = select_frontier(log).frontier
     for name in ("lam", "error", "cost", "thresholds"):
@@ -151,7 +151,7 @@ def test_single_precision_is_close_to_double(log, model, compared, float32):
         *(({"lam": lam}, "lam must hold at least one finite number") for lam in ([], [-1.0], [np.nan], [1.0, np.inf])),
     ],
 )
-def test_options_that_cannot_be_are_refused(log, model, option, message):
+def test_impossible_options_are_refused(log, model, option, message):
     with pytest.raises(ValueError, match=message):
         select_frontier(log, model=model, **option)
 
@@ -168,7 +168,7 @@ def test_a_log_without_a_complete_query_is_refused(model):
 # -- luck
 
 
-def test_the_luck_of_the_choice_is_added_to_the_errors_of_cascades(log, model, compared):
+def test_the_optimism_of_the_choice_is_added_to_the_errors_of_cascades(log, model, compared):
     """No single model's: that is counted. So a cascade must promise more than it is lucky to stand beside one."""
     frontiers = {}
     for luck in (0.0, 0.015, -0.015):

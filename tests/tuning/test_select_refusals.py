@@ -49,7 +49,7 @@ def test_the_figures_are_those_of_the_log(log, selection, whole):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [1.0, np.inf])
-def test_too_dear_a_refusal_changes_nothing(log, model, price):
+def test_a_refusal_that_costs_an_error_changes_nothing(log, model, price):
     found, never = (
         rcjax.tuning.select_frontier(log, model=model, abstain_price=each).frontier for each in (price, None)
     )
@@ -63,7 +63,7 @@ def test_too_dear_a_refusal_changes_nothing(log, model, price):
 
 
 @pytest.mark.thorough
-def test_tuned_again_on_the_log_itself_it_is_the_same(log, selection):
+def test_tuned_again_on_the_log_itself_the_policies_are_the_same(log, selection):
     frontier = selection.frontier
     _, again = search_of(frontier.spec).retuner(frontier, log, np.arange(len(LAM)))(log, np.arange(N))
     np.testing.assert_array_equal(again.members, frontier.members)

@@ -31,7 +31,7 @@ from rcjax._base.codec import (
 )
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
-from rcjax.model.calibrated_models import Fitted
+from rcjax.model.calibrated_models import FittedModel
 from rcjax.policy.counted import Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
 from rcjax.policy.ladder import Ladder, position_at
@@ -91,7 +91,7 @@ class Frontier:
     """(L,) `PointStatus` of each point."""
     policies: Policies
     """(L,) policies as arrays."""
-    model: Fitted
+    model: FittedModel
     """Fitted model, whose calibrated confidences the thresholds apply to."""
     spec: Spec
     """Options of the search: `Spec.cascade` and `Spec.abstain_price`."""
@@ -254,7 +254,7 @@ class Frontier:
             ends["level"] = self.bands.level
         return Policy(
             **cascade,
-            calibrations={name: take_entries(calibrators, j).deployed() for name, j in columns.items()},
+            calibrations={name: take_entries(calibrators, j).to_calibration() for name, j in columns.items()},
             cost={name: float(costs[j]) for name, j in columns.items()},
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
@@ -336,7 +336,7 @@ def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> d
     return provenance if kept is None else provenance | {"reference": kept}
 
 
-def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
+def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: AnswerForm | None = None) -> Frontier:
     """Build a frontier from its points.
 
     Args:

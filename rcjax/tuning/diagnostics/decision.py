@@ -155,7 +155,7 @@ def comparable_tuning(policy: AbstractPolicy, log: Log) -> RetuningTerms:
 
     λ is that of the target, if the target has one, and else that of the policy.
     """
-    tuning = recorded_tuning(policy).within(log.models)
+    tuning = recorded_tuning(policy).restrict_to(log.models)
     spec = tuning.spec
     lam = spec.lam if spec.error_cost is None else 1 / spec.error_cost
     lam = policy.expected.get("lam") if lam is None else lam

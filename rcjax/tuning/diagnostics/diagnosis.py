@@ -22,7 +22,7 @@ from rcjax._core.batching import plain, side_by_side
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Calibrated, Details, Fitted, refit_calibrated
+from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 class HeldOutPart(NamedTuple):
     """A part of a log, or a whole log, with a model that was not fitted to it."""
 
-    model: Fitted
-    """Fitted model."""
+    model: FittedModel
+    """FittedModel model."""
     log: Log
     """Held-out queries."""
     rest: Log | None = None
     """Other queries of the same log, which the model was fitted to; None if it was fitted to another log."""
 
 
-def held_out_parts(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOutPart]:
+def held_out_parts(model: FittedModel, log: Log, *, folds: bool, seed: int = 0) -> list[HeldOutPart]:
     """Return models with held-out queries; the parts together hold every query of a log once.
 
     Args:
@@ -98,7 +98,7 @@ def without(log: Log, rows: np.ndarray) -> Log:
     return dataclasses.replace(log, **jax.device_put(columns))
 
 
-def _fitted_near(model: Fitted, log: Log) -> Fitted:
+def _fitted_near(model: FittedModel, log: Log) -> FittedModel:
     """Fit a model of the same kind to another log: calibration alone, or the whole of the paper's model.
 
     With copulas by Kendall's τ, the fit of the mixtures starts from the mixtures of the model.
@@ -114,7 +114,7 @@ def _fitted_near(model: Fitted, log: Log) -> Fitted:
     return dataclasses.replace(fitted, details=Details.of_log(log, fit=model.details.fit))
 
 
-def is_training_log(model: Fitted, log: Log) -> bool:
+def is_training_log(model: FittedModel, log: Log) -> bool:
     """Return whether the model was fitted to this log, by the hash of its content."""
     return model.provenance.get("digest") == log.digest
 
@@ -243,9 +243,9 @@ class Diagnosis:
         return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
 
 
-@takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))
+@takes(model=FittedModel, log=Log, training=(Log, None), frontier=(Frontier, None))
 def diagnose(
-    model: Fitted,
+    model: FittedModel,
     log: Log,
     *,
     training: Log | None = None,
@@ -310,14 +310,14 @@ def diagnose(
     )
 
 
-def _warn_of_overlap(log: Log, tuned: Fitted | Log) -> None:
+def _warn_of_overlap(log: Log, tuned: FittedModel | Log) -> None:
     """Warn the caller of `diagnose` of queries that the model was fitted to."""
     if shared := overlap(log, tuned):
         problem = f"{shared.describe()}, where the model looks better than it is: give other queries"
         warnings.warn(f"{log.source}: {problem}", OverlapWarning, stacklevel=3)
 
 
-def _expected_accuracy(model: Fitted, training: Log | None) -> np.ndarray:
+def _expected_accuracy(model: FittedModel, training: Log | None) -> np.ndarray:
     """Return the accuracy of each model on the training log: (k,); by logistic regression for the paper's model.
 
     Raises ValueError for a model of the default search without its training log.
@@ -332,7 +332,7 @@ def _expected_accuracy(model: Fitted, training: Log | None) -> np.ndarray:
 
 
 def _promise(
-    model: Fitted, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
+    model: FittedModel, log: Log, training: Log | None, trained_on: int, seed: int, frontier: Frontier | None
 ) -> Promise | None:
     if frontier is None and training is not None:
         frontier = select_frontier(training.select(model.models), model=model).frontier
@@ -340,7 +340,7 @@ def _promise(
         return None
     searched_by = model
     if frontier.is_by_labels:  # the search by labels needs only the calibration
-        searched_by = Calibrated(model.calibrators, model.cost, model.models, model.details)
+        searched_by = CalibratedModels(model.calibrators, model.cost, model.models, model.details)
     held = held_out_parts(searched_by, log, folds=is_training_log(model, log), seed=seed)
     return measure_promise(frontier, held, trained_on, seed)
 
@@ -361,7 +361,7 @@ def _complete(log: Log) -> Log:
 
 
 def _calibration(
-    model: Fitted,
+    model: FittedModel,
     log: Log,
     confidence: np.ndarray,
     correct: np.ndarray,

@@ -1,12 +1,12 @@
 """Comparisons of a policy with today's model or policy, and with the best single model for its money, on a log.
 
-Differences are paired: the error of a policy minus the error of its rival on the same queries is far less noisy than
-two separate errors. The standard error is at least what a single differing query would give.
+Differences are paired by query: the difference of two errors on the same queries is far less noisy than the errors. The
+standard error of a difference is at least the standard error that a single differing query would give.
 
-If two policies give the same answer to a query, the difference is 0, labelled or not. So only labels of differing
-answers tell the two apart (`Disagreements`): 1 to 7 % of the queries of a weekly log. Fifty labels of these decide more
-often than a hundred labels of all queries. Labels of differing answers are no fair sample, so error rates and a new
-tuning need other labels.
+If two policies give the same answer to a query, their difference is 0, labelled or not. So only labels of differing
+answers tell the two policies apart (`Disagreements`). The answers to 1 to 7 % of the queries of a weekly log differ.
+Fifty labels of differing answers decide more often than a hundred labels of all answers. But differing answers are no
+fair sample: error rates and a new tuning need other labels.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from rcjax.tuning.replaying.replay import replay_queries, replay_rungs, replay_s
 from rcjax.tuning.replaying.walk import require_complete
 
 _ROUNDING = 1e-9  # of an error or a bill
-Today = str | AbstractPolicy
-"""The model, by name, or the policy that is in use today."""
+ModelOrPolicy = str | AbstractPolicy
+"""A single model, by name, or a policy: today's, for example."""
 
 
 class QueryLosses(NamedTuple):
     """Errors and costs of n queries under a model or a policy."""
 
     penalty: np.ndarray
-    """(n,) errors, refusals at their price."""
+    """(n,) errors, and refusals at their price."""
     spent: np.ndarray
     """(n,) dollars."""
 
     @classmethod
-    def of(cls, subject: Today, log: Log) -> QueryLosses:
+    def of(cls, subject: ModelOrPolicy, log: Log) -> QueryLosses:
         """Replay a model or a policy on a log with corrected labels and complete queries.
 
-        A ladder that follows its bill stands at the position whose bill on these queries is the budget.
+        A ladder that follows its bill stands at the position at which the bill of these queries is the budget.
         """
         if isinstance(subject, str):
             column = log.models.index(subject)
@@ -62,18 +62,28 @@ class QueryLosses(NamedTuple):
         return cls(penalised(walked.wrong, walked.refused, price), walked.spent)
 
     @classmethod
-    def in_service(cls, subject: Today, log: Log) -> QueryLosses:
-        """Replay as `of`; a ladder that follows its bill moves from query to query, in the order of the log."""
-        stream = None if isinstance(subject, str) else replay_stream(subject, log)
-        if isinstance(subject, str) or stream is None:
+    def in_service(cls, subject: ModelOrPolicy, log: Log) -> QueryLosses:
+        """Replay as `of` does, but move a ladder that follows its bill after each query, in the order of the log."""
+        if isinstance(subject, str) or (stream := replay_stream(subject, log)) is None:
             return cls.of(subject, log)
         return cls(penalised(stream.wrong, stream.refused, _refusal_price(subject)), stream.spent)
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Mean error and mean cost."""
+        return float(self.penalty.mean()), float(self.spent.mean())
 
 
 def single_model_errors(log: Log) -> np.ndarray:
     """Return the error of each single model of a log, by its labels: (k,)."""
     answered = np.asarray(log.answered)
     return 1 - (expected_right(log) * answered).sum(0) / np.maximum(answered.sum(0), 1)
+
+
+def single_model_figures(log: Log, model: str) -> tuple[float, float]:
+    """Return (error, dollars per query) of a single model on a log, by all of its answers."""
+    column = log.models.index(model)
+    return float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
 
 
 def paired_error(differences: np.ndarray) -> np.ndarray:
@@ -87,35 +97,35 @@ def paired_error(differences: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares, 1.0)) / n
 
 
-def models_of(subject: Today) -> tuple[str, ...]:
-    """Return the names of the models that a policy may ask; the name itself of a model."""
+def models_of(subject: ModelOrPolicy) -> tuple[str, ...]:
+    """Return the names of the models that a policy may ask, or the name of the single model."""
     return (subject,) if isinstance(subject, str) else subject.models
 
 
-def name_today(today: Today) -> str:
+def name_today(today: ModelOrPolicy) -> str:
     """Name today's model or policy, in words."""
     return f"{today} alone" if isinstance(today, str) else IN_SERVICE
 
 
-def matched_today(policy: AbstractPolicy, log: Log) -> Today | None:
-    """Return today's model or policy for a policy tuned with a margin, if the log has its answers; None otherwise."""
+def matched_today(policy: AbstractPolicy, log: Log) -> ModelOrPolicy | None:
+    """Return today's model or policy that a margin was tuned for; None without a margin, or without its answers."""
     spec = recorded_tuning(policy).spec
     if spec.match is None or spec.today is None or not {*models_of(spec.today)} <= {*log.models}:
         return None
     return spec.today
 
 
-def comparable_log(log: Log, subjects: Sequence[Today]) -> Log:
-    """Take the queries that all models of some policies or models have answered, with corrected labels.
+def comparable_log(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+    """Take the queries that all models of some subjects have answered, with corrected labels.
 
-    Raises LogError if the log lacks a model, or no query has the answers of all.
+    Raises LogError if the log lacks a model, or no query has the answers of all models.
     """
     log = corrected_log(_log_of(log, subjects))
     return log if log.complete.all() else log.take(log.complete)
 
 
-def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
-    """Select the models of some subjects. Raises LogError if one is missing, or no query has the answers of all."""
+def _log_of(log: Log, subjects: Sequence[ModelOrPolicy]) -> Log:
+    """Select the models of some subjects. Raises LogError as `comparable_log` does."""
     named = {name for subject in subjects for name in models_of(subject)}
     if absent := named.difference(log.models):
         known = ", ".join(log.models)
@@ -126,10 +136,10 @@ def _log_of(log: Log, subjects: Sequence[Today]) -> Log:
 
 
 def default_today(log: Log) -> str:
-    """Return the default for today's model: the reference of the log, or else the one-standard-error rule.
+    """Return the default for today's model: the reference of the log, or a model by the one-standard-error rule.
 
-    The rule gives the cheapest model whose error is within one paired standard error of the least (Breiman, Friedman,
-    Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3).
+    The rule chooses the cheapest model whose error is within one paired standard error of the least error (Breiman,
+    Friedman, Olshen & Stone 1984, "Classification and Regression Trees", section 3.4.3).
 
     >>> import rcjax
     >>> default_today(rcjax.sample_log(600, seed=0))
@@ -148,14 +158,19 @@ def default_today(log: Log) -> str:
 
 
 def best_single_for(log: Log, money: float) -> str:
-    """Return the single model with the fewest errors within `money` per query; the cheapest if none is within it."""
+    """Return the single model with the fewest errors for `money` per query; the cheapest if none is affordable."""
     cost = np.asarray(log.cost, float)
     affordable = cost <= max(money, float(cost.min())) * (1 + _ROUNDING)
     return log.models[int(np.where(affordable, single_model_errors(log), np.inf).argmin())]
 
 
 def compare_policy(
-    policy: AbstractPolicy, log: Log, today: Today | None = None, *, money: float | None = None, tuned: bool = False
+    policy: AbstractPolicy,
+    log: Log,
+    today: ModelOrPolicy | None = None,
+    *,
+    money: float | None = None,
+    tuned: bool = False,
 ) -> Comparison:
     """Compare a policy with today's model or policy, and with the best single model for its money, on a log.
 
@@ -166,8 +181,8 @@ def compare_policy(
         log: the log, with the answers of the policy's models and of today's.
         today: a model or a policy; None: `default_today`.
         money: dollars per query that the single model may cost; None: the bill of the policy.
-        tuned: the policy was tuned on this log. Its expected error and bill are used, which are corrected for optimism,
-            and single models are counted by all of their labels.
+        tuned: the policy was tuned on this log: its error and bill are those that the tuning expects, and single models
+            are counted by all of their labels.
 
     Raises LogError if the log lacks a model, or has no query that all models have answered.
 
@@ -180,26 +195,23 @@ def compare_policy(
     today = default_today(log) if today is None else today
     if money is None:
         complete = comparable_log(log, [policy])
-        money = _expected(policy)[1] if tuned else float(QueryLosses.in_service(policy, complete).spent.mean())
+        money = (_expected(policy) if tuned else QueryLosses.in_service(policy, complete).means)[1]
     single = best_single_for(log, money)
-    subjects: dict[Role, Today] = {"today": today}
+    subjects: dict[Role, ModelOrPolicy] = {"today": today}
     if single not in (today, _alone(policy)):
         subjects["single"] = single
     shared = comparable_log(log, [policy, *subjects.values()])
     losses_of = QueryLosses.of if tuned else QueryLosses.in_service
-    replies = losses_of(policy, shared)
-    error, cost = _expected(policy) if tuned else (float(replies.penalty.mean()), float(replies.spent.mean()))
+    losses = losses_of(policy, shared)
+    error, cost = _expected(policy) if tuned else losses.means
 
-    def rival(role: Role, subject: Today) -> Rival:
-        rival_losses = losses_of(subject, shared)
+    def rival(role: Role, subject: ModelOrPolicy) -> Rival:
         name = subject if isinstance(subject, str) else IN_SERVICE
-        rival_error, bill = float(rival_losses.penalty.mean()), float(rival_losses.spent.mean())
-        if tuned and isinstance(subject, str):
-            column = log.models.index(subject)
-            rival_error, bill = float(single_model_errors(log)[column]), float(np.asarray(log.cost)[column])
         if is_itself(policy, subject):
             return Rival(name, role, error, cost, 0.0, 0.0)
-        se = float(paired_error(replies.penalty - rival_losses.penalty))
+        rival_losses = losses_of(subject, shared)
+        rival_error, bill = single_model_figures(log, name) if tuned and name == subject else rival_losses.means
+        se = float(paired_error(losses.penalty - rival_losses.penalty))
         return Rival(name, role, rival_error, bill, error - rival_error, se)
 
     rivals = tuple(rival(role, subject) for role, subject in subjects.items())
@@ -209,17 +221,17 @@ def compare_policy(
 
 
 def _expected(policy: AbstractPolicy) -> tuple[float, float]:
-    """Return (error with refusals at their price, bill), as expected by the tuning."""
+    """Return (errors and refusals at their price, dollars per query), as the tuning expects."""
     return float(penalty(policy.expected) or 0.0), float(policy.expected.get("cost") or 0.0)
 
 
-def is_itself(policy: AbstractPolicy, subject: Today) -> bool:
-    """Return whether a model or a policy makes the decisions of a policy; their figures may differ."""
+def is_itself(policy: AbstractPolicy, subject: ModelOrPolicy) -> bool:
+    """Return whether a model or a policy makes the same decisions as a policy; their figures may differ."""
     return subject == _alone(policy) if isinstance(subject, str) else _bare(subject) == _bare(policy)
 
 
 def _bare(policy: AbstractPolicy) -> AbstractPolicy:
-    """Return the policy without its figures and provenance: equal ones decide alike."""
+    """Return the policy without its figures and its provenance: policies that decide alike are then equal."""
     rungs = tuple(replace(rung, expected={"cost": float(i)}, provenance={}) for i, rung in enumerate(policy.rungs))
     if not isinstance(policy, Ladder):
         return rungs[0]
@@ -235,7 +247,7 @@ def _alone(policy: AbstractPolicy) -> str | None:
     return next(iter(names)) if len(names) == 1 and not refuses else None
 
 
-def _refusal_price(subject: Today) -> float:
+def _refusal_price(subject: ModelOrPolicy) -> float:
     """Return the price of a refusal of a policy, in errors; 0 for a model, and for a policy tuned without one."""
     return 0.0 if isinstance(subject, str) else subject.expected.get("abstain_price") or 0.0
 
@@ -243,10 +255,10 @@ def _refusal_price(subject: Today) -> float:
 _REFUSED = -1  # in place of the position of a model
 
 
-def answering_models(subject: Today, log: Log) -> tuple[np.ndarray, np.ndarray]:
-    """Return ((n,) position of the answering model in the log, −1 for a refusal; (n,) dollars), under a policy.
+def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.ndarray]:
+    """Return ((n,) position of the answering model in the log, −1 for a refusal; (n,) dollars).
 
-    A ladder sends each query by the rung of its lot, as in service. `subject` may be a model, too.
+    As in service, the hash of a query decides by which rung of a ladder it goes.
     """
     n, money = log.n_queries, np.asarray(log.query_cost, float)
     if isinstance(subject, str):
@@ -268,28 +280,27 @@ class Disagreements(NamedTuple):
     """(2, n) position of the answering model in the log, of the first and of the second; −1 for a refusal."""
     spent: np.ndarray
     """(2, n) dollars."""
-    where: np.ndarray
-    """(n,) bool: the answers differ, or one of them is refused."""
+    differ: np.ndarray
+    """(n,) bool: the two answers differ, or one of the two refuses."""
     refusal_prices: tuple[float, float]
     """Price of a refusal, in errors, of the first and of the second."""
 
     @classmethod
-    def of(cls, first: Today, second: Today, log: Log) -> Disagreements:
+    def of(cls, first: ModelOrPolicy, second: ModelOrPolicy, log: Log) -> Disagreements:
         """Compare the answers to the queries that all models of both have answered.
 
-        Raises LogError if the log lacks a model, or no query has the answers of all.
+        Raises LogError as `comparable_log` does.
 
         >>> import rcjax
         >>> log = rcjax.sample_log(300, seed=0)
         >>> between = Disagreements.of("llama3.2-1b", "llama3.1-405b", log)
-        >>> int(between.where.sum()), between.difference().labelled
+        >>> int(between.differ.sum()), between.difference().labelled
         (300, 300)
         """
         log = _log_of(log, (first, second))
         log = log.take(log.complete)
-        models, spent = map(
-            np.stack, zip(*(answering_models(subject, log) for subject in (first, second)), strict=True)
-        )
+        replayed = (_answering_models(subject, log) for subject in (first, second))
+        models, spent = map(np.stack, zip(*replayed, strict=True))
         same = models[0] == models[1]
         if log.answer is not None:
             left, right = np.asarray(log.answer)[np.arange(log.n_queries), models]
@@ -297,46 +308,46 @@ class Disagreements(NamedTuple):
         return cls(log, models, spent, ~same, (_refusal_price(first), _refusal_price(second)))
 
     def draw(self, number: int, seed: int = 0) -> list[tuple[int, int]]:
-        """Draw differing queries at random, and return the answers to label as (query, model), by position in `log`.
+        """Draw queries whose answers differ at random; return the answers to label as (query, model), by position.
 
-        Queries whose two answers are labelled are not drawn. Raises LogError if no other query differs.
+        Queries with labels of both answers are not drawn. Raises LogError if no other query is left.
         """
         labelled = self.log.labelled
         cells = {
             query: [m for m in self.models[:, query].tolist() if m >= 0 and not labelled[query, m]]
-            for query in np.flatnonzero(self.where).tolist()
+            for query in np.flatnonzero(self.differ).tolist()
         }
-        left = [query for query, models in cells.items() if models]
-        if not left:
+        unlabelled = [query for query, models in cells.items() if models]
+        if not unlabelled:
             problem = "nothing is to label: the answers are the same to every query"
-            if self.where.any():
+            if self.differ.any():
                 problem = "every difference is labelled already"
             raise LogError(f"{self.log.source}: {problem}")
-        drawn = np.random.default_rng(seed).permutation(left)[:number]
+        drawn = np.random.default_rng(seed).permutation(unlabelled)[:number]
         return sorted((int(query), int(model)) for query in drawn for model in cells[query])
 
     def difference(self) -> Difference:
         """Estimate the differences in error and cost, second minus first, from the labels of differing answers.
 
-        A refusal counts at the price that its policy was tuned with, as in `QueryLosses`.
-        Raises LogError if answers differ and none of them is labelled.
+        A refusal counts at the price that its policy was tuned with. Raises LogError if answers differ, and no query
+        has labels of both.
         """
         log, n, answered = self.log, self.log.n_queries, self.models >= 0
         rows = np.arange(n)
         refusals = np.array(self.refusal_prices)[:, None]
         wrong = np.where(answered, 1 - np.asarray(log.correct, float)[rows, self.models], refusals)
-        known = self.where & (~answered | log.labelled[rows, self.models]).all(0)
-        share, m = float(self.where.mean()), int(known.sum())
-        if self.where.any() and not m:
-            raise LogError(f"{log.source}: none of the {count(int(self.where.sum()), 'query')} that differ is labelled")
+        known = self.differ & (~answered | log.labelled[rows, self.models]).all(0)
+        differing, share, m = int(self.differ.sum()), float(self.differ.mean()), int(known.sum())
+        if differing and not m:
+            raise LogError(f"{log.source}: none of the {count(differing, 'query')} that differ is labelled")
         differences = (wrong[1] - wrong[0])[known]
         mean = float(differences.mean()) if m else 0.0
-        # Two more queries are supposed, with a difference of 1 and −1, so that few equal labels give no certainty.
+        # Two queries with the differences 1 and −1 are added, so that a few equal labels do not look certain.
         spread = (float((differences**2).sum()) + 2) / (m + 2) - (float(differences.sum()) / (m + 2)) ** 2
         money = self.spent[1] - self.spent[0]
         return Difference(
             queries=n,
-            differing=int(self.where.sum()),
+            differing=differing,
             labelled=m,
             error_difference=share * mean,
             error_se=math.sqrt(share**2 * spread / max(m, 1) + share * (1 - share) * mean**2 / n) if share else 0.0,
@@ -364,7 +375,7 @@ class Difference(NamedTuple):
     """Standard error of `cost_difference`."""
 
     def verdict_at(self, lam: float) -> str:
-        """Return "better" or "worse" if the second is, in error + λ·cost, at a two-sided level of 10 %; else "alike".
+        """Return whether the second is "better" or "worse" in error + λ·cost (two-sided, 10 %), or else "alike".
 
         >>> Difference(1000, 40, 40, -0.02, 0.005, 0.0, 0.0).verdict_at(0.0)
         'better'

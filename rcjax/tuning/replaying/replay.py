@@ -1,8 +1,7 @@
 """Replays of policies: their errors, bills and waiting times on the recorded answers of a log.
 
-A policy walks through the answers of a log, and its errors are counted: no model of the queries is used. A log that was
-not used for tuning gives an unbiased figure beside the predicted one. In a stream, a ladder moves by its bill after
-each query.
+A policy walks through the answers of a log, and its errors are counted, without a model of the queries. The figures are
+unbiased on a log that was not tuned on. In a stream, a ladder moves by its bill after each query.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ from rcjax.tuning.replaying.walk import (
 def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float) -> float:
     """Compute the mean height of an error–cost curve between two costs.
 
-    The curve joins the points by straight lines, after errors at equal costs are averaged. Its exact integral is
-    divided by high − low. Methods should be compared over the range of costs that their curves share.
+    Straight lines join the points, after errors at equal costs are averaged; the exact integral is divided by
+    high − low. Methods should be compared over the range of costs that their curves share.
 
     Args:
         cost: (L,) expected cost of each point, in any order.
@@ -86,8 +85,8 @@ def area_under_curve(cost: ArrayLike, error: ArrayLike, low: float, high: float)
 def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray:
     """Return Wilson's interval for the true error of a replay on a log: (…, 2).
 
-    Its sample size is the number of queries replayed, if every answer is right or wrong by a label, and else that of
-    `_effective_queries`.
+    The sample size is the number of queries replayed. With scores, or if answers lack labels, it is the number of
+    labelled queries whose mean error would have the same standard error.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -97,17 +96,15 @@ def error_interval(replayed: Replay, log: Log, level: float = 0.9) -> np.ndarray
     True
     """
     error = np.clip(np.asarray(replayed.error, float), 0.0, 1.0)
-    fully_labelled = log.scores is None and is_fully_labelled(log)
-    return wilson_interval(
-        error, replayed.n if fully_labelled else _effective_queries(error, replayed, log, level), level
-    )
+    is_counted = log.scores is None and is_fully_labelled(log)
+    return wilson_interval(error, replayed.n if is_counted else _effective_queries(error, replayed, log, level), level)
 
 
 def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: float) -> np.ndarray:
-    """Return the number of fully labelled answers whose mean would have this standard error: (…).
+    """Return the number of labelled queries whose mean error would have the standard error of the replay: (…).
 
-    Few labels may show no error, and a variance of 0. So z²/2 right and z²/2 wrong answers are added to the labels, as
-    in Wilson's interval, and the variance is raised accordingly.
+    A few labels may show no error, and then the variance is 0. So z²/2 right and z²/2 wrong answers are added to the
+    labels, as in Wilson's interval, and the variance is raised accordingly.
     """
     n, variance = replayed.n, np.asarray(replayed.error_se, float) ** 2
     if is_fully_labelled(log):
@@ -120,10 +117,9 @@ def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: flo
 
 
 def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
-    """Return the effective number of labels of a replay: (…).
+    """Return the number of labels that would be as informative if all answers were equally likely to be labelled: (…).
 
-    As many labels would be as informative if all answers had the same probability of a label: n / Σ sⱼ/πⱼ, for models
-    whose answers are a share sⱼ of all, and are labelled with probability πⱼ.
+    The number is n / Σ sⱼ/πⱼ: model j gives a share sⱼ of the answers, which are labelled with a probability of πⱼ.
     """
     columns = [log.models.index(name) for name in replayed.models]
     of_model = np.maximum(log.labelled[:, columns].sum(0), 1)
@@ -135,7 +131,7 @@ def _effective_labels(replayed: Replay, log: Log) -> np.ndarray:
 
 
 class BesideReference(NamedTuple):
-    """Differences of a policy from a reference model, and its errors by labels: shares of the queries of a log."""
+    """The share of a policy's answers that differ from a reference model's, and the share that labels say are wrong."""
 
     reference: str
     """Name of the reference model."""
@@ -176,19 +172,19 @@ def beside_reference(policy: Any, log: Log) -> BesideReference | None:
     """
     if log.reference is None:
         return None
-    differences, errors = _differences(log), log.labelled_log if log.reference.counts == "differences" else log
-    replayed = replay(policy, differences)
-    name = log.reference.model
-    if errors is None:
-        return BesideReference(name, (float(replayed.error), float(replayed.error_se)), None)
-    by_labels = replay(policy, errors)
-    differs, errs = ((float(figures.error), float(figures.error_se)) for figures in (replayed, by_labels))
-    low, high = error_interval(by_labels, errors).tolist()
-    return BesideReference(name, differs, errs, (low, high), counted_by(None, errors.scores))
+    by_answers, by_labels = _differences(log), log.labelled_log if log.reference.counts == "differences" else log
+    replayed = replay(policy, by_answers)
+    name, differs = log.reference.model, (float(replayed.error), float(replayed.error_se))
+    if by_labels is None:
+        return BesideReference(name, differs, None)
+    replayed = replay(policy, by_labels)
+    errs = float(replayed.error), float(replayed.error_se)
+    low, high = error_interval(replayed, by_labels).tolist()
+    return BesideReference(name, differs, errs, (low, high), counted_by(None, by_labels.scores))
 
 
 def _differences(log: Log) -> Log:
-    """Replace the labels of a log by whether an answer is the same as the reference's."""
+    """Replace the labels of a log by whether each answer is the same as the reference's."""
     if log.hand_labels is None or JUDGED_SAME not in log.hand_labels.judges:
         return log
     same = np.asarray(log.hand_labels.judged)[..., log.hand_labels.judges.index(JUDGED_SAME)]
@@ -204,8 +200,8 @@ def _percent(figure: tuple[float, float]) -> str:
     return percent(share) if math.isnan(se) else f"{100 * share:.1f} ± {100 * se:.1f} %"
 
 
-_ROUND = 64  # policies of a frontier are filled up to a multiple of this
-_LEAST_CASCADES = 8  # that a policy's are filled up to, so that two rungs and a whole ladder share a program
+_POINTS_MULTIPLE = 64  # the number of points of a frontier is rounded up to a multiple, so that few programs compile
+_LEAST_CASCADES = 8  # the cascades of a policy are filled up to this many: two rungs and a whole ladder share a program
 _BATCH_ELEMENTS = 2**22  # queries × policies at a time: some 100 MB of intermediate arrays
 
 
@@ -229,7 +225,7 @@ class Replay:
     share: jax.Array
     """(…, k) share of the queries that each model answered; with `abstention`, sums to 1 over the models."""
     spent: jax.Array
-    """(…) money per query as billed: each answer at its own cost; above `cost` where long queries are deferred."""
+    """(…) money per query as billed: each answer at its own cost; above `cost` if long queries are deferred."""
     spent_se: jax.Array
     """(…) standard error of `spent`."""
     abstention: jax.Array
@@ -253,29 +249,26 @@ class Replay:
 def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
     """Replay a policy, a ladder, or every policy of a frontier on the queries of a log, in jitted calls.
 
-    Raw confidences are calibrated by the policy or the frontier's model. Model j then answers or defers by the first
-    interval with Φ_j ≤ bound: with one threshold φ, it answers where Φ_j > φ. The labels of the log say which answers
-    are right, and its answers which are equal. A refused query is neither right nor wrong, and its calls are paid for.
+    The policy or the frontier's model calibrates the raw confidences. Model j then answers or defers by the first
+    interval with Φ_j ≤ bound: with one threshold φ, it answers if Φ_j > φ. The labels of the log say which answers are
+    right, and its answers which are equal. A refused query is neither right nor wrong, and its calls are paid for.
 
-    `cost` charges each answer the model's mean cost on the queries replayed, as the paper and the model's prediction
-    do. `spent` charges each answer its own cost, which is more where deferred queries are longer than others.
+    `cost` charges each answer the model's mean cost on the queries replayed, as the paper does. `spent` charges each
+    answer its own cost, which is more if deferred queries are longer than others.
 
-    Only queries answered by all models that may be asked are replayed, the same for all policies of a frontier. Other
-    models of the log do not matter. Both rungs beside the position of a ladder answer every query, and their weighted
-    mean counts: the expected figures, without the noise of the lots.
+    Only queries that all models that may be asked have answered are replayed, the same for all policies of a frontier.
+    A ladder between two rungs has their weighted mean: the expected figures, without the noise of the lots.
 
     If answers lack labels (`Log.hand_labels`), errors are computed from corrected outcomes
-    (`rcjax.model.label_outcomes`). They are unbiased for any judge, and their standard errors account for the number of
-    labels. The regression behind them is fitted to the queries of this log and the models of the policy.
+    (`rcjax.model.label_outcomes`), by a regression on the queries of this log and the models of the policy. The errors
+    are unbiased for any judge, and their standard errors account for the number of labels.
 
-    `Replay.seconds` has the seconds until queries were answered, where the log has seconds. It leaves out queries with
-    an answer on their path whose seconds are not known.
+    `Replay.seconds` leaves out queries with an answer on their path whose seconds are not known. Arrays have the log's
+    float type. In float32, a confidence within rounding of a threshold may fall on its other side: replay in float64 if
+    many confidences tie with a threshold.
 
-    Arrays have the log's float type. In float32, a confidence within rounding of a threshold may fall on its other
-    side: replay in float64 where many confidences tie with a threshold.
-
-    Raises `LogError` if the log lacks a model that may be asked, no query has the answers of them all, or policies
-    compare answers and the log has none.
+    Raises `LogError` if the log lacks a model that may be asked, if no query has the answers of all such models, or if
+    policies compare answers and the log has none.
 
     >>> import rcjax
     >>> train, test = rcjax.sample_log(600, seed=0).split(0.5, seed=0)
@@ -296,9 +289,9 @@ def replay(policy_or_frontier: AbstractPolicy | Frontier, log: Log) -> Replay:
 
 
 class QueryReplay(NamedTuple, Generic[Column]):
-    """The replay of n queries, one by one, under a policy of k models; under R rungs, (R, …) each.
+    """The outcome of each of n queries under a policy of k models, or under each of R rungs with a leading axis R.
 
-    Lots between rungs turn outcomes into probabilities.
+    Outcomes are probabilities if the policy stands between two rungs.
     """
 
     wrong: Column  # (n,) wrong answer, or score lost
@@ -307,15 +300,15 @@ class QueryReplay(NamedTuple, Generic[Column]):
     spent: Column  # (n,) money, each answer at its own cost
     answers: Column  # (k, n) the model that answered
     asked: Column  # (k, n) the models that were asked
-    waits: Column | None = None  # (n,) seconds, NaN where they are not known; None: the log has no seconds
+    waits: Column | None = None  # (n,) seconds, NaN if they are not known; None: the log has no seconds
     query_cost: Column | None = None  # (k, n) money of each answer, 0 for a model that no query can reach
 
     def mean(self: QueryReplay[np.ndarray], weights: Sequence[float]) -> QueryReplay[np.ndarray]:
-        """Return the expected outcomes if lots send queries to R rungs with probabilities `weights` (R,)."""
+        """Return the expected outcomes if queries go by R rungs with probabilities `weights` (R,)."""
         shares = np.asarray(weights, self.wrong.dtype)
         return QueryReplay(*(np.tensordot(shares, column, 1) for column in self[:6]), query_cost=self.query_cost)
 
-    def first(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
+    def head(self: QueryReplay[np.ndarray], n: int) -> QueryReplay[np.ndarray]:
         """Take the first n queries, in float64."""
 
         def cut(column: Any) -> Any:
@@ -325,18 +318,15 @@ class QueryReplay(NamedTuple, Generic[Column]):
 
 
 def replay_queries(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
-    """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each; numpy arrays.
-
-    Both rungs beside the position of a ladder answer every query, and their weighted mean counts.
-    """
+    """Answer the queries of a log by a policy, as `replay` does, and return the outcome of each query; numpy arrays."""
     rungs, counts = _replay_cascades(policy, log, policy.adjacent_rungs)
-    return rungs.mean(policy.weights).first(counts.sum())
+    return rungs.mean(policy.weights).head(counts.sum())
 
 
 def replay_rungs(policy: AbstractPolicy, log: Log) -> QueryReplay[np.ndarray]:
     """Answer the queries of a log by every rung of a ladder, at any position: (R, …)."""
     rungs, counts = _replay_cascades(policy, log, policy.rungs)
-    return rungs.first(counts.sum())
+    return rungs.head(counts.sum())
 
 
 def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
@@ -344,10 +334,9 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
     policies = restrict_to_reached(frontier.policies, log.logprob.dtype)
     columns = columns_of(log, models, policies, np.asarray(policies.members).any(0))
     phi = np.asarray(calibrate_rows(model.calibrators, columns.logprob.T)).T
-    # The number of points is rounded up, so that few programs are compiled.
     points = len(policies.first)
-    filled = np.minimum(np.arange(points + -points % _ROUND), points - 1)
-    batch = max(1, min(_ROUND, _BATCH_ELEMENTS // columns.logprob.shape[1]))
+    filled = np.minimum(np.arange(points + -points % _POINTS_MULTIPLE), points - 1)
+    batch = max(1, min(_POINTS_MULTIPLE, _BATCH_ELEMENTS // columns.logprob.shape[1]))
     replayed = _replay_points(phi, policies.take(filled), columns, batch=batch)
     figures, seconds = jax.device_put(jax.tree.map(lambda figure: np.asarray(figure)[:points], replayed))
     return Replay(**figures, n=int(columns.counts.sum()), models=models, seconds=jax.tree.map(np.asarray, seconds))
@@ -356,7 +345,7 @@ def _replay_frontier(frontier: Frontier, log: Log) -> Replay:
 def _replay_cascades(
     policy: AbstractPolicy, log: Log, rungs: Sequence[Policy]
 ) -> tuple[QueryReplay[np.ndarray], np.ndarray]:
-    """Return (outcomes of the queries under some rungs of a policy, queries that count)."""
+    """Return (outcomes of the queries under some rungs of a policy, (n,) bool: the queries that count)."""
     cascades = [cascade for rung in rungs for cascade in rung.cascades]
     policies, places = policy_arrays(policy.models, cascades, log.logprob.dtype)
     reached = _reached(policy, policies, places)
@@ -364,13 +353,12 @@ def _replay_cascades(
     columns = columns_of(log, policy.models, policies, reached)
     phi = calibrated_confidence([policy.calibrations[name] for name in policy.models], columns.logprob)
     least = _LEAST_CASCADES if len(columns.counts) < MANY else 1
-    filled = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # so few shapes are compiled
+    filled = np.minimum(np.arange(max(least, 1 << (number - 1).bit_length())), number - 1)  # a power of two
     paths = _replay_paths(phi, policies.take(filled), places[filled], columns)
     chosen = np.zeros((len(rungs), len(columns.counts)), int)  # cascade of each rung for each query
     if number > len(rungs):
-        chosen[:, : columns.counts.sum()] = _number_cascades(
-            policy, rungs, log.select(np.array(policy.models)[reached])
-        )
+        part = log.select(np.array(policy.models)[reached])
+        chosen[:, : columns.counts.sum()] = _cascade_numbers(policy, rungs, part)
     else:
         chosen += np.arange(number)[:, None]
     queries = np.arange(chosen.shape[1])
@@ -379,17 +367,17 @@ def _replay_cascades(
 
 
 def _reached(policy: AbstractPolicy, policies: Policies, places: np.ndarray) -> np.ndarray:
-    """Return the models that some query can reach: (k,) bool; by every rung, if the policy follows its bill."""
+    """Return the models that some query can reach, by any rung if the policy follows its bill: (k,) bool."""
     if policy.follows:
         every = [cascade for rung in policy.rungs for cascade in rung.cascades]
         policies, places = policy_arrays(policy.models, every, float)
     return np.isin(np.arange(len(policy.models)), places[policies.members])
 
 
-def _number_cascades(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
+def _cascade_numbers(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) -> np.ndarray:
     """Return the number of the cascade by which each of R rungs answers each complete query: (R, n).
 
-    It is the cascade of the query's segment, or else of the rung. Raises LogError if the log has no segments.
+    A rung answers by the cascade of the query's segment, if it has one. Raises LogError for a log without segments.
     """
     if log.segment is None:
         named = f"with_segments(log, source, {policy.segment_column!r})"
@@ -397,7 +385,7 @@ def _number_cascades(policy: AbstractPolicy, rungs: Sequence[Policy], log: Log) 
     segment = np.asarray(log.segment, object)[log.complete]
     numbers = count()
     rows = [(next(numbers), {name: next(numbers) for name in rung.segments}) for rung in rungs]
-    return np.array([[by_segment.get(name, otherwise) for name in segment] for otherwise, by_segment in rows])
+    return np.array([[by_segment.get(name, default) for name in segment] for default, by_segment in rows])
 
 
 def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) -> QueryReplay[jax.Array]:
@@ -412,7 +400,7 @@ def _walk_policy(phi: jax.Array, policy: Policies, columns: Columns[jax.Array]) 
 
 
 def _figures(paths: QueryReplay[jax.Array], counts: Array) -> dict[str, jax.Array]:
-    """Compute the fields of `Replay` by name, but the seconds, from the outcomes of the queries that count."""
+    """Compute the figures of `Replay` by name, without the seconds, over the queries that count."""
     error, error_se = _mean_and_se(paths.wrong, counts)
     cost, cost_se = _mean_and_se(paths.cost_at_means, counts)
     spent, spent_se = _mean_and_se(paths.spent, counts)
@@ -459,7 +447,7 @@ def _replay_points(
 
 
 class Stream(NamedTuple):
-    """Expected outcomes of n queries in a row, under a ladder that follows its bill."""
+    """The expected outcomes of n successive queries, under a ladder that follows its bill."""
 
     position: np.ndarray  # (n,) position on the ladder at each query
     wrong: np.ndarray  # (n,) probability of a wrong answer
@@ -467,7 +455,7 @@ class Stream(NamedTuple):
     spent: np.ndarray  # (n,) money
 
     def to_json(self) -> dict[str, float]:
-        """Return means over queries: `error`, `bill`, `abstention`, `position`; and its `low`, `high` and `last`."""
+        """Return the means `error`, `bill`, `abstention` and `position`, and the position's `low`, `high`, `last`."""
         position = self.position
         means = {"error": self.wrong, "bill": self.spent, "abstention": self.refused, "position": position}
         ends = {"low": position.min(), "high": position.max(), "last": position[-1]}
@@ -475,22 +463,22 @@ class Stream(NamedTuple):
 
 
 class LadderReplay(NamedTuple):
-    """The replay of n queries under each of R rungs of a ladder, from which a stream follows its bill."""
+    """The replay of n queries under each of R rungs of a ladder, from which streams are computed."""
 
-    tuned: tuple[float, ...]  # (R,) expected money per query, as tuned
+    rung_costs: tuple[float, ...]  # (R,) expected money per query, as tuned
     wrong: np.ndarray  # (R, n) wrong answer, or score lost
     refused: np.ndarray  # (R, n) refusal
     spent: np.ndarray  # (R, n) money
 
     @classmethod
     def of(cls, policy: AbstractPolicy, log: Log) -> LadderReplay:
-        """Replay every rung of a ladder on the queries that all its models answered. Raises LogError as `replay`."""
+        """Replay every rung on the queries that all models of a ladder answered. Raises LogError as `replay` does."""
         log = corrected_log(log.select(policy.models))
         walked = replay_rungs(policy, log if log.complete.all() else log.take(log.complete))
         return cls(policy.rung_costs, walked.wrong, walked.refused, walked.spent)
 
     def stream(self, bill: Bill, changes: np.ndarray | None = None) -> Stream:
-        """Answer the queries as a stream, and move the ladder by its bill after each query.
+        """Answer the queries in their order, and move the ladder by its bill after each query.
 
         Args:
             bill: the bill at the start.
@@ -501,8 +489,8 @@ class LadderReplay(NamedTuple):
         >>> rungs.stream(Bill.of(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
-        costs, n = self.tuned, self.wrong.shape[1]
-        rows = np.empty((n, 4))
+        costs = self.rung_costs
+        rows = np.empty((self.wrong.shape[1], 4))
         outcomes = np.stack(self[1:]).transpose(2, 0, 1).tolist()  # (n, 3, R); lists are faster than arrays here
         for query, by_rung in enumerate(outcomes):
             position = bill.position(costs, time=0.0)  # a budget per query knows no time
@@ -514,9 +502,9 @@ class LadderReplay(NamedTuple):
 
 
 def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
-    """Replay the queries of a log as a stream under a policy that follows its bill; None for other policies.
+    """Replay the queries of a log in their order under a policy that follows its bill; None for other policies.
 
-    Errors and money are as in `replay`. Raises LogError as `replay`.
+    Raises LogError as `replay` does.
 
     >>> import rcjax
     >>> train, fresh = rcjax.sample_log(600, seed=0).split(0.5, seed=0)

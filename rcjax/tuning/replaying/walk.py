@@ -1,6 +1,6 @@
-"""The walk of queries through policies: the models that are asked, and the model that answers, if any.
+"""Walks of queries through policies: the models that are asked, and the model that answers, if any.
 
-Policies, calibrations and the answers of a log are converted to arrays first.
+The policies, their calibrations and the answers of the log are arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rcjax.policy.decisions import Calibration
 from rcjax.policy.policy import Policy
 from rcjax.solving.frontier.points import ABSTAIN, NEVER_ANSWER, NO_MODEL, LossTerms, Policies, policies_from_rules
 
-_FEW_BOUNDS = 16  # up to which a comparison with every bound is faster than a binary search
+_FEW_BOUNDS = 16  # most bounds for which a comparison with every bound is faster than a binary search
 
 
 class Route(NamedTuple):
@@ -41,7 +41,7 @@ class Route(NamedTuple):
         return ~self.answers.any(0)
 
     def wrong(self, correct: Array) -> jax.Array:
-        """Return the queries that are answered wrongly: (n,) bool; or the scores lost, if `correct` (k, n) is scores.
+        """Return which queries are answered wrongly, or the scores lost if `correct` (k, n) has scores: (n,).
 
         >>> route = Route(jnp.array([[True, True, False], [False, False, False]]), jnp.ones((2, 3), bool))
         >>> route.wrong(jnp.array([[True, False, False], [True, True, True]])).tolist()  # the third was refused
@@ -52,8 +52,8 @@ class Route(NamedTuple):
         return self.answers.any(0) & ~(self.answers & correct).any(0)
 
     def paid(self, money: Array) -> jax.Array:
-        """Sum `money`, (k, n), or (k, 1) for every query, over the models asked: (n,)."""
-        # Model by model: XLA takes ten times as long on CPUs for a sum over the first axis followed by a mean.
+        """Sum `money` over the models asked: (n,); `money` is (k, n), or (k, 1) if it is the same for every query."""
+        # Model by model, as XLA takes ten times as long on CPUs for a sum over the first axis followed by a mean.
         bills = (jnp.where(asked, bill, 0) for asked, bill in zip(self.asked, money, strict=True))
         return sum(bills, jnp.zeros((), money.dtype))
 
@@ -62,8 +62,8 @@ def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
     """Return the seconds until each query is answered under one policy: (n,).
 
     The seconds of the models asked add up, with one exception: a service asks two models at the same time if both are
-    always asked and their answers compared (`rcjax.policy.Policy.parallel_model`). The slower of these counts.
-    `seconds` are (k, n), NaN where they are not known.
+    always asked and their answers compared (`rcjax.policy.Policy.parallel_model`). Of these two the slower one counts.
+    `seconds` are (k, n), with NaN for unknown seconds.
     """
     total = route.paid(seconds)
     if policy.agreements is None:
@@ -72,15 +72,14 @@ def waiting_time(route: Route, policy: Policies, seconds: Array) -> jax.Array:
     last = jnp.argmax(bounds >= NEVER_ANSWER)  # the interval that ends at 1
     is_only = jnp.where(last > 0, bounds[last - 1] <= 0, True)
     second = jnp.asarray(policy.actions)[first, last]
-    both = is_only & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
-    return total - jnp.where(both, jnp.minimum(seconds[first], seconds[second]), 0)
+    is_parallel = is_only & (second > first) & (jnp.asarray(policy.agreements.earlier)[second] == first)
+    return total - jnp.where(is_parallel, jnp.minimum(seconds[first], seconds[second]), 0)
 
 
 def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Route:
-    """Route n queries through one policy by their calibrated confidence (k, n); map it over policies with `vmap`.
+    """Route n queries through one policy by their calibrated confidence (k, n); `vmap` maps it over policies.
 
-    Policies that compare answers need `answer` (k, n), codes as in `Log.answer`; without it no answer is known, and
-    confidences decide.
+    Policies that compare answers need `answer` (k, n), codes as in `Log.answer`; without codes, confidences decide.
 
     >>> import numpy as np
     >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
@@ -110,7 +109,6 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
         next_model = _action_at(ends, action, column)
         if compared:
             code, earlier, differ = compared
-            # NO_ANSWER too for a model not asked.
             other = jnp.where(earlier == NO_MODEL, NO_ANSWER, answers_so_far[earlier])
             comparable = (code != NO_ANSWER) & (other != NO_ANSWER)
             next_model = jnp.where(comparable, jnp.where(code == other, j, differ), next_model)
@@ -118,14 +116,14 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
         moved = jnp.where(is_here, next_model, current_model)
         return (moved, answers_so_far), (is_here & (next_model == j), is_here)
 
-    # Models ask later models only, so one pass is enough. The current model of a query may be ABSTAIN.
+    # One pass is enough, as models ask later models only. The current model of a refused query is ABSTAIN.
     models = jnp.arange(k, dtype=actions.dtype), jnp.asarray(policy.bounds), actions, jnp.asarray(confidence), *columns
     start = jnp.full(n, policy.first, actions.dtype), answers_so_far
     return Route(*lax.scan(visit, start, models)[1])
 
 
 def _action_at(ends: jax.Array, action: jax.Array, confidence: jax.Array) -> jax.Array:
-    """Return the action of the interval that holds each confidence (n,): the first with an end (R,) not below it."""
+    """Return the action of the first interval whose end (R,) is not below each confidence (n,)."""
     if len(ends) > _FEW_BOUNDS:
         return action[jnp.searchsorted(ends, confidence, side="left")]
     target = jnp.broadcast_to(action[0], confidence.shape)
@@ -140,9 +138,8 @@ def loss_terms(
     cost: jax.Array,
     policies: Policies,
     answer: jax.Array | None = None,
-    cost_is_seconds: bool = False,
 ) -> LossTerms:
-    """Return the terms of the losses of n queries under each of L policies: (L, n); a refused query is not wrong.
+    """Return the terms of the losses of n queries under each of L policies: (L, n). A refused query is not wrong.
 
     Args:
         confidence: (n, k) calibrated confidence.
@@ -150,7 +147,6 @@ def loss_terms(
         cost: cost of each answer (n, k), or mean cost of each model (k,).
         policies: L policies over k models.
         answer: (n, k) codes of answers, for policies that compare answers.
-        cost_is_seconds: `cost` is in seconds: of two models that are asked at the same time, the slower counts.
     """
     codes = None if answer is None else answer.T
 
@@ -158,19 +154,16 @@ def loss_terms(
         route = walk(confidence.T, policy, codes)
         asked = route.asked.astype(cost.dtype)
         charged = cost @ asked if cost.ndim == 1 else route.paid(cost.T)
-        charged = waiting_time(route, policy, cost.T) if cost_is_seconds else charged
         shares = route.wrong(correct.T), charged, route.refused
         return LossTerms(*(share.astype(cost.dtype) for share in shares))
 
     return jax.vmap(terms_of)(policies)
 
 
-def loss_terms_on_log(
-    calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any, *, cost_is_seconds: bool = False
-) -> LossTerms:
+def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, right: Any, cost: Any) -> LossTerms:
     """Return `loss_terms` of the queries of a log, by a compiled function; numpy arrays.
 
-    Missing answers have a stand-in confidence, so that every query has a loss.
+    Missing answers have a stand-in confidence, so that every query has losses.
 
     Args:
         calibrators: (k,) calibrators of the models.
@@ -178,41 +171,56 @@ def loss_terms_on_log(
         log: the log.
         right: (n, k) whether the answer is right, or its score.
         cost: cost of each answer (n, k), or mean cost of each model (k,).
-        cost_is_seconds: as for `loss_terms`.
     """
-    codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
     money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
     rows = fill_up(log.logprob, right, log.answered)
-    shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, cost_is_seconds=cost_is_seconds)
+    shares = _loss_terms_filled(calibrators, rows, money, policies, _filled_answers(policies, log))
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
 
-@partial(compiled, runs="long", static_argnames="cost_is_seconds")
+@partial(compiled, runs="long")
 def _loss_terms_filled(
-    calibrators: Calibrator,
-    rows: tuple[jax.Array, ...],
-    cost: jax.Array,
-    policies: Policies,
-    answer: Any = None,
-    *,
-    cost_is_seconds: bool = False,
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], cost: jax.Array, policies: Policies, answer: Any
 ) -> LossTerms:
     logprob, correct, answered = rows
-    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer, cost_is_seconds)
+    return loss_terms(calibrate_all(calibrators, logprob, answered), correct, cost, policies, answer)
+
+
+def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) -> np.ndarray:
+    """Return the seconds until each query of a log is answered under each of L policies: (L, n).
+
+    NaN where an answer on the path of a query has no known seconds.
+    """
+    rows = fill_up(log.logprob, log.answered, log.seconds)
+    seconds = _waiting_times_filled(calibrators, rows, policies, _filled_answers(policies, log))
+    return np.asarray(seconds, float)[:, : log.n_queries]
+
+
+@partial(compiled, runs="long")
+def _waiting_times_filled(
+    calibrators: Calibrator, rows: tuple[jax.Array, ...], policies: Policies, answer: Any
+) -> jax.Array:
+    logprob, answered, seconds = rows
+    confidence, codes = calibrate_all(calibrators, logprob, answered).T, None if answer is None else answer.T
+    return jax.vmap(lambda policy: waiting_time(walk(confidence, policy, codes), policy, seconds.T))(policies)
+
+
+def _filled_answers(policies: Policies, log: Log) -> Any:
+    """Return the codes of the answers of a log, filled up; None if the policies do not compare answers."""
+    return None if log.answer is None or policies.agreements is None else fill_up(log.answer)[0]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
-    """Raise LogError if policies compare answers and a log has none; replayed by confidence, they would differ."""
+    """Raise LogError if policies compare answers and the log has no answers."""
     if policies.agreements is not None and np.asarray(policies.agreements.compares).any() and log.answer is None:
         advice = "add a column answer, or give a table of answers (answers=, on the command line --answers FILE)"
         raise LogError(f"{log.source}: the policy compares models' answers, and the log has none: {advice}")
 
 
 def policy_arrays(models: tuple[str, ...], cascades: Sequence[Policy], dtype: Any) -> tuple[Policies, np.ndarray]:
-    """Convert cascades to (policies (C,) over k models, positions (C, k) of the models, in the order of each cascade).
+    """Convert C cascades to arrays, each with the k models in an order of its own; ValueError if one is not calibrated.
 
-    Cascades may ask the same models in different orders, as cascades of segments do. Raises ValueError for a cascade
-    that is not calibrated.
+    The result is (policies (C,), positions (C, k) in `models` of each cascade's models).
     """
     if not all(cascade.calibrations for cascade in cascades):
         raise ValueError("the policy is not calibrated: tune one on a log with labels")
@@ -228,9 +236,9 @@ def restrict_to_reached(policies: Policies, dtype: Any) -> Policies:
     bounds = np.asarray(policies.bounds, dtype)
     agreements = policies.agreements
     reached = np.arange(bounds.shape[1]) == first[:, None]  # (L, k)
-    live = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end, so its intervals are empty
+    is_interval = np.diff(bounds, axis=-1, prepend=-1.0) > 0  # padding repeats an end
     for j in range(bounds.shape[1]):
-        rows, intervals = np.nonzero(live[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
+        rows, intervals = np.nonzero(is_interval[:, j] & reached[:, j, None] & (actions[:, j] != ABSTAIN))
         reached[rows, actions[rows, j, intervals]] = True
         if agreements is not None:
             rows = np.flatnonzero(reached[:, j] & agreements.compares[:, j])
@@ -243,14 +251,14 @@ Column = TypeVar("Column", np.ndarray, jax.Array)
 
 
 class Columns(NamedTuple, Generic[Column]):
-    """The columns (k, n) of a log for the models of a policy, filled up to the size class."""
+    """The columns (k, n) of a log that a walk needs, filled up to the size class."""
 
     logprob: Column
     correct: Column
     query_cost: Column
     seconds: Column | None  # None: the log has no seconds
     codes: Column | None  # codes of answers; None: answers are not compared
-    counts: Column  # (n,) bool: the queries that count; the others fill up
+    counts: Column  # (n,) bool: the queries that count, without those that fill up
 
     def of_models(self, places: Any) -> Columns[Column]:
         """Return the columns of the models at some positions."""
@@ -259,7 +267,7 @@ class Columns(NamedTuple, Generic[Column]):
 
 
 def require_complete(log: Log, operation: str) -> None:
-    """Raise LogError if no query has the answers of all models of a log; the message names the `operation`."""
+    """Raise LogError if no query has the answers of all models of a log; the message names the operation."""
     if not log.complete.any():
         problem = f"no query was answered by all of {', '.join(log.models)}"
         raise LogError(f"{log.source}: {problem}: {operation} needs one")
@@ -278,13 +286,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     compare answers and the log has none.
     """
     require_answers(policies, log)
-    names = [name for name, used in zip(models, asked, strict=True) if used]
-    part = corrected_log(log.select(names))
+    part = corrected_log(log.select([name for name, is_asked in zip(models, asked, strict=True) if is_asked]))
     rows = part.complete
     require_complete(part, "a replay")
 
-    def column(values: Any, otherwise: float = 0) -> np.ndarray:
-        filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)
+    def column(values: Any, default: float = 0) -> np.ndarray:
+        filled = np.full((len(models), int(rows.sum())), default, np.asarray(values).dtype)
         filled[asked] = np.asarray(values)[rows].T
         return fill_up(filled, axis=1)[0]
 
@@ -305,5 +312,5 @@ def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarr
     for transform in sorted({calibration.transform for calibration in calibrations}):
         rows = [j for j, calibration in enumerate(calibrations) if calibration.transform == transform]
         chosen = [calibrations[j] for j in rows]
-        phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T
+        phi[rows] = np.asarray(calibrate_rows(Calibrator.from_calibrations(chosen, logprob.dtype), logprob[rows].T)).T
     return phi

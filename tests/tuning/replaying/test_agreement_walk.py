@@ -111,7 +111,7 @@ def test_a_replay_without_answers_is_refused():
                 function(subject, mute)
 
 
-def test_who_can_be_reached_counts_those_asked_where_answers_differ():
+def test_models_asked_if_answers_differ_can_be_reached():
     agreements = {"b": Agreement("a", "d")}
     rules = {"a": [Rule(1, "ask", "b")], "b": [Rule(1, "answer")], "c": [Rule(1, "answer")], "d": [Rule(1, "answer")]}
     policy = Policy(NAMES, dict.fromkeys(NAMES, PLAIN), rules, dict.fromkeys(NAMES, 1.0), agreements=agreements)

@@ -43,7 +43,7 @@ def policy(first=ALWAYS):
     )
 
 
-def test_the_second_is_asked_together_with_the_first_where_it_is_asked_in_any_case():
+def test_two_models_that_are_always_asked_are_asked_at_the_same_time():
     assert policy().parallel_model == "other"
     assert policy((Rule(0.9, "ask", "other"), Rule(1.0, "answer"))).parallel_model is None
     assert policy((Rule(1.0, "ask", "large"),)).parallel_model is None
@@ -58,7 +58,7 @@ def test_a_replay_counts_the_slower_of_both():
 
 
 @pytest.mark.thorough
-def test_a_limit_on_the_seconds_knows_it():
+def test_a_limit_on_the_seconds_counts_the_slower_of_both():
     whole = log(200)
     budget = {"budget": 8.0, "intervals": False}
     tuned = rcjax.tune(whole, max_seconds=2.1, **budget)

@@ -69,7 +69,7 @@ def of_rung(rung, log):
     return wrong, spent
 
 
-def test_as_it_was_tuned_figures_are_those_of_the_screens(logs, policy):
+def test_figures_of_the_tuning_are_those_of_the_screens(logs, policy):
     """The difference is that of the two errors that stand beside each other."""
     train = logs[0]
     found = compare_policy(policy, train, MODELS[2], money=9e-5, tuned=True)
@@ -107,7 +107,7 @@ def test_todays_is_the_best_or_the_cheapest_within_chance_of_it(logs, wrong, tod
     assert default_today(with_accuracy(logs[0], *wrong)) == MODELS[today]
 
 
-def test_a_difference_that_was_not_seen_may_be_one_query():
+def test_the_standard_error_of_no_difference_is_that_of_one_query():
     assert paired_error(np.zeros((2, 50))).tolist() == [0.02, 0.02]
     values = np.array([1.0, 0, 0, -1, 1, 1])
     assert paired_error(values) == pytest.approx(values.std() / np.sqrt(6))

@@ -48,7 +48,7 @@ def test_without_labels_only_the_difference_is_described():
 
 
 @pytest.mark.thorough
-def test_all_labels_are_wilsons(frontier):
+def test_a_fully_labelled_log_has_wilsons_interval(frontier):
     log = rcjax.sample_log(N, seed=1).select(MODELS)
     assert (ends(frontier, log) == wilson_interval(np.asarray(rcjax.replay(frontier, log).error), N)).all()
     scored = dataclasses.replace(log, correct=log.correct.astype(float), scores=Scores())
@@ -64,7 +64,7 @@ def test_labels_without_an_error_leave_room_for_errors(frontier):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("known", [1.0, 0.5])
-def test_differences_are_what_is_not_the_same_whatever_the_labels_say(known, frontier):
+def test_differences_do_not_depend_on_labels(known, frontier):
     few = judged_log(N, LABELS, "fair", by_answer=True)
     rng = np.random.default_rng(0)
     same = np.where(rng.random((N, len(MODELS))) < known, rng.random((N, len(MODELS))) < 0.9, np.nan)

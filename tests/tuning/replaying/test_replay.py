@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.logs import Log, LogError, read_log
-from rcjax.model.calibrated_models import Calibrated
+from rcjax.model.calibrated_models import CalibratedModels
 from rcjax.model.calibration import Calibrator
 from rcjax.policy import Calibration, Defer, Policy, Rule
 from rcjax.policy.spec import Spec
@@ -113,12 +113,12 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
 
 def as_frontier(policies: list[Policy]) -> Frontier:
     """A frontier of policies that share their models and calibrations; of its figures replay asks nothing."""
-    calibrators = Calibrator.of([policies[0].calibrations[name] for name in MODELS], float)
+    calibrators = Calibrator.from_calibrations([policies[0].calibrations[name] for name in MODELS], float)
     nothing = np.zeros(len(policies))
     points = Points(
         nothing, nothing, LossTerms(nothing, nothing, nothing), policies_from_rules([MODELS] * len(policies), policies)
     )
-    return make_frontier(Calibrated(calibrators, jnp.ones(3), MODELS), points, Spec(cascade="adaptive"))
+    return make_frontier(CalibratedModels(calibrators, jnp.ones(3), MODELS), points, Spec(cascade="adaptive"))
 
 
 @pytest.mark.thorough

@@ -53,7 +53,7 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
 
 
 @pytest.mark.parametrize("bills", [(1.0, 1.1, 9.0), (1.2, 1.1, 9.0), (1.3, 1.2, 1.9)])
-def test_a_service_comes_to_rest_where_a_comparison_places_it(bills):
+def test_a_stream_settles_at_the_position_of_a_comparison(bills):
     spent = np.tile(np.array(bills)[:, None], 6000)
     wrong = np.tile([[0.6], [0.1], [0.0]], 6000)
     stream = LadderReplay((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
