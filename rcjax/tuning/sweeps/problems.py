@@ -207,7 +207,7 @@ def _search_by_labels(fit: Fit, data: Data, sample: jax.Array, rows: jax.Array) 
     labelled = LabelledAnswers(*(column[sample, rows] for column in columns))
     calibrated = CandidateRows.of(fit.calibrators, labelled, fit.cost)
     best = score_pairs(calibrated, Blending()).best(lam)
-    expected = LossTerms(best.error, best.cost, jnp.zeros_like(lam))
+    expected = LossTerms(best.penalty, best.cost, jnp.zeros_like(lam))
     return FrontierPoints(lam, jnp.zeros_like(best.first), expected, best.policies(agreement=False, xp=jnp))
 
 
