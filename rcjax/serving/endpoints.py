@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from rcjax._base.codec import what_it_is
@@ -179,8 +180,7 @@ class Endpoint:
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
-            cost += self._uncounted_cost(usage, seconds, pace, options)
-            cost = max(cost, self._min_cost(usage, has_pace=pace is not None))
+            cost += max(self._uncounted_cost(usage, seconds, pace, options), self._mean_cost_of(usage, money))
         read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
         counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
         return {**counts, "cost": cost, "estimated": estimated}
@@ -203,14 +203,15 @@ class Endpoint:
         max_tokens = token_limit(options)
         return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
-    def _min_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
-        """Return a lower bound of a call's cost: the log's mean × (votes that may be charged) / votes."""
-        is_counted = usage.replies == usage.counted and not (has_pace and usage.unfinished)
-        if self.mean_cost is None or (is_counted and self.price is not None):
-            return 0.0
-        arrived = min(self.samples, usage.replies)
-        charged = max(arrived, usage.unfinished) if has_pace else arrived or self.samples
-        return self.mean_cost * charged / self.samples
+    def _mean_cost_of(self, usage: CallUsage, counted: Decimal | None) -> float:
+        """Return the mean cost in the log of the requests whose cost is not `counted`; 0 if no mean is known.
+
+        A call's mean cost is that of one request for each vote and each question. A lost request counts as well as its
+        retry; with prices only if its server may still work on it, since its bytes have a price.
+        """
+        replies = usage.replies if counted is None else usage.replies - usage.counted
+        lost = usage.unanswered if self.price is None else usage.unfinished
+        return (self.mean_cost or 0.0) * (replies + lost) / (self.samples * max(usage.questions, 1))
 
 
 def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:

@@ -439,11 +439,9 @@ class Caller:
             exchange.error, exchange.error_kind = f"rcjax failed: {in_short(problem)}", "other"
             raise
         finally:
-            try:
-                self._end(exchange, policy)
-            finally:
-                if hasattr(exchange, "call"):  # it is paid for, though its report may fail
-                    exchanges.ended.append(exchange)
+            exchange.end(policy, self._record_of(model, query))
+            exchanges.ended.append(exchange)  # before any warning, which may be an exception: the call is paid for
+            self._report(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
@@ -489,22 +487,24 @@ class Caller:
         """End the processes that run checks."""
         await self._checks.close()
 
-    def _end(self, exchange: Exchange, policy: Policy | None) -> None:
-        """Complete an exchange, then report and log its call."""
-        query, endpoint = exchange.query, exchange.endpoint
-        for remark in exchange.usage.remarks(endpoint.price):
-            self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._record_of(exchange.model, query))
+    def _report(self, exchange: Exchange) -> None:
+        """Report an ended exchange to the model's pace, the observer and the log; then warn."""
+        query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
             exchange.pace.add(call.output_tokens / answers, call.seconds)
+        problem = None
         if self._observe is not None:
             try:
                 self._observe(call)
-            except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
-                self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
+            except Exception as error:  # the answer is paid for: it is given, and logged, all the same
+                problem = in_short(error)
         self._log_call(exchange)
+        if problem is not None:
+            self._warn_once("observe", f"observe= failed, this call is not counted: {problem}")
+        for remark in exchange.usage.remarks(endpoint.price):
+            self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
 
     def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was not asked because the query ended early."""

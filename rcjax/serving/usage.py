@@ -104,6 +104,8 @@ class CallUsage:
     """The usage that each reply reported: its tokens, and all its fields by OpenAI's names."""
     impossible: int = 0
     """Number of replies that reported more tokens than their request can have: their bytes count."""
+    questions: int = 0
+    """Number of questions: a signal's second question is one more, retries and votes are not."""
     _request: tuple[Sequence[Mapping[str, object]], Mapping[str, object]] | None = None
     """(messages, options) of the last request."""
 
@@ -132,6 +134,7 @@ class CallUsage:
 
     def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
         """Count a request before its reply, and return its bytes."""
+        self.questions += self._request is None or messages is not self._request[0]
         self._request = messages, options
         sent = request_bytes(messages, options)
         self.attempts += 1
