@@ -132,7 +132,8 @@ class Billing:
     @property
     def _is_spending_unknown(self) -> bool:
         """Whether the spending of a period is not known, or cannot be recorded."""
-        return isinstance(self.bill, PeriodBill) and self._totals is not None and self._totals.is_unknown
+        total = self._shared_total() if isinstance(self.bill, PeriodBill) else None
+        return total is not None and total.is_unknown
 
     def position_of(self, client: str | None) -> float:
         """Return the position for the next query of a client; each client with a name has its own bill."""
@@ -274,7 +275,7 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.try_sync()
+        self._totals.publish()
 
     def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
@@ -312,7 +313,7 @@ class Billing:
         """Update the bill with the spending of others."""
         total = self._shared_total()
         if total is not None and self._totals is not None:
-            self._totals.try_sync_if_due()
+            self._totals.refresh()
             self._apply_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
@@ -320,7 +321,7 @@ class Billing:
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
-            self._totals.try_sync(waits=True)
+            self._totals.publish(waits=True)
 
     def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
@@ -336,7 +337,7 @@ class Billing:
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
             self._shared_total()  # registers this period's total, which may be a new one, so that the sync reads it
-            self._totals.try_sync()
+            self._totals.publish()
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:

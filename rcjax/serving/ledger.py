@@ -66,22 +66,37 @@ class _Sum:
 class LedgerTotal:
     """One total of the ledger, the money of a period or a balance, as this process knows it. It is thread-safe."""
 
+    ledger: Ledger
     keys: tuple[str, str, str]
     """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
+    start: float
+    """Start of the total's period, in seconds since 1970; 0 for a balance."""
     cap: float = _INFINITE
     """Limit on the absolute amount; money beyond it is dropped."""
     may_fall: bool = False
     """Whether the amount may fall, as a balance does."""
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
+    _is_read: bool = False
     _stored: _Sum = field(default_factory=_Sum)
     _sent: _Sum | None = None  # an increment that the store has not confirmed, and may have
     _waiting: _Sum = field(default_factory=_Sum)
     _number: int = 0
     _others: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether spending may have been missed: the store is away, and was never read for this total.
+
+        A period that begins while the store is away begins at $0.
+        """
+        if self._is_read:
+            return False
+        down_since = self.ledger.down_since
+        return not self.ledger.has_answered or (down_since is not None and self.start < down_since)
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""
@@ -128,7 +143,7 @@ class LedgerTotal:
         with self._lock:
             sent = _Sum() if self._sent is None else self._sent
             self._others += max(0.0, queries - self._stored.queries - sent.queries)
-            self._stored, self._sent = _Sum(amount, queries), None
+            self._stored, self._sent, self._is_read = _Sum(amount, queries), None, True
             self.query_count = QueryCount(*counted) if len(counted) == 2 else None
 
 
@@ -168,7 +183,8 @@ class Ledger:
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
-        self._has_answered = False
+        self.has_answered = False
+        """Whether the store has ever answered."""
 
     def check(self) -> None:
         """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
@@ -203,7 +219,7 @@ class Ledger:
                 # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, may_fall=may_fall)
+                self._totals[name, every, start] = LedgerTotal(self, keys, seconds, start, may_fall=may_fall)
             total = self._totals[name, every, start]
             total.cap = cap
             return total
@@ -216,16 +232,11 @@ class Ledger:
         if self.down_since is None:
             self.sync()
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the store has never answered."""
-        return not self._has_answered
-
-    def try_sync(self, *, waits: bool = False) -> None:
+    def publish(self, *, waits: bool = False) -> None:
         """Let the thread send the payments that wait, without waiting for it: `close` does."""
         self._wake.set()
 
-    def try_sync_if_due(self) -> None:
+    def refresh(self) -> None:
         """Do nothing: the thread synchronises totals."""
 
     @property
@@ -286,7 +297,7 @@ class Ledger:
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
-        self._has_answered = True
+        self.has_answered = True
         if self.down_since is not None:
             news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None

@@ -69,6 +69,11 @@ class Total(Protocol):
     own_query_count: QueryCount | None
     """The count of this process, which its next payment records."""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the spending so far may be larger than `last_read` says, as the store was never read for it."""
+        ...
+
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
 
@@ -80,11 +85,6 @@ class Total(Protocol):
 class Totals(Protocol):
     """A store of totals that several processes share."""
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the spending of others is unknown: the totals were never read, or payments cannot be recorded."""
-        ...
-
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
         """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
@@ -92,25 +92,31 @@ class Totals(Protocol):
     def start(self) -> None:
         """Read the totals so far, waiting for the store if necessary."""
 
-    def try_sync(self, *, waits: bool = False) -> None:
-        """Write the payments of this process, and read those of others; a store that is busy or down gets them later.
+    def publish(self, *, waits: bool = False) -> None:
+        """Hand the payments of this process to the store; a store that is busy or down gets them later.
 
         Args:
-            waits: whether to wait a moment for a busy store, as a process does at its end.
+            waits: whether to wait a moment for a busy file, as a process does at its end.
         """
 
-    def try_sync_if_due(self) -> None:
-        """Write and read payments if the last attempt is over `SYNC_SECONDS` ago."""
+    def refresh(self) -> None:
+        """Read the payments of others if the last reading is over `SYNC_SECONDS` ago."""
 
 
 @dataclass(slots=True)
 class FileTotal:
     """One total of a file: the spending of this process, and that of others as last read."""
 
+    file: FileTotals
     own: Spending = field(default_factory=Spending)
     others: Spending = field(default_factory=Spending)
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the file cannot be read or written."""
+        return self.file.is_unknown
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
@@ -180,14 +186,14 @@ class FileTotals:
 
     def start(self) -> None:
         """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
-        self.try_sync(waits=True)
+        self.publish(waits=True)
 
-    def try_sync_if_due(self) -> None:
+    def refresh(self) -> None:
         """Synchronise with the file if the last attempt is over `SYNC_SECONDS` ago."""
         if time.monotonic() - self._tried_at >= SYNC_SECONDS:
-            self.try_sync()
+            self.publish()
 
-    def try_sync(self, *, waits: bool = False) -> None:
+    def publish(self, *, waits: bool = False) -> None:
         """Synchronise with the file. Failures become one warning until it works again; a later attempt catches up.
 
         Args:
@@ -208,7 +214,7 @@ class FileTotals:
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
         """Return the total of a name in a period."""
-        return self._totals.setdefault((name, every, bounds[1]), FileTotal())
+        return self._totals.setdefault((name, every, bounds[1]), FileTotal(self))
 
     def sync(self, patience: float = LOCK_SECONDS) -> None:
         """Write the totals of this process, and read those of others.

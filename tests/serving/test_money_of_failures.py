@@ -244,12 +244,15 @@ def test_a_call_is_paid_and_logged_where_its_warnings_are_exceptions(tmp_path):
     reply = Response(reply | {"usage": reply["usage"] | {"cost": 0.02}})
 
     async def main():
-        async with serving(lambda request, headers: reply) as (_, client):
-            async with Cascade(ladder, client, signal=signals.Choice(), log=log, observe=calls.append) as cascade:
-                with warnings.catch_warnings(), pytest.raises(CascadeWarning, match="tells what calls cost"):
-                    warnings.simplefilter("error")
+        async with (
+            serving(lambda request, headers: reply) as (_, client),
+            Cascade(ladder, client, signal=signals.Choice(), log=log, observe=calls.append) as cascade,
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(CascadeWarning, match="tells what calls cost"):
                     await cascade.ask("A or B?")
-                return cascade.billing.balance
+            return cascade.billing.balance
 
     calls = []
     with CallLog(tmp_path / "calls.jsonl") as log:

@@ -273,19 +273,19 @@ class ClientLimits:
     def reserve(self, client: Client, cost: float) -> Iterator[None]:
         """Put aside the money that a request may cost its client.
 
-        Raises ApiError: 429 if less is left, 503 while the ledger has not answered since the start. If the ledger is
-        away later, a client that is new then counts as having spent nothing before.
+        Raises ApiError: 429 if less is left, 503 while the ledger is away and the client's spending was never read.
         """
         if client.name is None or client.money is None:
             yield
             return
-        if self._totals.is_unknown:
+        now = time.time()
+        total = self._total(client, now)
+        if total.is_unknown:
             problem = f"what {client.name} has spent is not known yet, as the ledger does not answer: try again"
             raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
-        now = time.time()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
-        left = client.money.money - self._total(client, now).last_read().money_of_all
+        left = client.money.money - total.last_read().money_of_all
         if not covers(left, cost):
             problem = f"what is left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_utc(bounds[1])}"
