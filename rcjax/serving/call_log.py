@@ -18,10 +18,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from rcjax._base.codec import number, object_in
@@ -29,16 +29,16 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
 from rcjax.policy.ladder import PERIODS, figure_at
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.signals.answers import FORM_OPTIONS
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 
 #: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
-#: Fields of a call that a line omits if they are empty.
+#: Fields of a line that it omits if they are empty.
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "not_judged", "request_settings")
 
 #: Fields of a call that a line never has, or has under another name.
-_APART = ("text", "confidence", "is_shadow_call", "charge", "error_kind")
+_APART = ("query", "text", "confidence", "error_kind")
 
 VERSION = 1  # version of the lines of a call log
 
@@ -61,12 +61,41 @@ class Charge:
     """The number of the call within its query, from 1 on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query to the models: its conversation, its options, and how the service handles it."""
+
+    id: str
+    """The query's id."""
+    messages: Sequence[Mapping[str, object]] = field(repr=False)
+    """The conversation, as in the API."""
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Options of the query's requests. They override the models' options; the signal's options override them."""
+    segment: str | None = None
+    """The query's segment, for policies with a cascade for each segment; None if unknown."""
+    client: str | None = None
+    """The client's name; None if clients have no names."""
+    is_shadow_query: bool = False
+    """Whether the query goes to all models."""
+    is_shadow_call: bool = False
+    """Whether the policy would not make this call, which only the shadow query needs."""
+    request_form: str = PLAIN
+    """The form of the request (`rcjax.policy.signals.answers`)."""
+    not_judged: str | None = None
+    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
+    charge: Charge | None = None
+    """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
+    position: float | None = None
+    """The policy's position on its ladder; None for a policy of one rung."""
+    rung: int | None = None
+    """The rung that answers the query, 0 the cheapest; None for a policy of one rung."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One model's answer to one query, with the signal's second question and all attempts."""
 
-    query: str
-    """The query's id."""
+    query: Query
     model: str
     """The model's name in the policy."""
     endpoint_name: str
@@ -93,14 +122,10 @@ class Call:
     """Seconds that the call took, with the back-off between attempts."""
     time: str
     """The end of the call, in UTC (ISO 8601)."""
-    shadow: bool
-    """Whether the query is a shadow query, which goes to all models."""
     error: str | None
     """The reason why there is no answer, or no confidence in it."""
     has_no_confidence: bool = False
     """Whether there is an answer, and `error` is the reason why the signal found no confidence in it."""
-    not_judged: str | None = None
-    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
     cached_tokens: int = 0
@@ -109,17 +134,6 @@ class Call:
     """Tokens of the input that were put into a cache."""
     likeliest: str | None = None
     """An answer that the model held likelier than the one it gave, or None."""
-    is_shadow_call: bool = False
-    """Whether the policy would not have made the call, which only the shadow query needs."""
-    segment: str | None = None
-    """The query's segment; None if unknown."""
-    client: str | None = None
-    """The client's name; None if clients have no names."""
-    charge: Charge | None = None
-    """The charge to a policy's bill.
-
-    None for a call that no bill pays, for example a shadow call when the budget is per query.
-    """
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
@@ -142,12 +156,13 @@ class CallLog:
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
-        >>> query = {"query": "q1", "model": "small", "endpoint_name": "small", "shadow": True}
+        >>> query = Query("q1", [{"role": "user", "content": "A or B?"}])
+        >>> asked = {"query": query, "model": "small", "endpoint_name": "small"}
         >>> answer = {"text": "B", "answer": "B", "logprob": -0.1, "confidence": 0.8}
         >>> cost = {"cost": 1e-5, "input_tokens": 90, "output_tokens": 1, "estimated": False}
         >>> status = {"attempts": 1, "seconds": 0.2, "time": "2026-11-24T10:00:00Z", "error": None}
         >>> with CallLog(path) as log:
-        ...     log.write(Call(**query, **answer, **cost, **status))
+        ...     log.write(Call(**asked, **answer, **cost, **status))
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -171,39 +186,30 @@ class CallLog:
         self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
 
-    def write(
-        self,
-        call: Call,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts.
+    def write(self, call: Call) -> None:
+        """Append a call, with a hash of its query's messages, and the messages themselves if the log keeps prompts.
 
         The hash covers `tools`, `response_format` and the like among the options too: with others it is another prompt.
         """
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
-        if messages is not None:
-            prompt = json.dumps(messages, default=str)
-            asked = {name: options[name] for name in _DIGEST_OPTIONS if options.get(name) is not None}
-            hashed = prompt + json.dumps(asked, sort_keys=True, default=str) if asked else prompt
+        query = call.query
+        if query.messages:
+            prompt = json.dumps(query.messages, default=str)
+            form = {name: query.options[name] for name in _DIGEST_OPTIONS if query.options.get(name) is not None}
+            hashed = prompt + json.dumps(form, sort_keys=True, default=str) if form else prompt
             row["prompt_digest"] = hashlib.sha256(hashed.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
         row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
-    def write_or_count(
-        self,
-        call: Call,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
-    ) -> str | None:
+    def write_or_count(self, call: Call) -> str | None:
         """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
 
         An exception is no reason to withhold an answer, so none is raised.
         """
         outcome, reason = "written", ""
         try:
-            self.write(call, messages, options)
+            self.write(call)
         except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
@@ -231,12 +237,13 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
-    row = {"call_log": VERSION} | {
-        field.name: getattr(call, field.name) for field in fields(call) if field.name not in _APART
-    }
+    query = call.query
+    row: dict[str, Any] = {"call_log": VERSION, "query": query.id}
+    row |= {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
-    row |= {} if call.charge is None else asdict(call.charge)
+    row |= {"shadow": query.is_shadow_query, "segment": query.segment, "client": query.client}
+    row |= {"not_judged": query.not_judged} | ({} if query.charge is None else asdict(query.charge))
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 

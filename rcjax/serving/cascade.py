@@ -28,9 +28,9 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
+from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, QueryHistory
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
@@ -54,8 +54,7 @@ class CascadeError(RuntimeError):
 class Result:
     """The outcome of a query: the answer, its cost and the calls that led to it."""
 
-    query: str
-    """The query's id."""
+    query: Query
     status: Status
     """`"answered"`, `"best so far"` where the largest model failed or the time was up, `"abstained"`, or `"failed"`; in
     a gateway also `"not judged"` or `"passed on"`."""
@@ -77,10 +76,6 @@ class Result:
     """Tokens of all the calls, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The last failure, if no model answered."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answered the query, 0 the cheapest; None for a policy of one rung."""
     parallel_calls: int = 1
     """Number of its first calls that ran in parallel."""
 
@@ -97,8 +92,8 @@ class Result:
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         summary = "no model answered" if self.status == "failed" else "some models failed"
         if self.status == "failed" and not failed:
-            return visible(f"query {self.query}: no model could answer in time")
-        return visible(f"query {self.query}: {summary}: {listed}") if failed else ""
+            return visible(f"query {self.query.id}: no model could answer in time")
+        return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
 def check_query(query: Any, messages: Any) -> None:
@@ -122,7 +117,7 @@ class _ShadowCalls:
     query: Query
     models: Sequence[str]
     """The models to ask."""
-    exchanges: QueryHistory
+    exchanges: list[Exchange]
     """The exchanges with these models so far."""
     held: ExitStack
     """The query's place, money and bytes, which its end releases; models that were not asked are then logged."""
@@ -253,8 +248,9 @@ class Cascade:
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
-        result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
+        full = replace(self._make_query(messages, query, checked), segment=segment, client=client)
+        end = None if deadline is None else time.monotonic() + deadline
+        result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
             held = shadow_calls.held
             task = asyncio.create_task(self._ask_others(shadow_calls))
@@ -321,36 +317,38 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, _ShadowCalls | None]:
+    async def _answer(
+        self, query: Query, end: float | None = None, deliver: Deliver | None = None
+    ) -> tuple[Result, _ShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
-        exchanges = QueryHistory()
+        exchanges = list[Exchange]()
         expect = partial(self._expect_rung, query)
         with ExitStack() as held:
             rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), expect, query.client))
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
+            reserve_bytes = held.enter_context(self._keep_shadow()) if query.is_shadow_query else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
-            query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
+            query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
-                result = await self._follow(policy, query, end, exchanges)
+                result = await self._follow(policy, query, end, exchanges, deliver)
             except BaseException:  # the queries that end well would be a sample of the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay(exchanges.calls, cost, query.client)
+                self.billing.pay(calls_of(exchanges), cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
-            exchanges = QueryHistory()
+            exchanges = list[Exchange]()
             held.callback(self._log_unasked, query, others, exchanges)
             return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
 
@@ -367,8 +365,9 @@ class Cascade:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
+        is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
+        form = request_form_of(conversation, options)
+        return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -418,16 +417,18 @@ class Cascade:
             try:
                 await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
-                self.billing.pay_shadow(exchanges.calls)
+                self.billing.pay_shadow(calls_of(exchanges))
 
-    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: QueryHistory) -> None:
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
-        asked = {exchange.model for exchange in exchanges.ended}
-        for model in models if query.shadow else ():
+        asked = {exchange.model for exchange in exchanges}
+        for model in models if query.is_shadow_query else ():
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: QueryHistory) -> Result:
+    async def _follow(
+        self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+    ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -439,13 +440,14 @@ class Cascade:
                 break
             rules = policy.rules[model]
             is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges.ended) + 1))
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
-                exchange = await self._caller.call(query, model, policy, exchanges, seconds, is_final=is_final)
+                receiver = deliver if is_final else None
+                exchange = await self._caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
@@ -459,18 +461,18 @@ class Cascade:
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(query, status, exchange, exchanges, parallel_calls)
             model = decision.next_model
-        usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
+        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
-            last = next((one for one in exchanges.ended[-1:] if one.completion is not None), None)  # without text
+            last = next((one for one in exchanges[-1:] if one.completion is not None), None)  # without text
             return make_result(query, "failed", last, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
-        self, policy: Policy, query: Query, seconds: float | None, exchanges: QueryHistory
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, records = [policy.first, str(policy.parallel_model)], (QueryHistory(), QueryHistory())
+        names, records = [policy.first, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
             self._caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
@@ -480,8 +482,8 @@ class Cascade:
         try:
             await gather_all(calls)
         finally:
-            exchanges.ended.extend(exchange for record in records for exchange in record.ended)
-        return {exchange.model: exchange for record in records for exchange in record.ended}
+            exchanges.extend(exchange for record in records for exchange in record)
+        return {exchange.model: exchange for record in records for exchange in record}
 
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
@@ -519,7 +521,7 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
 
 
 def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: QueryHistory, parallel_calls: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange], parallel_calls: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
@@ -530,12 +532,12 @@ def make_result(
         exchanges: all exchanges of the query.
         parallel_calls: number of the first exchanges that ran in parallel.
     """
-    calls = exchanges.calls
+    calls = calls_of(exchanges)
     call = answered_by.call if answered_by else None
     gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in exchanges.ended if exchange.failure is not None]
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
     return Result(
-        query=query.id,
+        query=query,
         status=cast(Status, status),
         text=call.text if call and gives else None,
         answer=call.answer if call and gives else None,
@@ -544,9 +546,7 @@ def make_result(
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
         completion=answered_by.completion if answered_by and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in exchanges.ended]),
+        usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
-        position=query.position,
-        rung=query.rung,
         parallel_calls=parallel_calls,
     )

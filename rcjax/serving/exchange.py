@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
-from rcjax.serving.call_log import Call, CallLog, Charge
+from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
@@ -44,51 +44,15 @@ class Piece:
 
     model: str
     """The model that answers, by its name in the policy."""
+    query: Query
     calls: tuple[Call, ...]
     """The calls of the models that were asked before this model."""
     chunk: Mapping[str, object] | None = None
     """The chunk of the completion, as the endpoint sent it; None after the last."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query; None for a policy of one rung."""
 
 
 Deliver = Callable[[Piece], Awaitable[None]]
 """Receives the pieces of an answer as they come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query to the models: its conversation, its options, and how the service handles it."""
-
-    id: str
-    """The query's id."""
-    messages: Sequence[Mapping[str, object]]
-    """The conversation, as in the API."""
-    options: Mapping[str, object] = field(default_factory=dict)
-    """Options of the query's requests. They override the models' options; the signal's options override them."""
-    segment: str | None = None
-    """The query's segment, for policies with a cascade for each segment; None if unknown."""
-    client: str | None = None
-    """The client's name; None if clients have no names."""
-    shadow: bool = False
-    """Whether the query is a shadow query, which goes to all models."""
-    is_shadow_call: bool = False
-    """Whether the call is made only because the query is a shadow query."""
-    deliver: Deliver | None = None
-    """The receiver of the pieces of an answer that the policy keeps whatever the answer says."""
-    request_form: str = PLAIN
-    """The form of the request (`rcjax.policy.signals.answers`)."""
-    not_judged: str | None = None
-    """The reason why the answer is not judged; None if it is judged."""
-    charge: Charge | None = None
-    """The charge of the query's calls to a policy's bill; None if no bill pays the calls."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query; None for a policy of one rung."""
-
 
 Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
 """Sends messages with options to an endpoint and returns the completion. Adds to the usage; raises CallError."""
@@ -206,16 +170,16 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        query, read, usage = self.query, self.reading, self.usage
+        read, usage = self.reading, self.usage
         logprob = None if read is None else read.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, query.options)
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, self.query.options)
         figures["cost"] += self.check_cost
         self.call = Call(
-            query=query.id,
+            query=self.query,
             model=self.model,
             endpoint_name=self.endpoint.endpoint_name,
             text=self.text,
@@ -226,31 +190,18 @@ class Exchange:
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=query.shadow,
-            segment=query.segment,
-            client=query.client,
             error=self.error,
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
-            not_judged=query.not_judged,
             request_settings=request_settings,
             likeliest=None if read is None else read.likeliest,
-            is_shadow_call=query.is_shadow_call,
-            charge=query.charge,
         )
         return self.call
 
 
-@dataclass(frozen=True, slots=True)
-class QueryHistory:
-    """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
-
-    ended: list[Exchange] = field(default_factory=list)
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The calls of the exchanges."""
-        return tuple(exchange.call for exchange in self.ended)
+def calls_of(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
+    """Return the calls of ended exchanges."""
+    return tuple(exchange.call for exchange in exchanges)
 
 
 @contextmanager
@@ -402,10 +353,10 @@ class Caller:
         query: Query,
         model: str,
         policy: Policy | None,
-        exchanges: QueryHistory,
+        exchanges: list[Exchange],
         seconds: float | None = None,
         *,
-        is_final: bool = False,
+        deliver: Deliver | None = None,
     ) -> Exchange:
         """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
 
@@ -413,16 +364,15 @@ class Caller:
             query: the query and its options.
             model: the model's name in the policy.
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
-            exchanges: the exchanges of the query, to which the new one is added when it ends.
+            exchanges: the ended exchanges of the query, to which this exchange is added when it ends.
             seconds: time limit for the whole call.
-            is_final: whether the policy keeps the answer whatever it says: `deliver` may then get it while it comes.
+            deliver: receives the answer while it comes, if the policy keeps it whatever it says.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery = None
         first = send = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
-        if is_final and query.deliver is not None:
-            piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
-            delivery = Delivery(query.deliver, piece)
+        if deliver is not None:
+            delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
             first = partial(self._forward, delivery)
         try:
             try:
@@ -440,7 +390,7 @@ class Caller:
             raise
         finally:
             exchange.end(policy, self._record_of(model, query))
-            exchanges.ended.append(exchange)  # before any warning, which may be an exception: the call is paid for
+            exchanges.append(exchange)  # before any warning, which may be an exception: the call is paid for
             self._report(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
@@ -515,8 +465,7 @@ class Caller:
 
     def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        query = exchange.query
-        news = None if self.log is None else self.log.write_or_count(exchange.call, query.messages, query.options)
+        news = None if self.log is None else self.log.write_or_count(exchange.call)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 

@@ -91,5 +91,5 @@ def batch(questions):
 
 def test_the_questions_of_a_mapping():
     results, requests = batch({"q1": "?", "q2": "!"}.items())
-    assert [result.query for result in results] == ["q1", "q2"]
+    assert [result.query.id for result in results] == ["q1", "q2"]
     assert len(requests) == 2

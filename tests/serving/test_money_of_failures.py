@@ -17,9 +17,8 @@ from test_serving_votes import voting_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Ladder, Policy, Rule, signals
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade, CascadeError
-from rcjax.serving.exchange import Query
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
@@ -113,9 +112,9 @@ def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, stre
         async with serving(lambda request, headers: LOST["late"]) as (server, client):
             how = {"models": models, "options": {"max_tokens": 2}, "signal": signals.Choice(), "observe": calls.append}
             async with Cascade(alone(), client, **how) as cascade:
-                query = Query("q", [{"role": "user", "content": content}], deliver=deliver if streamed else None)
+                query = Query("q", [{"role": "user", "content": content}])
                 expected = cascade.expect(query)
-                task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=query.deliver))
+                task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=deliver if streamed else None))
                 while not server.requests:
                     await asyncio.sleep(0.01)
                 task.cancel()

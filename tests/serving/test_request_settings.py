@@ -17,7 +17,7 @@ import rcjax
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options
 
@@ -143,7 +143,8 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
 def again(row, **changes):
     """A call from its line."""
     told = {name: value for name, value in row.items() if name in Call.__slots__}
-    return Call(**{"text": None, "confidence": row["calibrated"], **told, **changes})
+    query = Query(changes.pop("query", row["query"]), (), is_shadow_query=row["shadow"])
+    return Call(**{"text": None, "confidence": row["calibrated"], **told, "query": query, **changes})
 
 
 def test_a_call_that_failed_tells_it_too(tmp_path):

@@ -10,6 +10,7 @@ from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
+from rcjax.serving.call_log import Query
 from rcjax.serving.exchange import _MAX_WAITING, Delivery, Piece
 
 
@@ -101,7 +102,7 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
         delivered.append(piece.chunk)
 
     async def main():
-        delivery = Delivery(deliver, Piece("large", ()))
+        delivery = Delivery(deliver, Piece("large", Query("q", ()), ()))
         for text in ["", *[""] * _MAX_WAITING, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 

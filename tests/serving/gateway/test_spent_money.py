@@ -15,7 +15,7 @@ from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Ladder, Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.exchange import Query
+from rcjax.serving.call_log import Query
 from rcjax.serving.failures import CascadeWarning
 
 MONEY = 0.01
