@@ -154,30 +154,30 @@ class Billing:
 
     @contextmanager
     def reserve_option(
-        self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
+        self, options: Sequence[Option], estimate_cost: Callable[[Option], float], client: str | None = None
     ) -> Iterator[Option]:
         """Yield the option that a bill allows; the money of a period is put aside for it until the request has ended.
 
         Args:
             options: rungs or models that may answer, in order of preference; the last is the cheapest, and is used when
                 none is covered.
-            expect: returns the money that an option may cost.
+            estimate_cost: returns the money that an option may cost.
             client: the client's name.
 
         Raises BudgetSpentError if the money left for a period covers no option, and the service stops at its budget.
         """
         if isinstance(self.bill, PeriodBill):
-            with self._reserve_covered(self.bill.period, options, expect) as option:
+            with self._reserve_covered(self.bill.period, options, estimate_cost) as option:
                 yield option
         else:
             yield self._choose_by_aim(options, client)
 
     @contextmanager
     def _reserve_covered(
-        self, period: Period, options: Sequence[Option], expect: Callable[[Option], float]
+        self, period: Period, options: Sequence[Option], estimate_cost: Callable[[Option], float]
     ) -> Iterator[Option]:
         """Yield the first option that a period's money covers, else the cheapest, and put its cost aside."""
-        now, costs = time.time(), [expect(option) for option in options]
+        now, costs = time.time(), [estimate_cost(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
             end = period.bounds(now)[1]

@@ -281,10 +281,10 @@ class Cascade:
             check_query(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, query: Query) -> float:
+    def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
-        return self._expect_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
+        return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
@@ -327,9 +327,9 @@ class Cascade:
             position = self.billing.position_of(query.client)
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
         exchanges = list[Exchange]()
-        expect = partial(self._expect_rung, query)
+        estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as held:
-            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), expect, query.client))
+            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), estimate_cost, query.client))
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             reported_rung = None if position is None else rung_index
@@ -352,12 +352,12 @@ class Cascade:
             held.callback(self._log_unasked, query, others, exchanges)
             return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
 
-    def _expect_rung(self, query: Query, index: int) -> float:
+    def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._expect_all(query, self.policy.rungs[index].of_segment(query.segment).models)
+        return self._estimate_sum(query, self.policy.rungs[index].of_segment(query.segment).models)
 
-    def _expect_all(self, query: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.expect(query, model) for model in models)
+    def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
+        return math.fsum(self._caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
         self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
@@ -380,7 +380,7 @@ class Cascade:
         The log calls a query a shadow query from its first line on, whatever the policy decides.
         """
         others = (model for model in self.all_models if model not in reserved)
-        return self.billing.reserve_shadow(self._expect_all(query, others))
+        return self.billing.reserve_shadow(self._estimate_sum(query, others))
 
     @contextmanager
     def _keep_shadow(self) -> Iterator[ReserveBytes | None]:

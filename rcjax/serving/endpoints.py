@@ -140,7 +140,7 @@ class Endpoint:
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
         return {**others, "extra_body": body} if body else others
 
-    def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
+    def estimate_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
         Args:

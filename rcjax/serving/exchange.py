@@ -344,9 +344,9 @@ class Caller:
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, query: Query, model: str) -> float:
+    def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].expect(query.messages, query.options, self._paces[model])
+        return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])
 
     async def call(
         self,

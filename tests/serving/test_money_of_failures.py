@@ -113,7 +113,7 @@ def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, stre
             how = {"models": models, "options": {"max_tokens": 2}, "signal": signals.Choice(), "observe": calls.append}
             async with Cascade(alone(), client, **how) as cascade:
                 query = Query("q", [{"role": "user", "content": content}])
-                expected = cascade.expect(query)
+                expected = cascade.estimate_cost(query)
                 task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=deliver if streamed else None))
                 while not server.requests:
                     await asyncio.sleep(0.01)

@@ -92,10 +92,10 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
             endpoint = Endpoint(client, "small", signal, {"n": n}, price, mean, samples)
             caller = Caller({"small": endpoint}, None, 9)
             query, history = Query("q", [{"role": "user", "content": "?"}]), []
-            expected = [caller.expect(query, "small")]
+            expected = [caller.estimate_cost(query, "small")]
             for _ in range(50):
                 await caller.call(query, "small", None, history)
-            expected.append(caller.expect(query, "small"))
+            expected.append(caller.estimate_cost(query, "small"))
             cancelled = CallUsage(unanswered=samples, unfinished=samples)
             expected.append(endpoint.call_fields(cancelled, 0.0, caller._paces["small"], {})["cost"])
             await caller.close()

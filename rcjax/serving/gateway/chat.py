@@ -161,11 +161,11 @@ class RequestContext:
     """The query's segment; None if unknown."""
     client_limits: ClientLimits
 
-    def reserve(self, expect: Callable[[], float]) -> AbstractContextManager[None]:
+    def reserve(self, estimate_cost: Callable[[], float]) -> AbstractContextManager[None]:
         """Put aside the money that a request may cost, if the client's money is limited. Raises ApiError 429."""
         if self.client.money is None:
             return nullcontext()
-        return self.client_limits.reserve(self.client, expect())
+        return self.client_limits.reserve(self.client, estimate_cost())
 
 
 @dataclass(slots=True)
@@ -265,9 +265,9 @@ class RequestHandler:
         """Estimate the money that the request may cost."""
         query, deployment = self._make_query(), self._deployment
         if deployment is not None and self._judged:
-            return deployment.cascade.expect(query)
+            return deployment.cascade.estimate_cost(query)
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.unjudged_caller.expect(query, model)
+        return self.catalog.unjudged_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
@@ -294,7 +294,7 @@ class RequestHandler:
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
         exchanges, caller = list[Exchange](), self.catalog.unjudged_caller
-        with self._reserve_model(deployment, partial(caller.expect, query)) as model:
+        with self._reserve_model(deployment, partial(caller.estimate_cost, query)) as model:
             try:
                 deliver = self._send_piece if self.request.stream else None
                 exchange = await caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
@@ -305,7 +305,7 @@ class RequestHandler:
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
-    def _reserve_model(self, deployment: Deployment | None, expect: Callable[[str], float]) -> Iterator[str]:
+    def _reserve_model(self, deployment: Deployment | None, estimate_cost: Callable[[str], float]) -> Iterator[str]:
         """Yield the model of an answer that is not judged, and put its cost aside until the request ends.
 
         It is the named model, or the policy's largest, or the cheapest if the money does not cover the largest.
@@ -315,7 +315,9 @@ class RequestHandler:
             return
         largest, cheapest = deployment.policy.models[-1], deployment.policy.rungs[0].models[-1]
         deployment.cascade.billing.catch_up()
-        with deployment.cascade.billing.reserve_option((largest, cheapest), expect, self.context.client.name) as model:
+        with deployment.cascade.billing.reserve_option(
+            (largest, cheapest), estimate_cost, self.context.client.name
+        ) as model:
             yield model
 
     async def _send_piece(self, piece: Piece) -> None:
