@@ -32,16 +32,15 @@ from rcjax.serving.usage import CallUsage, usage_of
 MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
-def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
-    """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
+def read_completion(content: bytes | str, usage: CallUsage, input_bytes: int = 0) -> Mapping[str, Any]:
+    """Read a completion from JSON, without choices that report a failure, and add its tokens to the usage.
 
-    `sent` are the bytes of the request. Choices that report a failure are left out. Raises CallError if no other is
-    there, and for malformed content.
+    `input_bytes` is the size of the request. Raises CallError for malformed content, and if no choice is left.
     """
     data = read_json(content)
     fields = as_object(data)
     choices = fields.get("choices")
-    usage.add(usage_of(fields), sent, sum(written_bytes(choice.get("message")) for choice in objects_in(choices)))
+    usage.add(usage_of(fields), input_bytes, sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable_error(data)
     problems = [choice_failure(choice) for choice in choices]
@@ -149,10 +148,10 @@ def choice_text(choice: Any) -> str:
 REASONING = ("reasoning_content", "reasoning")
 
 
-def written_bytes(message: Any) -> int:
+def output_bytes(message: Any) -> int:
     """Count the bytes that a model wrote in a message or a piece of one: text, reasoning, tool calls.
 
-    >>> written_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
+    >>> output_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
     """
     fields = as_object(message)
@@ -356,7 +355,7 @@ class Assembly:
     >>> for text in ("Par", "is"):
     ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
     >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
+    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.output
     ('Paris', 2)
     """
 
@@ -365,7 +364,7 @@ class Assembly:
     tool_calls: dict[int, PartialCall] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
-    written: int = 0
+    output_bytes: int = 0
     """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None
     """The failure that the choice reports."""
@@ -377,7 +376,7 @@ class Assembly:
         self.arrived = True
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
-            self.written += written_bytes(choice.get("delta"))
+            self.output_bytes += output_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
@@ -393,10 +392,13 @@ class Assembly:
             if isinstance(call.get("index", 0), int):
                 self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
-    def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
-        """Return the completion, and add its tokens to the usage if anything arrived; `sent`: bytes of the request."""
+    def completion(self, usage: CallUsage, input_bytes: int = 0) -> dict[str, Any]:
+        """Return the completion, and add its tokens to the usage if anything arrived.
+
+        `input_bytes` is the size of the request.
+        """
         if self.arrived:
-            usage.add(self.usage, sent, self.written)
+            usage.add(self.usage, input_bytes, self.output_bytes)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
             message["tool_calls"] = [call.to_json() for call in self.tool_calls.values()]

@@ -152,8 +152,9 @@ class Endpoint:
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
-        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * reply_samples(options))))
+        input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
+        output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
+        cost = float(self.price.money(Tokens(input_tokens, output_tokens)))
         is_bounded = max_tokens and is_text(messages)
         return max((not is_bounded and self.mean_cost) or 0.0, self.samples * cost)
 
@@ -181,25 +182,28 @@ class Endpoint:
         cost = 0.0 if money is None else float(money)
         if estimated:
             cost += max(self._uncounted_cost(usage, seconds, pace, options), self._mean_cost_of(usage, money))
-        read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
-        counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
-        return {**counts, "cost": cost, "estimated": estimated}
+        tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
+        names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+        return {**dict(zip(names, tokens, strict=True)), "cost": cost, "estimated": estimated}
 
     def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]) -> float:
         """Estimate the money for the tokens that no reply counts, those of interrupted answers included."""
         if self.price is None:
             return 0.0
-        read, written = _uncounted_tokens(usage)
+        sizes = usage.uncounted_input_bytes + usage.unanswered_input_bytes, usage.uncounted_output_bytes
+        input_tokens, output_tokens = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
         if pace is not None:
-            written = max(written, self._interrupted_tokens(usage, seconds, pace, options))
-        return float(self.price.money(Tokens(read, written)))
+            output_tokens = max(output_tokens, self._interrupted_tokens(usage, seconds, pace, options))
+        return float(self.price.money(Tokens(input_tokens, output_tokens)))
 
     def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, options: Mapping[str, Any]) -> int:
         """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written) * reply_samples(options)
+        worked = max(seconds * pace.tokens_per_second * self.samples, usage.unfinished * pace.tokens) * reply_samples(
+            options
+        )
         max_tokens = token_limit(options)
         return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
 
@@ -212,13 +216,6 @@ class Endpoint:
         replies = usage.replies if counted is None else usage.replies - usage.counted
         lost = usage.unanswered if self.price is None else usage.unfinished
         return (self.mean_cost or 0.0) * (replies + lost) / (self.samples * max(usage.questions, 1))
-
-
-def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
-    """Estimate the tokens (read, written) that no reply counts: one token for four bytes."""
-    sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
-    read, written = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
-    return read, written
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,7 @@ _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorErro
 async def complete(
     api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
-    """Ask for the completion of a conversation, with the client's number of retries, and return it as it is sent.
+    """Ask for the completion of a conversation, with the client's number of retries, and return it unchanged.
 
     Args:
         api_client: client of the endpoint.
@@ -276,12 +276,12 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    response, sent = await _post(api_client, usage, model, messages, options)
-    usage.end_settled(sent)
+    response, input_bytes = await _post(api_client, usage, model, messages, options)
+    usage.end_settled(input_bytes)
     if NOT_READ in response.extensions:
-        usage.add(None, sent)
+        usage.add(None, input_bytes)
         raise malformed_error(response.extensions[NOT_READ])
-    return read_completion(response.content, usage, sent)
+    return read_completion(response.content, usage, input_bytes)
 
 
 async def _post(
@@ -301,17 +301,17 @@ async def _post(
     while True:
         headers = {RETRY_HEADER: str(retries), **(beside.get("headers") or {})}
         once: Any = {**beside, "headers": headers, "max_retries": 0}
-        sent = usage.begin(messages, options)
+        input_bytes = usage.begin(messages, options)
         try:
             posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=once, **streaming)
-            return await posted, sent
+            return await posted, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
             wait = _retry_wait(error, problem.failure, retries)
         if problem.failure.charged:  # a request that a server refuses is not
             usage.end_unanswered(given_up=problem.failure.timed_out)
         else:
-            usage.end_settled(sent)
+            usage.end_settled(input_bytes)
         if wait is None or retries >= api_client.max_retries:
             raise problem  # without the client's error, which holds the request, as its context
         retries += 1
@@ -356,7 +356,7 @@ async def stream(
     assembly = Assembly()
     ended = False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response, sent = await _post(api_client, usage, model, messages, options, **streaming)
+    response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
     try:
         if isinstance(response.stream, LimitedStream):
             response.stream.read_by_pieces()
@@ -379,9 +379,9 @@ async def stream(
             given_up = problem is None or problem.failure.timed_out
             usage.end_unanswered(given_up=given_up)
         else:
-            usage.end_settled(sent)
+            usage.end_settled(input_bytes)
         usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage, sent)
+        completion = assembly.completion(usage, input_bytes)
     if problem is not None:
         raise problem
     return completion

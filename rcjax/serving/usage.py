@@ -36,8 +36,8 @@ _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_toke
 #: The fields of tokens read from a cache, and of tokens put into one: within the input, or beside it.
 _CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
 _CACHED += ("prompt_cache_hit_tokens", "cached_tokens")
-_STORED = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
-_CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
+_CACHE_WRITE = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
+_CACHED_BESIDE, _CACHE_WRITE_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
 
 #: Hidden reasoning: within the output, or beside it if it is larger than the output.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
@@ -78,8 +78,8 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
-_COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written")
-_COUNTED += ("unanswered", "unanswered_read", "unfinished", "broken", "impossible")
+_COUNTED = ("attempts", "replies", "uncounted_input_bytes", "uncounted_output_bytes")
+_COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "impossible")
 
 
 @dataclass(slots=True)
@@ -88,13 +88,13 @@ class CallUsage:
 
     attempts: int = 0
     replies: int = 0
-    uncounted_read: int = 0
+    uncounted_input_bytes: int = 0
     """Bytes of the requests whose replies reported no tokens."""
-    uncounted_written: int = 0
+    uncounted_output_bytes: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
     unanswered: int = 0
     """Number of requests without a reply that may be charged: under way, timed out, or lost."""
-    unanswered_read: int = 0
+    unanswered_input_bytes: int = 0
     """Bytes of the text of those requests."""
     unfinished: int = 0
     """Number of those requests that are under way or given up: the server may still work on them."""
@@ -119,16 +119,16 @@ class CallUsage:
         """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
-    def add(self, usage: Any, sent: int = 0, written: int = 0) -> None:
-        """Count a reply: its tokens by the `usage` that it reports, or else its bytes, sent and written."""
+    def add(self, usage: Any, input_bytes: int = 0, output_bytes: int = 0) -> None:
+        """Count a reply: its tokens by the `usage` that it reports, or else the bytes of its request and its text."""
         self.replies += 1
         tokens = reported_tokens(usage)
         if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):
             tokens = None
             self.impossible += 1
         if tokens is None:
-            self.uncounted_read += sent
-            self.uncounted_written += written
+            self.uncounted_input_bytes += input_bytes
+            self.uncounted_output_bytes += output_bytes
         else:
             self.reported.append((tokens, _rename_counts(usage)))
 
@@ -136,17 +136,17 @@ class CallUsage:
         """Count a request before its reply, and return its bytes."""
         self.questions += self._request is None or messages is not self._request[0]
         self._request = messages, options
-        sent = request_bytes(messages, options)
+        input_bytes = request_bytes(messages, options)
         self.attempts += 1
         self.unanswered += 1
-        self.unanswered_read += sent
+        self.unanswered_input_bytes += input_bytes
         self.unfinished += 1
-        return sent
+        return input_bytes
 
-    def end_settled(self, sent: int) -> None:
+    def end_settled(self, input_bytes: int) -> None:
         """End a request that `begin` counted: a reply came, or nothing is charged."""
         self.unanswered -= 1
-        self.unanswered_read -= sent
+        self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
     def end_unanswered(self, *, given_up: bool) -> None:
@@ -186,7 +186,10 @@ class CallUsage:
         if not all(are_wrong):
             return [*wrong, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
-        lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
+        lacking = (
+            (tokens.cached_input and cached is None, "cached_input"),
+            (tokens.cache_write and stored is None, "cache_write"),
+        )
         missing = next((name for lacks, name in lacking if lacks), None)
         if missing is not None:
             wrong.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
@@ -211,16 +214,16 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     """
     max_tokens = token_limit(options)
     if (
-        tokens.written
+        tokens.output
         > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
     ):
         return False
-    if tokens.read <= _TOKEN_SLACK:
+    if tokens.input <= _TOKEN_SLACK:
         return True
     texts = [message for message in messages if isinstance(message.get("content"), str)]
     if len(texts) < len(messages) or "web_search_options" in options:
         return True
-    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
+    return tokens.input <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
@@ -266,29 +269,30 @@ def reported_tokens(usage: Any) -> Tokens | None:
     input holds them already.
 
     >>> reported_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
-    Tokens(read=20, written=3, cached=0, stored=0)
+    Tokens(input=20, output=3, cached_input=0, cache_write=0)
     >>> reported_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
-    Tokens(read=97, written=2, cached=90, stored=0)
+    Tokens(input=97, output=2, cached_input=90, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
-    Tokens(read=20, written=40, cached=0, stored=0)
+    Tokens(input=20, output=40, cached_input=0, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is reported_tokens({"prompt_tokens": 20}) is None
     True
     """
     fields = as_object(usage)
-    read, written = (_first_count(fields, names) for names in _TOKENS)
-    cached, stored = _first_count(fields, _CACHED) or 0, _first_count(fields, _STORED) or 0
-    beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_STORED_BESIDE,)) or 0
-    if read is None or written is None or not read + sum(beside):
+    input_tokens, output_tokens = (_first_count(fields, names) for names in _TOKENS)
+    cached, cache_write = _first_count(fields, _CACHED) or 0, _first_count(fields, _CACHE_WRITE) or 0
+    beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_CACHE_WRITE_BESIDE,)) or 0
+    if input_tokens is None or output_tokens is None or not input_tokens + sum(beside):
         return None
     total, reasoning = _first_count(fields, ("total_tokens",)) or 0, _first_count(fields, _REASONING) or 0
     if any(beside):
-        cached, stored = beside
+        cached, cache_write = beside
         by_anthropic = fields.get("prompt_tokens") is None and "input_tokens_details" not in fields
-        if by_anthropic or sum(beside) > read or total >= read + written + sum(beside):
-            read += sum(beside)
-    written = max(written, total - read, written + reasoning if reasoning > written else 0)
-    cached = min(cached, read)
-    return Tokens(read, written, cached, min(stored, read - cached))
+        if by_anthropic or sum(beside) > input_tokens or total >= input_tokens + output_tokens + sum(beside):
+            input_tokens += sum(beside)
+    is_beside = reasoning > output_tokens
+    output_tokens = max(output_tokens, total - input_tokens, output_tokens + reasoning if is_beside else 0)
+    cached = min(cached, input_tokens)
+    return Tokens(input_tokens, output_tokens, cached, min(cache_write, input_tokens - cached))
 
 
 def _first_count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
@@ -313,9 +317,9 @@ def _as_count(value: Any) -> int | None:
 
 def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the usage as reported, but with OpenAI's names and whole numbers for the tokens."""
-    read, written = (_first_count(usage, names) or 0 for names in _TOKENS)
-    total = _first_count(usage, ("total_tokens",)) or read + written
-    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
+    input_tokens, output_tokens = (_first_count(usage, names) or 0 for names in _TOKENS)
+    total = _first_count(usage, ("total_tokens",)) or input_tokens + output_tokens
+    counts = {"prompt_tokens": input_tokens, "completion_tokens": output_tokens, "total_tokens": total}
     others = {*counts, *(name for names in _TOKENS for name in names)}
     return counts | {name: value for name, value in usage.items() if name not in others}
 
@@ -361,32 +365,32 @@ class Pace:
     """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
 
     >>> pace = Pace()
-    >>> pace.add(written=1500, seconds=10.0)
-    >>> pace.written, pace.rate
+    >>> pace.add(tokens=1500, seconds=10.0)
+    >>> pace.tokens, pace.tokens_per_second
     (1000.0, 100.0)
     """
 
-    written: float = 500.0
-    """Tokens of an answer: of one sample, and of one vote."""
+    tokens: float = 500.0
+    """Output tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
     """Time of an answer."""
     _answers: int = 1
 
     @classmethod
-    def guess(cls, written: float) -> Pace:
-        """Guess the pace of a model that has not answered yet, from the tokens of an answer."""
-        return cls(written, written * cls.seconds / cls.written)
+    def guess(cls, tokens: float) -> Pace:
+        """Guess the pace of a model that has not answered yet, from the output tokens of an answer."""
+        return cls(tokens, tokens * cls.seconds / cls.tokens)
 
     @property
-    def rate(self) -> float:
-        """Tokens of an answer per second."""
-        return self.written / self.seconds
+    def tokens_per_second(self) -> float:
+        """Output tokens per second."""
+        return self.tokens / self.seconds
 
-    def add(self, written: float, seconds: float) -> None:
-        """Count an answer whose tokens are known."""
+    def add(self, tokens: float, seconds: float) -> None:
+        """Count an answer whose output tokens are known."""
         self._answers = min(self._answers + 1, _ANSWERS_AVERAGED)
         share = 1 / self._answers
-        self.written += share * (written - self.written)
+        self.tokens += share * (tokens - self.tokens)
         self.seconds += share * (max(seconds, 1e-3) - self.seconds)
 
 
