@@ -214,7 +214,7 @@ class Respondent:
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
-        return Endpoint(self.api_client, self.settings.endpoint_name, signal, options, self.settings.price, None)
+        return Endpoint(self.api_client, self.settings.upstream_model, signal, options, self.settings.price, None)
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
@@ -309,7 +309,7 @@ class Respondent:
         once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.upstream_model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")

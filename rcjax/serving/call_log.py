@@ -98,7 +98,7 @@ class Call:
     query: Query
     model: str
     """The model's name in the policy."""
-    endpoint_name: str
+    upstream_model: str
     """The model's name at the endpoint."""
     text: str | None
     """The text of the reply; None if nothing usable came back."""
@@ -157,7 +157,7 @@ class CallLog:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
         >>> query = Query("q1", [{"role": "user", "content": "A or B?"}])
-        >>> asked = {"query": query, "model": "small", "endpoint_name": "small"}
+        >>> asked = {"query": query, "model": "small", "upstream_model": "small"}
         >>> answer = {"text": "B", "answer": "B", "logprob": -0.1, "confidence": 0.8}
         >>> cost = {"cost": 1e-5, "input_tokens": 90, "output_tokens": 1, "estimated": False}
         >>> status = {"attempts": 1, "seconds": 0.2, "time": "2026-11-24T10:00:00Z", "error": None}

@@ -86,7 +86,7 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    endpoint_name: str  # the model's name at the endpoint
+    upstream_model: str  # the model's name at the endpoint
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
     price: Price | None  # money per million tokens
@@ -252,7 +252,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
             api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
-            model if settings is None else settings.endpoint_name,
+            model if settings is None else settings.upstream_model,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),
             known if settings is None or settings.price is None else settings.price.completed(known),

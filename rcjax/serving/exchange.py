@@ -181,7 +181,7 @@ class Exchange:
         self.call = Call(
             query=self.query,
             model=self.model,
-            endpoint_name=self.endpoint.endpoint_name,
+            upstream_model=self.endpoint.upstream_model,
             text=self.text,
             answer=None if read is None else read.answer,
             logprob=logprob,
@@ -411,7 +411,7 @@ class Caller:
         """Return the completion of one request and its retries."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
-            return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
 
     async def _forward(
         self,
@@ -426,7 +426,7 @@ class Caller:
             return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
             completion = await stream(
-                endpoint.api_client, endpoint.endpoint_name, messages, options, usage, delivery.forward
+                endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
             )
         if endpoint.signal is None:
             await delivery.flush()

@@ -49,7 +49,7 @@ class ServedModel:
 
     name: str
     """The model's name in logs and policies."""
-    endpoint_name: str
+    upstream_model: str
     """The model's name at the endpoint."""
     price: Price | None = None
     """Money per million tokens; None for the policy's own price."""
@@ -192,11 +192,11 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
     price = _FREE if is_listed else Price(*(read(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
-    endpoint_name = read(str | None, table.get("model"), f"{where}.model") or name
-    settings = read(ModelSettings, {**table, "name": name, "endpoint_name": endpoint_name, "price": price}, where)
+    upstream_model = read(str | None, table.get("model"), f"{where}.model") or name
+    settings = read(ModelSettings, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where)
     if not is_listed:
         return settings
-    listed = listed_price(settings.endpoint_name, settings.base_url, where)
+    listed = listed_price(settings.upstream_model, settings.base_url, where)
     return replace(settings, price=listed.price.exact, listed=listed.describe())
 
 
@@ -212,23 +212,23 @@ _PRICED = "give input and output (0 for what costs nothing), and put a name with
 _OPENAI = "https://api.openai.com/v1"
 
 
-def listed_price(endpoint_name: str, base_url: str | None, where: str) -> ListedPrice:
+def listed_price(upstream_model: str, base_url: str | None, where: str) -> ListedPrice:
     """Return the price of a model by genai-prices. Raises ValueError if it knows none, or is not installed.
 
     Args:
-        endpoint_name: the model's name at the endpoint.
+        upstream_model: the model's name at the endpoint.
         base_url: the endpoint's address; None is OpenAI's.
         where: the place of the model's table, for the message.
     """
     try:
-        listed = known_price(endpoint_name, base_url or _OPENAI)
+        listed = known_price(upstream_model, base_url or _OPENAI)
     except ImportError as problem:
         raise ValueError(f"{where}: no input price: {_PRICED}; or, for prices by the model's name, {problem}") from None
     if listed is None:
-        names = difflib.get_close_matches(endpoint_name, [*GenaiPrices()], n=3, cutoff=0.55)
+        names = difflib.get_close_matches(upstream_model, [*GenaiPrices()], n=3, cutoff=0.55)
         close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
         raise ValueError(
-            f"{where}: no input price: genai-prices knows no {endpoint_name} at {base_url or _OPENAI}{close}: {_PRICED}"
+            f"{where}: no input price: genai-prices knows no {upstream_model} at {base_url or _OPENAI}{close}: {_PRICED}"
         )
     return listed
 

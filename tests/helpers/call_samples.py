@@ -9,7 +9,7 @@ DAY = "2026-11-24"
 CALL = Call(
     query=Query("q1", (), is_shadow_query=True),
     model="small",
-    endpoint_name="org/small",
+    upstream_model="org/small",
     text="B",
     answer="B",
     logprob=-0.1,

@@ -7,7 +7,7 @@ from rcjax.serving.cascade import Result
 
 
 def make_call(model="small", **changes):
-    sample = vary(CALL, model=model, endpoint_name=f"org/{model}", is_shadow_query=False)
+    sample = vary(CALL, model=model, upstream_model=f"org/{model}", is_shadow_query=False)
     return vary(sample, **{"time": "2026-01-01T00:00:00.000+00:00", **changes})
 
 

@@ -70,7 +70,7 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         call = Call(
             query=Query(str(query), (), is_shadow_query=True, charge=mark),
             model="m",
-            endpoint_name="m",
+            upstream_model="m",
             text="B",
             answer="B",
             logprob=-0.1,

@@ -32,7 +32,7 @@ def path(tmp_path):
 def test_all_of_it(path):
     path.write_text(WHOLE)
     small, large = read_models(path).values()
-    assert (small.name, small.endpoint_name, small.base_url, small.key_env) == (
+    assert (small.name, small.upstream_model, small.base_url, small.key_env) == (
         "small-1.5b",
         "org/small",
         "http://localhost:8000/v1",
@@ -43,7 +43,7 @@ def test_all_of_it(path):
         {"max_tokens": 1, "temperature": 0},
         "choice",
     )
-    assert (large.endpoint_name, large.base_url, large.key_env) == ("large", None, None)
+    assert (large.upstream_model, large.base_url, large.key_env) == ("large", None, None)
     assert (large.options, large.signal) == ({}, None)
 
 

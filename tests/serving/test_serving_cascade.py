@@ -69,7 +69,7 @@ def test_requests_hold_what_signal_and_options_ask_for():
     assert first["messages"] == [{"role": "user", "content": "the prompt"}]
     assert (first["logprobs"], first["top_logprobs"], first["max_tokens"], first["seed"]) == (True, 20, 1, 5)
     assert (last["max_tokens"], last["top_logprobs"]) == (3, 5)
-    assert result.calls[0].endpoint_name == "org/small-1b"
+    assert result.calls[0].upstream_model == "org/small-1b"
     assert result.calls[0].model == "small"
 
 

@@ -38,7 +38,7 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             call = Call(
                 query=Query(query, (), is_shadow_query=shadowed, charge=Charge("policy", step)),
                 model=model,
-                endpoint_name=model,
+                upstream_model=model,
                 text=None if fails else "A",
                 answer="A",
                 logprob=None if fails else float(raw),
