@@ -34,7 +34,7 @@ from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import KEEP_BYTES, RESERVE_BYTES, ReserveBytes, openai
+from rcjax.serving.openai_client import keep_prompt_bytes, reserve_reply_bytes, ReserveBytes, openai
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -395,7 +395,7 @@ class Cascade:
             return
         self._shadow_queries += 1
         try:
-            with KEEP_BYTES.get()() as reserve_bytes:
+            with keep_prompt_bytes.get()() as reserve_bytes:
                 if reserve_bytes is None:
                     self._warn_shadow("shadow queries under way keep as many bytes as they may")
                 yield reserve_bytes
@@ -411,7 +411,7 @@ class Cascade:
 
     async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
-        RESERVE_BYTES.set(shadow_calls.reserve_bytes)
+        reserve_reply_bytes.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.held:
             try:

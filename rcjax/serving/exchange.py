@@ -93,20 +93,23 @@ class Exchange:
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, first: Send, send: Send, checks: ReplyChecks) -> None:
+    async def run(self, send_question: Send, send_second: Send, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
-        `first` sends the question itself, `send` the signal's second question.
+        Args:
+            send_question: sends the question.
+            send_second: sends the signal's second question.
+            checks: runs the check, if the signal is a check.
         """
         signal = self.endpoint.signal
         try:
-            self.completion = completion = await self._ask(first)
+            self.completion = completion = await self._ask(send_question)
             if signal is None:
                 self.text = _first_text(completion)
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
-            self.reading = await self._read(signal, reply, send, checks)
+            self.reading = await self._read(signal, reply, send_second, checks)
             self.text = self.reading.text or self.text
         except CallError as problem:
             self.fail(problem)
@@ -370,14 +373,14 @@ class Caller:
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery = None
-        first = send = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
+        send = send_question = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
         if deliver is not None:
             delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
-            first = partial(self._forward, delivery)
+            send_question = partial(self._forward, delivery)
         try:
             try:
                 async with asyncio.timeout(seconds):
-                    await exchange.run(first, send, self._checks)
+                    await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
             if exchange.text is not None:  # an answer counts, though its second question or check failed

@@ -120,15 +120,15 @@ _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 ReserveBytes = Callable[[int], bool]
 """Counts bytes of a reply, and returns whether there is room."""
 
-RESERVE_BYTES: ContextVar[ReserveBytes] = ContextVar("RESERVE_BYTES", default=lambda size: True)
-"""Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
+reserve_reply_bytes: ContextVar[ReserveBytes] = ContextVar("reserve_reply_bytes", default=lambda size: True)
+"""The running task's counter of the bytes of whole replies, which stay in memory until their request ends."""
 
-KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
-    "KEEP_BYTES", default=lambda: nullcontext(RESERVE_BYTES.get())
+keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
+    "keep_prompt_bytes", default=lambda: nullcontext(reserve_reply_bytes.get())
 )
-"""Keeps the bytes of a shadow query's prompt until its shadow calls end, and gives the counter of their replies.
+"""The running task's function that keeps a prompt's bytes until its shadow calls end, and yields their replies' counter.
 
-It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
+It yields None if shadow queries keep as many bytes as they may: then the query is no shadow query.
 """
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
@@ -222,7 +222,7 @@ class LimitedStream(HTTP.AsyncByteStream):
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
             if not self._by_pieces:
-                if not RESERVE_BYTES.get()(len(part)):
+                if not reserve_reply_bytes.get()(len(part)):
                     self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
                     return
                 yield part
