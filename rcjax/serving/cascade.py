@@ -34,7 +34,7 @@ from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import keep_prompt_bytes, reserve_reply_bytes, ReserveBytes, openai
+from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, openai, reserve_reply_bytes
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]

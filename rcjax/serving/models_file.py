@@ -227,9 +227,8 @@ def listed_price(upstream_model: str, base_url: str | None, where: str) -> Liste
     if listed is None:
         names = difflib.get_close_matches(upstream_model, [*GenaiPrices()], n=3, cutoff=0.55)
         close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
-        raise ValueError(
-            f"{where}: no input price: genai-prices knows no {upstream_model} at {base_url or _OPENAI}{close}: {_PRICED}"
-        )
+        problem = f"genai-prices knows no {upstream_model} at {base_url or _OPENAI}{close}"
+        raise ValueError(f"{where}: no input price: {problem}: {_PRICED}")
     return listed
 
 

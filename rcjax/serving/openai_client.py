@@ -126,9 +126,9 @@ reserve_reply_bytes: ContextVar[ReserveBytes] = ContextVar("reserve_reply_bytes"
 keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
     "keep_prompt_bytes", default=lambda: nullcontext(reserve_reply_bytes.get())
 )
-"""The running task's function that keeps a prompt's bytes until its shadow calls end, and yields their replies' counter.
+"""The running task's function that keeps a prompt's bytes until its shadow calls have ended.
 
-It yields None if shadow queries keep as many bytes as they may: then the query is no shadow query.
+It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
 """
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end

@@ -20,7 +20,7 @@ from starlette.types import Receive
 from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
-from rcjax.serving.openai_client import keep_prompt_bytes, reserve_reply_bytes, ReserveBytes
+from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, reserve_reply_bytes
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
