@@ -1,7 +1,7 @@
 """One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-An `Exchange` records all of it. There are two senders. `Caller` sends a request when a slot is free, and hands the
-answer on while it comes. `rcjax.collecting.respondent` repeats failed requests and limits the money.
+An `Exchange` records a question and its outcome. `Caller` sends the requests of a service, each when a slot is free.
+`rcjax.collecting.respondent` sends those of a collection, within a budget.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
@@ -40,7 +40,7 @@ from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that the policy keeps whatever the answer says."""
+    """A piece of an answer that comes in pieces, as the policy keeps the answer whatever it says."""
 
     model: str
     """The model that answers, by its name in the policy."""
@@ -52,10 +52,10 @@ class Piece:
 
 
 Deliver = Callable[[Piece], Awaitable[None]]
-"""Receives the pieces of an answer as they come."""
+"""Receives each piece of an answer when it comes."""
 
 Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
-"""Sends messages with options to an endpoint and returns the completion. Adds to the usage; raises CallError."""
+"""Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Exchange:
     """The tokens and bytes of the question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
-    """The completion as the endpoint sent it, even without text; None if nothing usable came back."""
+    """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
     text: str | None = None
     """The text of the reply."""
     reading: Reading | None = None
@@ -83,13 +83,13 @@ class Exchange:
     no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
     is_checking: bool = False
-    """Whether the check of the answer has started: a failure is then the check's."""
+    """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
-    """Money that the check reports as its cost."""
+    """Dollars that the check reports as its cost."""
     is_delivered: bool = False
-    """Whether a piece of the answer has been delivered: no other model may answer then."""
+    """Whether a piece of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
-    """The pace of the model's answers, for the cost of an interrupted answer; None estimates it by bytes alone."""
+    """The pace of the model's answers, by which interrupted answers are estimated; None to estimate by bytes alone."""
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
@@ -105,7 +105,7 @@ class Exchange:
         try:
             self.completion = completion = await self._ask(send_question)
             if signal is None:
-                self.text = _first_text(completion)
+                self.text = _text_as_it_is(completion)
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
@@ -120,6 +120,8 @@ class Exchange:
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
+        if self.endpoint.samples == 1:
+            return await send(*request)
 
         async def vote() -> Mapping[str, Any] | CallError:
             try:
@@ -127,13 +129,11 @@ class Exchange:
             except CallError as problem:
                 return problem
 
-        if self.endpoint.samples == 1:
-            return await send(*request)
-        replies = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
-        problems = [reply for reply in replies if isinstance(reply, CallError)]
-        if len(problems) == len(replies):
-            raise problems[0]
-        return join_choices([reply for reply in replies if not isinstance(reply, CallError)])
+        votes = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
+        replies = [vote for vote in votes if not isinstance(vote, CallError)]
+        if not replies:
+            raise cast(CallError, votes[0])
+        return join_choices(replies)
 
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
@@ -143,13 +143,13 @@ class Exchange:
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
         second = None
-        with _failures():
+        with _signal_errors():
             follow_up = signal.follow_up(messages, reply)
         if follow_up is not None:
-            with _failures():
+            with _signal_errors():
                 conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
             second = read_reply(await send(endpoint, conversation, options, self.usage))
-        with _failures():
+        with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
             raise SignalError(
@@ -158,7 +158,7 @@ class Exchange:
         return reading
 
     def fail(self, problem: CallError) -> None:
-        """Note a failure: of the question, or of the check or second question once there is an answer."""
+        """Record a failure of the question or, if there is an answer, of the check or the second question."""
         if self.text is None:
             self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
@@ -173,8 +173,8 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        read, usage = self.reading, self.usage
-        logprob = None if read is None else read.logprob
+        reading, usage = self.reading, self.usage
+        logprob = None if reading is None else reading.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
@@ -186,7 +186,7 @@ class Exchange:
             model=self.model,
             upstream_model=self.endpoint.upstream_model,
             text=self.text,
-            answer=None if read is None else read.answer,
+            answer=None if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
             **figures,
@@ -197,7 +197,7 @@ class Exchange:
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
             request_settings=request_settings,
-            likeliest=None if read is None else read.likeliest,
+            likeliest=None if reading is None else reading.likeliest,
         )
         return self.call
 
@@ -208,7 +208,7 @@ def calls_of(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _signal_errors() -> Iterator[None]:
     """Turn any exception into a SignalError, without its message, which may quote a prompt."""
     try:
         yield
@@ -218,8 +218,8 @@ def _failures() -> Iterator[None]:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
-def _first_text(completion: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer that is passed on as it is. Raises CallError for malformed choices."""
+def _text_as_it_is(completion: Mapping[str, Any]) -> str | None:
+    """Return the text of an answer that no signal reads. Raises CallError for malformed choices."""
     choices = completion["choices"]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise malformed_error("no choices")
@@ -231,7 +231,7 @@ _NEUTRAL_NAMES = """
     service_tier store stream_options top_logprobs user
 """
 
-#: Options of a request that change no answer; some of them identify the user.
+#: Options of a request that do not change the answer; some of them identify the user.
 NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
 
 
@@ -242,15 +242,14 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_fo
     """
     if endpoint.signal is None:
         return None
-    overrides = {name: value for name, value in overrides.items() if name not in FORM_OPTIONS}
-    options = endpoint.options_for(overrides)
+    options = endpoint.options_for({name: value for name, value in overrides.items() if name not in FORM_OPTIONS})
     needed = endpoint.signal.options
-    more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_request_settings(endpoint.signal, more, endpoint.price, request_form)
+    others = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
+    return record_request_settings(endpoint.signal, others, endpoint.price, request_form)
 
 
-#: Fields that every chunk may have.
-_USUAL = frozenset(
+#: Fields of a chunk that are no content.
+_USUAL_FIELDS = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
 )
 
@@ -260,9 +259,9 @@ _MAX_WAITING = 1_000  # chunks without content that wait for the first content; 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers the chunks of an answer, and holds them back until one has content.
+    """Delivers the chunks of an answer, from the first chunk with content on.
 
-    An answer without content is a failure: the next model is asked then.
+    An answer without content is a failure, after which the next model is asked.
     """
 
     deliver: Deliver
@@ -270,12 +269,14 @@ class Delivery:
     """The fields that all pieces share."""
     has_begun: bool = False
     problem: str | None = None
-    """The receiver's exception. No piece is delivered after it, and the answer is read to its end."""
+    """The receiver's exception, after which no piece is delivered; the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
-        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
+        more = (
+            value for name, value in chunk.items() if name not in _USUAL_FIELDS
+        )  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
@@ -311,9 +312,9 @@ Observe = Callable[[Call], None]
 
 _MAX_RECORDS = 256  # records of `record_endpoint` that are cached
 
-_MAX_RECORD_LENGTH = 512  # characters of the options of each
+_MAX_RECORD_LENGTH = 512  # characters of a query's options: the record of longer options is not cached
 
-_SHADOW_SHARE = 4  # shadow calls have a slot for every so many slots of other calls
+_SLOTS_PER_SHADOW_SLOT = 4  # slots of other calls for each slot of shadow calls
 
 
 class Caller:
@@ -322,8 +323,8 @@ class Caller:
     Args:
         endpoints: the endpoint of each model, by name.
         log: the log that each call is written to.
-        concurrency: largest number of requests in flight. Shadow calls have no deadline. They have a quarter as many
-            slots of their own, and at least 1: no other call waits for a shadow call.
+        concurrency: largest number of requests in flight. Shadow calls have a quarter as many slots of their own, at
+            least 1, so that no other call waits for a shadow call.
         observe: receives each call as it ends.
         check_seconds: time limit for the check of one answer.
     """
@@ -340,7 +341,7 @@ class Caller:
         self._checks = ReplyChecks(check_seconds)
         self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
-        self.max_shadow_requests = max(1, concurrency // _SHADOW_SHARE)
+        self.max_shadow_requests = max(1, concurrency // _SLOTS_PER_SHADOW_SLOT)
         """Largest number of requests of shadow calls in flight."""
         self._shadow_slots = asyncio.Semaphore(self.max_shadow_requests)
         self._observe = observe
@@ -361,7 +362,7 @@ class Caller:
         *,
         deliver: Deliver | None = None,
     ) -> Exchange:
-        """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
+        """Ask a model and log the call. A server's failure is recorded in the exchange, not raised.
 
         Args:
             query: the query and its options.
@@ -411,7 +412,7 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return the completion of one request and its retries."""
+        """Send a request when a slot is free, and return its completion."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
             return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
@@ -424,7 +425,7 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return a completion, delivered piece by piece while it comes; answers that vote are not delivered."""
+        """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
@@ -473,9 +474,9 @@ class Caller:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
     def _record_of(self, model: str, query: Query) -> str | None:
-        """Return `record_endpoint` of a model, cached for questions of the same form and options."""
-        unseen = NEUTRAL.union(FORM_OPTIONS)
-        relevant = {name: value for name, value in query.options.items() if name not in unseen}
+        """Return the record of a model's endpoint, cached for queries of the same form and options."""
+        unrecorded = NEUTRAL.union(FORM_OPTIONS)
+        relevant = {name: value for name, value in query.options.items() if name not in unrecorded}
         key = model, repr(relevant), query.request_form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)
         if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:

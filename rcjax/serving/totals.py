@@ -1,7 +1,6 @@
-"""Running totals of money and requests that several processes share, and their file for the processes of one machine.
+"""Running totals of money and requests, which the processes of one machine share by a file.
 
-`FileTotals` writes each payment at once, unless another process holds the file's lock. Processes of several machines
-share totals by a `rcjax.serving.ledger.Ledger`.
+Processes of several machines share totals by a `rcjax.serving.ledger.Ledger`.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ class Spending(NamedTuple):
 
 
 class SharedSpending(NamedTuple):
-    """A total as last read: the money of all processes, and the queries of the other ones."""
+    """A total as last read: the money of all processes, and the queries of the other processes."""
 
     money_of_all: float
     queries_of_others: float
 
 
 class QueryCount(NamedTuple):
-    """The exponentially decayed count of a policy's queries, at a time."""
+    """An exponentially decayed count of a policy's queries at a time, in seconds since 1970."""
 
     queries: float
-    time: float  # of the count, in seconds since 1970
+    time: float
 
 
 class Total(Protocol):
@@ -71,7 +70,7 @@ class Total(Protocol):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the spending so far may be larger than `last_read` says, as the store was never read for it."""
+        """Whether more may have been spent than `last_read` says, since the store could not be read."""
         ...
 
     def add(self, amount: float, queries: int = 1) -> None:
@@ -105,7 +104,7 @@ class Totals(Protocol):
 
 @dataclass(slots=True)
 class FileTotal:
-    """One total of a file: the spending of this process, and that of others as last read."""
+    """One total of a file: the spending of this process, and the spending of others as last read."""
 
     file: FileTotals
     own: Spending = field(default_factory=Spending)
@@ -152,10 +151,9 @@ LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process hol
 class FileTotals:
     """Totals in a small file, for the processes of one machine.
 
-    Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
-    up for a failed one. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full,
-    the old content stays. A file that is lost or unreadable is written anew, with all that its processes have read of
-    it.
+    Each process has its own rows. A row has the total so far: nothing counts twice, and the next write makes up for a
+    failed write. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full, the old
+    content stays. If the file is lost or unreadable, its processes write it anew with all rows that they have read.
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
@@ -179,7 +177,7 @@ class FileTotals:
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
-        self._sync_lock = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
+        self._sync_lock = threading.Lock()  # serialises `sync`: a slow thread would write older totals
         self._tried_at = self._synced_at = -math.inf
         self.is_unknown = False
         """Whether the file is unreadable or unwritable, or has been locked for a minute."""
@@ -194,7 +192,7 @@ class FileTotals:
             self.publish()
 
     def publish(self, *, waits: bool = False) -> None:
-        """Synchronise with the file. Failures become one warning until it works again; a later attempt catches up.
+        """Synchronise with the file. A failure becomes a warning, once until it works again.
 
         Args:
             waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
@@ -217,10 +215,10 @@ class FileTotals:
         return self._totals.setdefault((name, every, bounds[1]), FileTotal(self))
 
     def sync(self, patience: float = LOCK_SECONDS) -> None:
-        """Write the totals of this process, and read those of others.
+        """Write the totals of this process, and read the totals of others.
 
-        Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
-        `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
+        Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
+        for `patience` seconds. With 0 it never waits, so that an event loop may call it.
         """
         if not self._sync_lock.acquire(timeout=patience):
             raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
@@ -280,20 +278,19 @@ def seconds_kept(every: str) -> int:
 
 
 def _is_kept(every: str, end: float, now: float) -> bool:
-    """Return whether a total is kept."""
     return end > now - seconds_kept(every)
 
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
-    """Merge two tables of rows. If both have a key, the larger row counts: spending never decreases."""
+    """Merge two tables of rows. Of two rows with one key the larger counts, as spending never decreases."""
     return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
 
 
 def _overwrite(file: int, content: bytes, path: str) -> None:
-    """Replace the content of a file. A full disk is an OSError, and leaves what was there."""
+    """Replace the content of a file. If the disk is full, raises OSError and leaves the old content."""
     size = os.fstat(file).st_size
     try:
-        _write_at(file, size, b" " * (len(content) - size), path)  # the end of JSON may have white space
+        _write_at(file, size, b" " * (len(content) - size), path)  # white space may follow JSON
     except OSError:
         os.ftruncate(file, size)
         raise
@@ -320,7 +317,7 @@ def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
 
 
 def _decode(content: bytes) -> dict[_RowKey, _Row] | None:
-    """Return the rows in a file, None for an unreadable one. Text after the rows, which a kill leaves, is ignored."""
+    """Return the rows of a file; None if it is unreadable. Text that a kill has left after the rows is ignored."""
     if not content.strip():
         return {}
     with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):

@@ -19,8 +19,8 @@ _MAX_TOKENS = 10**7  # tokens of one reply: a larger figure counts something els
 
 _MAX_SUMMAND = 10**12  # largest figure of a reply that is summed over replies
 
-#: Tokens by which a count may exceed its bound: a server adds its own to the prompt's bytes, and some do not count
-#: hidden reasoning against the limit of an answer.
+#: Tokens by which a count may exceed its bound: servers add tokens to a prompt, and some do not count hidden reasoning
+#: against the limit of an answer.
 _TOKEN_SLACK = 16_384
 
 _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
@@ -30,10 +30,10 @@ _HIGHEST_COST = 1000.0  # money for one reply
 #: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
 _MAX_PRICE_RATIO, _MAX_EXTRA_FEE = 100, Decimal("0.1")
 
-#: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
+#: The names of the input and the output tokens: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 
-#: The fields of tokens read from a cache, and of tokens put into one: within the input, or beside it.
+#: The fields of input tokens read from a cache, and written to it: within the input tokens, or beside them.
 _CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
 _CACHED += ("prompt_cache_hit_tokens", "cached_tokens")
 _CACHE_WRITE = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
@@ -42,7 +42,7 @@ _CACHED_BESIDE, _CACHE_WRITE_BESIDE = "cache_read_input_tokens", "cache_creation
 #: Hidden reasoning: within the output, or beside it if it is larger than the output.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
 
-#: Tokens of audio, which models charge at prices of their own: within the input and within the output.
+#: Tokens of audio, which have prices of their own: within the input, and within the output.
 _AUDIO = ("prompt_tokens_details.audio_tokens", "completion_tokens_details.audio_tokens")
 
 
@@ -62,13 +62,13 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-    """Count the bytes that a model reads: the text of the messages, and tools and tool calls as JSON."""
+    """Count the bytes of a request that a model reads: the texts, and tools and tool calls as JSON."""
     tools = [options.get("tools"), options.get("functions"), *(message.get("tool_calls") for message in messages)]
     return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
 def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether messages hold text alone: no images, sounds or files, whose tokens bytes do not tell.
+    """Return whether messages hold only text: the tokens of images, sounds and files do not follow from their bytes.
 
     >>> [is_text([{"content": content}]) for content in ("A?", None, [{"type": "text"}], [{"type": "image_url"}])]
     [True, True, True, False]
@@ -84,7 +84,7 @@ _COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "im
 
 @dataclass(slots=True)
 class CallUsage:
-    """Usage of the requests of one call so far: tokens where replies report them, else bytes."""
+    """The usage of one call's requests so far: tokens if the replies report them, else bytes."""
 
     attempts: int = 0
     replies: int = 0
@@ -95,9 +95,9 @@ class CallUsage:
     unanswered: int = 0
     """Number of requests without a reply that may be charged: under way, timed out, or lost."""
     unanswered_input_bytes: int = 0
-    """Bytes of the text of those requests."""
+    """Bytes of the unanswered requests."""
     unfinished: int = 0
-    """Number of those requests that are under way or given up: the server may still work on them."""
+    """Number of unanswered requests that the server may still work on: under way or timed out."""
     broken: int = 0
     """Number of streams that broke off."""
     reported: list[tuple[Tokens, Mapping[str, object]]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class CallUsage:
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
     def add(self, usage: Any, input_bytes: int = 0, output_bytes: int = 0) -> None:
-        """Count a reply: its tokens by the `usage` that it reports, or else the bytes of its request and its text."""
+        """Count a reply by the `usage` that it reports, or else by the bytes of its request and its text."""
         self.replies += 1
         tokens = reported_tokens(usage)
         if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):
@@ -144,16 +144,16 @@ class CallUsage:
         return input_bytes
 
     def end_settled(self, input_bytes: int) -> None:
-        """End a request that `begin` counted: a reply came, or nothing is charged."""
+        """End a request that `begin` counted, with a reply or without a charge."""
         self.unanswered -= 1
         self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
     def end_unanswered(self, *, given_up: bool) -> None:
-        """End a request that `begin` counted, without a reply, though it may be charged.
+        """End a request that `begin` counted, which may be charged without a reply.
 
         Args:
-            given_up: whether the client has given up, while the server may still work on it.
+            given_up: whether the client has given up while the server may still work on the request.
         """
         self.unfinished -= not given_up
 
@@ -164,7 +164,7 @@ class CallUsage:
         self.reported += other.reported
 
     def money(self, price: Price | None) -> Decimal | None:
-        """Return the money for the replies that report tokens: as reported, or by price; None if neither is known."""
+        """Return the money for the replies that report tokens, by reported costs or by price; None if one is unknown."""
         exact, total = price and price.exact, Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
@@ -176,15 +176,15 @@ class CallUsage:
         return total
 
     def remarks(self, price: Price | None) -> list[str]:
-        """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
-        wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
+        """Return sentences for people about unusual ways in which the money was computed."""
+        remarks = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
         exact = price and price.exact
         costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
         if any(are_wrong):
-            wrong.append("its server tells a cost that its tokens cannot have: prices count")
+            remarks.append("its server tells a cost that its tokens cannot have: prices count")
         if not all(are_wrong):
-            return [*wrong, "its server tells what calls cost, which counts in place of prices"]
+            return [*remarks, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
         lacking = (
             (tokens.cached_input and cached is None, "cached_input"),
@@ -192,10 +192,10 @@ class CallUsage:
         )
         missing = next((name for lacks, name in lacking if lacks), None)
         if missing is not None:
-            wrong.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
+            remarks.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
         if any(_first_count(report, (name,)) for _, report in self.reported for name in _AUDIO):
-            wrong.append("its audio is charged as text: no price of audio is known")
-        return wrong
+            remarks.append("its audio is charged as text: no price of audio is known")
+        return remarks
 
 
 def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
@@ -204,19 +204,17 @@ def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
-    """Return whether a reply can have so many tokens: at most one read per byte, and as many written as allowed.
+    """Return whether a reply can have so many tokens: one input token per byte, and the limit on output tokens.
 
-    The tokens of images, files and web searches cannot be bounded by bytes.
+    Bytes do not bound the tokens of images, files and web searches.
 
     >>> prompt = [{"role": "user", "content": "A or B?"}]
     >>> [_is_possible(Tokens(*report), prompt, {"max_tokens": 9}) for report in ((90, 9), (10**6, 9), (90, 10**6))]
     [True, False, False]
     """
-    max_tokens = token_limit(options)
-    if (
-        tokens.output
-        > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
-    ):
+    limit = token_limit(options)
+    max_output = _MAX_UNLIMITED * reply_samples(options) if limit is None else 2 * limit
+    if tokens.output > max_output + _TOKEN_SLACK:
         return False
     if tokens.input <= _TOKEN_SLACK:
         return True
@@ -227,7 +225,7 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
-    """Return the usage of a completion or chunk: Groq has it within `x_groq`, Moonshot in a choice.
+    """Return the usage of a completion or chunk, which Groq has within `x_groq`, and Moonshot in a choice.
 
     >>> usage_of({"choices": [{"usage": {"prompt_tokens": 7}}], "usage": None})
     {'prompt_tokens': 7}
@@ -238,7 +236,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
 
 
 def _reported_cost(report: Mapping[str, Any]) -> Decimal | None:
-    """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
+    """Return the cost that a reply reports, with the provider's charge to the user's own key; None without one."""
     cost = _money(report.get("cost"))
     upstream = _money(as_object(report.get("cost_details")).get("upstream_inference_cost"))
     own_key = report.get("is_byok") is True
@@ -264,9 +262,9 @@ def _money(value: Any) -> Decimal | None:
 def reported_tokens(usage: Any) -> Tokens | None:
     """Read the tokens of a reply from the `usage` that it reports; None if it reports none.
 
-    No prompt has 0 tokens: a server that says so has not counted them. Hidden reasoning counts besides the output if
-    the total or the reasoning is larger. Cached tokens under Anthropic's names count besides the input, unless the
-    input holds them already.
+    A server that reports a prompt of 0 tokens has not counted them. Hidden reasoning is added to the output if the
+    total or the reasoning is larger. Cached tokens under Anthropic's names are added to the input, unless the input
+    holds them already.
 
     >>> reported_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
     Tokens(input=20, output=3, cached_input=0, cache_write=0)
@@ -296,7 +294,7 @@ def reported_tokens(usage: Any) -> Tokens | None:
 
 
 def _first_count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """Return the first of these counts that is present; a point in a name leads into a mapping."""
+    """Return the first count that is present under these names; a point in a name leads into a mapping."""
     for name in names:
         value: Any = fields
         for part in name.split("."):
@@ -325,7 +323,7 @@ def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
-    """Sum the usage of several calls as in the API, with the endpoints' own fields; None if nothing is reported.
+    """Sum the usage that several calls report, as in the API; None if they report none.
 
     >>> first, second = CallUsage(), CallUsage()
     >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
@@ -334,13 +332,11 @@ def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
     {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
     """
     reports = [report for usage in usages for _, report in usage.reported]
-    if not reports:
-        return None
-    return _sum(reports, deep=True)
+    return _sum(reports, deep=True) if reports else None
 
 
 def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
-    """Sum numbers by name, and with `deep` those of inner mappings; other fields have their last value."""
+    """Sum numbers by name, with `deep` also within inner mappings; another field has its last value."""
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for usage in usages for name in usage):
         values = [usage[name] for usage in usages if usage.get(name) is not None]
@@ -362,7 +358,7 @@ _ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
 
 @dataclass
 class Pace:
-    """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
+    """The running mean tokens and seconds of a model's answers. A first guess counts as one answer.
 
     >>> pace = Pace()
     >>> pace.add(tokens=1500, seconds=10.0)
