@@ -81,9 +81,8 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
     ending = _finish_and_calls(first)
     if not any(texts):
         error = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
-        raise error(
-            f"an answer without text (finish_reason {_describe_finish_reason(first)})", kind="an answer without text"
-        )
+        text = "an answer without text"
+        raise error(f"{text} (finish_reason {_describe_finish_reason(first)})", kind=text)
     try:
         content = token_content(first.get("logprobs")) if isinstance(first, Mapping) else None
         return Reply(texts, read_tokens(content, texts[0]), None, *ending)

@@ -164,7 +164,7 @@ class CallUsage:
         self.reported += other.reported
 
     def money(self, price: Price | None) -> Decimal | None:
-        """Return the money for the replies that report tokens, by reported costs or by price; None if one is unknown."""
+        """Return the money for the replies that report tokens, by reported costs or by price; None if unknown."""
         exact, total = price and price.exact, Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
