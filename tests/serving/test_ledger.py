@@ -276,7 +276,7 @@ def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, le
         pass
 
 
-def test_a_client_or_a_policy_that_is_new_while_the_ledger_is_away_has_not_spent_nothing(ledgers, name):
+def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away_is_unknown(ledgers, name):
     known, new = (Client("0" * 64, money=LADDER.period, name=f"{name}_{which}") for which in ("known", "new"))
     with store() as mortal:
         one = ledgers(mortal.url)
@@ -323,7 +323,7 @@ def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
         server.join(), sync.join()
 
 
-def test_addresses_and_passwords(capfd):
+def test_messages_show_addresses_without_passwords(capfd):
     assert place_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
     for wrong in ("http://host", "redis://", "host:6379", "redis://host:x", "redis://:se cret@[1"):
         with pytest.raises(ValueError, match=r"^the ledger's address is none: give redis://host:6379") as problem:

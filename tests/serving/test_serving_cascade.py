@@ -252,7 +252,7 @@ async def fail_to_deliver(_):
     fail(_)
 
 
-def test_an_observer_that_fails(tmp_path):
+def test_a_failing_observer_is_a_warning(tmp_path):
     says = "observe= failed, .* RuntimeError in test_serving_cascade.py"
     with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning, match=says) as told:
         result, _ = ask(script(small=good("A", SURE)), observe=fail, log=log)
@@ -310,7 +310,7 @@ def test_shadow_queries_are_drawn_again_once_others_have_ended():
     assert all(result.query.is_shadow_query for result in asyncio.run(main()))
 
 
-def test_whoever_takes_the_pieces_fails(tmp_path):
+def test_a_failing_receiver_of_pieces_is_a_warning(tmp_path):
     behave = script(small=good("B", UNSURE), middle=good("B", UNSURE), large=Response(completion("one two three")))
     with (
         CallLog(tmp_path / "calls.jsonl") as log,

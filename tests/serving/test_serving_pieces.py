@@ -75,7 +75,7 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
 
 
 @pytest.mark.parametrize("deadline", [0, -1, math.nan, "soon"])
-def test_a_deadline_that_can_be_none_is_refused(deadline):
+def test_an_invalid_deadline_is_refused(deadline):
     with pytest.raises((ValueError, TypeError), match="deadline"):
         ask(script(small=good("A", SURE)), deadline=deadline)
 
