@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from rcjax._base.codec import visible
 from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
@@ -71,13 +71,6 @@ def _has_content(path: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
 
 
-class LastRead(NamedTuple):
-    """The reading of a period's total from which the next one counts."""
-
-    total: Total | None = None
-    queries_of_others: float = 0.0
-
-
 class Billing:
     """Follows the bill of a policy.
 
@@ -100,7 +93,7 @@ class Billing:
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
         """Whether to refuse a request that the period's money does not cover, in place of the cheapest answer."""
-        self._last_read = LastRead()
+        self._last_read: tuple[Total | None, float] = None, 0.0  # a period's total, and the queries of others in it
         self._has_begun = False
         if self._shared_total() is not None and self._totals is not None:
             self._totals.start()
@@ -277,11 +270,12 @@ class Billing:
         elif isinstance(self.bill, PeriodBill):
             if not self._has_begun and not self._is_spending_unknown:
                 self._has_begun = True
-                self._last_read = LastRead(total, others)  # queries before the start are not current traffic
+                self._last_read = total, others  # queries before the start are not current traffic
                 self._continue_query_count(total)
-            before = self._last_read.queries_of_others if self._last_read.total is total else 0.0  # a new period: 0
-            now, self._last_read = time.time(), LastRead(total, others)
-            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
+            last_total, last_others = self._last_read
+            new = others - last_others if total is last_total else others  # a new period begins at 0
+            now, self._last_read = time.time(), (total, others)
+            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(new)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
     def _continue_query_count(self, total: Total) -> None:

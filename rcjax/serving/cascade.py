@@ -518,7 +518,15 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
 def make_result(
     query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange], parallel_calls: int = 1
 ) -> Result:
-    """Make the result of a query from its exchanges. The answer of `answered_by` counts; None if none does."""
+    """Make the result of a query from its exchanges.
+
+    Args:
+        query: the query.
+        status: the status of the result.
+        answered_by: the exchange whose answer counts; None if no answer counts.
+        exchanges: all exchanges of the query.
+        parallel_calls: number of the first exchanges, which ran in parallel.
+    """
     calls = calls_of(exchanges)
     call = answered_by.call if answered_by else None
     has_answer = call is not None and status not in ("abstained", "failed")

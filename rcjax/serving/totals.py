@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -40,10 +39,6 @@ class Spending(NamedTuple):
 
     money: float = 0.0
     queries: int = 0
-
-    def plus(self, other: Spending) -> Spending:
-        """Return the sum of two spendings."""
-        return Spending(self.money + other.money, self.queries + other.queries)
 
 
 class SharedSpending(NamedTuple):
@@ -119,7 +114,7 @@ class FileTotal:
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
-        self.own = self.own.plus(Spending(amount, queries))
+        self.own = Spending(self.own.money + amount, self.own.queries + queries)
 
     def last_read(self) -> SharedSpending:
         """Return the spending of all processes, as last read."""
@@ -127,7 +122,7 @@ class FileTotal:
 
     def apply_rows(self, others: Sequence[_Row]) -> None:
         """Add up the rows of the other processes."""
-        self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
+        self.others = Spending(sum(row.spending.money for row in others), sum(row.spending.queries for row in others))
         counts = [row.query_count for row in others if row.query_count is not None]
         self.query_count = max(counts, key=lambda count: count.time, default=None)
 
