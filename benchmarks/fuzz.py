@@ -31,6 +31,7 @@ from typing import Any
 from benchmarks import record
 from benchmarks.gateway.quirks import QUIRKS, stream_of
 from rcjax.policy.signals import Choice, MeanLogprob, SignalError, Stated
+from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import Result
 from rcjax.serving.completions import Assembly, read_chunks, read_completion, read_reply
 from rcjax.serving.failures import ApiError, CallError
@@ -207,7 +208,7 @@ def _sent(completion: Any, usage: CallUsage) -> None:
 
 
 def _result(completion: Any, text: str | None, usage: Any = None) -> Result:
-    return Result("q", "answered", text, text, "large", None, 0.0, (), completion, usage)
+    return Result(Query("q", ()), "answered", text, text, "large", None, 0.0, (), completion, usage)
 
 
 def _strict(text: bytes) -> None:

@@ -23,7 +23,10 @@ from rcjax.serving.call_log import Call
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
 #: Names of the log's own columns, which columns of questions must not have.
-TAKEN = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
+TAKEN = {one.name for one in fields(Call)} | {
+    "shadow",
+    "client",
+    "not_judged",
     "call_log",
     "latency_ms",
     "calibrated",

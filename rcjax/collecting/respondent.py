@@ -19,11 +19,11 @@ from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
 from rcjax.policy.signals.records import LetterOf, signal_by_name
-from rcjax.serving.call_log import call_row
+from rcjax.serving.call_log import Query, call_row
 from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
 from rcjax.serving.endpoints import AsInLog, Endpoint
-from rcjax.serving.exchange import Exchange, Query
+from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, make_api_client
@@ -214,7 +214,7 @@ class Respondent:
 
     def endpoint(self, options: Mapping[str, Any], signal: Any = None) -> Endpoint:
         """Return the model's endpoint with the options of the first request."""
-        return Endpoint(self.api_client, self.settings.endpoint_name, signal, options, self.settings.price, None)
+        return Endpoint(self.api_client, self.settings.upstream_model, signal, options, self.settings.price, None)
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
@@ -309,7 +309,7 @@ class Respondent:
         once, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.upstream_model, messages, options, once)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
@@ -468,8 +468,9 @@ async def call(
     """
     respondent, name = setup.respondent, uuid.uuid4().hex[:16]
     _, second = max_costs(setup, question)
-    prompt = Query(question.query, question.messages, question.options, shadow=True, request_form=question.request_form)
-    exchange = Exchange(prompt, setup.name, setup.endpoint(question))
+    form = question.request_form
+    query = Query(question.query, question.messages, question.options, is_shadow_query=True, request_form=form)
+    exchange = Exchange(query, setup.name, setup.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)

@@ -188,7 +188,7 @@ def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], an
     """
     put = {question.query: {"question_digest": question.digest} for question in questions}
     settings = {setup.name: setup.record(questions[0]) for setup in models if questions}
-    names = {setup.name: {"endpoint_name": setup.respondent.settings.endpoint_name} for setup in models}
+    names = {setup.name: {"upstream_model": setup.respondent.settings.upstream_model} for setup in models}
     record, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]
@@ -209,7 +209,7 @@ def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], an
 def _comparable(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a row and its request settings that must not differ, by description; None if unknown."""
     return {
-        "model at the endpoint": row.get("endpoint_name"),
+        "model at the endpoint": row.get("upstream_model"),
         "question (its choices, template and system message included) of digest": row.get("question_digest"),
         "signal": record.get("signal"),
         "options": record.get("options"),

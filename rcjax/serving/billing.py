@@ -1,7 +1,7 @@
 """The bill of a policy in service: the cost of its answers, and the position on its ladder that follows from it.
 
-With money for a period, processes share what they spend, also with later runs, by a file beside the call log or by a
-ledger. Standard library only.
+With money for a period, a file beside the call log or a ledger holds the spending of all processes and earlier runs.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from rcjax._base.codec import visible
 from rcjax.policy.following import MAX_COST_RATIO, AbstractBill, Bill, PeriodBill, client_bill, new_bill
@@ -37,7 +37,7 @@ class BudgetSpentError(RuntimeError):
 
     Args:
         period: the money and its period.
-        end: end of the period, in seconds since 1970; None if the money is left, and running requests reserve it.
+        end: end of the period, in seconds since 1970; None if running requests reserve the money that is left.
     """
 
     def __init__(self, period: Period, end: float | None) -> None:
@@ -71,22 +71,14 @@ def _has_content(path: str) -> bool:
     return os.path.exists(path) and os.path.getsize(path) > 0
 
 
-class LastRead(NamedTuple):
-    """The reading of a period's total from which the next one counts."""
-
-    total: Total | None = None
-    queries_of_others: float = 0.0
-
-
 class Billing:
     """Follows the bill of a policy.
 
     Args:
         policy: the policy; a ladder follows a bill, unless it keeps its position.
         name: the policy's name in the log and the ledger.
-        log: the call log. `LOG.totals` beside it records the spending of a period, also of earlier runs and other
-            processes.
-        ledger: the ledger, in place of the file, and also for the balance of budgets per query.
+        log: the call log. The file `LOG.totals` beside it holds the spending of a period.
+        ledger: the ledger, which holds the spending in place of the file, and also the balance of budgets per query.
     """
 
     def __init__(self, policy: AbstractPolicy, name: str, log: CallLog | None, ledger: Ledger | None = None) -> None:
@@ -97,18 +89,18 @@ class Billing:
         self._totals = self._open_totals(None if log is None else log.path, ledger)
         self._warned_spent = self._warned_refusal = self._warned_expensive = -math.inf
         self._reserved: dict[object, float] = {}
-        self._successor: Billing | None = None  # the bill that takes over when the policy's file has changed
+        self._successor: Billing | None = None  # takes over when the policy's file has changed
         self._clients: dict[str, Bill] = {}  # bills by the client's name
         self.stops_at_budget = False
-        """Whether a request that the period's money does not cover is refused, not answered as cheaply as possible."""
-        self._last_read = LastRead()
+        """Whether to refuse a request that the period's money does not cover, in place of the cheapest answer."""
+        self._last_read: tuple[Total | None, float] = None, 0.0  # a period's total, and the queries of others in it
         self._has_begun = False
         if self._shared_total() is not None and self._totals is not None:
             self._totals.start()
         self._read_spending()
 
     def _open_totals(self, log: str | None, ledger: Ledger | None) -> Totals | None:
-        """Return the totals that the bill is shared by; None for a bill of this process alone."""
+        """Return the store through which processes share the bill; None for a bill of this process alone."""
         if ledger is not None or not isinstance(self.bill, PeriodBill) or log is None:
             return None if self.bill is None else ledger
         path = f"{log}.totals"
@@ -120,19 +112,16 @@ class Billing:
 
     @property
     def position(self) -> float:
-        """Position on the ladder for the next query.
-
-        With money for a period, it is the cheapest rung while the spending is unknown: before the ledger's first
-        answer, or while the file of the totals cannot be written.
-        """
+        """Position on the ladder for the next query: the cheapest rung while the spending of a period is unknown."""
         if self._is_spending_unknown:
             return 0.0
         return self._fixed_position if self.bill is None else self.bill.position(self._costs, time.time())
 
     @property
     def _is_spending_unknown(self) -> bool:
-        """Whether the spending of a period is not known, or cannot be recorded."""
-        return isinstance(self.bill, PeriodBill) and self._totals is not None and self._totals.is_unknown
+        """Whether the spending of a period cannot be read or recorded."""
+        total = self._shared_total() if isinstance(self.bill, PeriodBill) else None
+        return total is not None and total.is_unknown
 
     def position_of(self, client: str | None) -> float:
         """Return the position for the next query of a client; each client with a name has its own bill."""
@@ -154,30 +143,30 @@ class Billing:
 
     @contextmanager
     def reserve_option(
-        self, options: Sequence[Option], expect: Callable[[Option], float], client: str | None = None
+        self, options: Sequence[Option], estimate_cost: Callable[[Option], float], client: str | None = None
     ) -> Iterator[Option]:
         """Yield the option that a bill allows; the money of a period is put aside for it until the request has ended.
 
         Args:
-            options: rungs or models that may answer, in order of preference; the last is the cheapest, and is used when
-                none is covered.
-            expect: returns the money that an option may cost.
+            options: rungs or models that may answer, in order of preference. The last one is the cheapest, and answers
+                if no option is covered.
+            estimate_cost: returns the money that an option may cost.
             client: the client's name.
 
         Raises BudgetSpentError if the money left for a period covers no option, and the service stops at its budget.
         """
         if isinstance(self.bill, PeriodBill):
-            with self._reserve_covered(self.bill.period, options, expect) as option:
+            with self._reserve_covered(self.bill.period, options, estimate_cost) as option:
                 yield option
         else:
             yield self._choose_by_aim(options, client)
 
     @contextmanager
     def _reserve_covered(
-        self, period: Period, options: Sequence[Option], expect: Callable[[Option], float]
+        self, period: Period, options: Sequence[Option], estimate_cost: Callable[[Option], float]
     ) -> Iterator[Option]:
         """Yield the first option that a period's money covers, else the cheapest, and put its cost aside."""
-        now, costs = time.time(), [expect(option) for option in options]
+        now, costs = time.time(), [estimate_cost(option) for option in options]
         covered = [place for place, cost in enumerate(costs) if self._covers(cost)]
         if not covered and self.stops_at_budget:
             (start, end), left = period.bounds(now), self.money_left or 0.0
@@ -225,12 +214,12 @@ class Billing:
             self.bill = self.bill.pay(cost, expected, now)
             self._record(cost, 1)
             self._forward_cost(cost)
-            rung = expected or max(self._costs, default=0.0)
-            if 0 < MAX_COST_RATIO * rung < cost:
-                self._warn_expensive(cost, rung)
+            rung_cost = expected or max(self._costs, default=0.0)
+            if 0 < MAX_COST_RATIO * rung_cost < cost:
+                self._warn_expensive(cost, rung_cost)
 
     def _forward_cost(self, cost: float) -> None:
-        """Add a cost to the bill that took over, as a request may end later. Shared totals hold it already."""
+        """Add a cost to the bill that has taken over meanwhile, unless shared totals hold the cost already."""
         after = self._successor
         if after is None or self._totals is not None:
             return
@@ -238,20 +227,17 @@ class Billing:
             after.bill = after.bill.spend(cost, time.time())
             after._forward_cost(cost)
 
-    def _warn_expensive(self, cost: float, rung: float) -> None:
+    def _warn_expensive(self, cost: float, rung_cost: float) -> None:
         """Warn of an answer that costs many times its rung, at most once a minute."""
         if time.monotonic() - self._warned_expensive > _SECONDS_BETWEEN_WARNINGS:
             self._warned_expensive = time.monotonic()
-            problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung:.3g}"
+            problem = f"an answer cost ${cost:.3g}, where its rung was tuned to cost ${rung_cost:.3g}"
             advice = "is a count of its server wrong, or max_tokens too high?"
             warnings.warn(f"policy {self.charge.policy}: {problem}: {advice}", CascadeWarning, stacklevel=3)
 
     @property
     def shadow_charge(self) -> Charge | None:
-        """The charge of shadow calls: money for a period pays them, as it must cover all calls.
-
-        A budget per query limits the cost of an answer, as the tuning promised: no bill pays shadow calls there.
-        """
+        """Charge of shadow calls to the money for a period; None with a budget per query, which pays only answers."""
         return replace(self.charge, step=_SHADOW_STEP) if isinstance(self.bill, PeriodBill) else None
 
     def pay_shadow(self, calls: Sequence[Call]) -> None:
@@ -283,7 +269,7 @@ class Billing:
         if isinstance(self.bill, PeriodBill):
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time)
         total.add(self.bill.budget - cost if isinstance(self.bill, Bill) else cost, queries)
-        self._totals.try_sync()
+        self._totals.publish()
 
     def _apply_total(self, total: Total) -> None:
         """Update the bill from the total of all processes."""
@@ -293,11 +279,12 @@ class Billing:
         elif isinstance(self.bill, PeriodBill):
             if not self._has_begun and not self._is_spending_unknown:
                 self._has_begun = True
-                self._last_read = LastRead(total, others)  # queries from before the start are no traffic of now
+                self._last_read = total, others  # queries before the start are not current traffic
                 self._continue_query_count(total)
-            before = self._last_read.queries_of_others if self._last_read.total is total else 0.0  # a new period: 0
-            now, self._last_read = time.time(), LastRead(total, others)
-            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(others - before)), spent=amount)
+            last_total, last_others = self._last_read
+            new = others - last_others if total is last_total else others  # a new period begins at 0
+            now, self._last_read = time.time(), (total, others)
+            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(new)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
     def _continue_query_count(self, total: Total) -> None:
@@ -321,7 +308,7 @@ class Billing:
         """Update the bill with the spending of others."""
         total = self._shared_total()
         if total is not None and self._totals is not None:
-            self._totals.try_sync_if_due()
+            self._totals.refresh()
             self._apply_total(total)
         elif isinstance(self.bill, PeriodBill):
             self.bill = self.bill.at(time.time())
@@ -329,14 +316,14 @@ class Billing:
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
         if self._totals is not None:
-            self._totals.try_sync(waits=True)
+            self._totals.publish(waits=True)
 
     def continue_from(self, before: Billing) -> None:
         """Continue the bill that this one replaces: its balance or spending, and the clients' bills.
 
-        Shared totals hold the spending of a period already; a `FileTotals` stays in use, with its unwritten payments.
-        Another kind of period has a total of its own: money spent in a month is not spent in a day. Requests that began
-        before keep the old bill: both bills share their reservations, and late costs are forwarded.
+        A `FileTotals` stays in use, with its unwritten payments. Another kind of period has a total of its own, and
+        begins at $0. Requests that began before keep the old bill: both bills share their reservations, and the old
+        bill forwards late costs.
         """
         own, other = self.bill, before.bill
         self._clients, self._reserved, before._successor = before._clients, before._reserved, self
@@ -344,8 +331,8 @@ class Billing:
             self.bill = replace(own, balance=other.balance)
         elif isinstance(self._totals, FileTotals) and isinstance(before._totals, FileTotals):
             self._totals, self._has_begun = before._totals, False
-            self._shared_total()  # registers this period's total, which may be a new one, so that the sync reads it
-            self._totals.try_sync()
+            self._shared_total()  # registers this period's total, so that `publish` reads it
+            self._totals.publish()
             self._read_spending()
         if isinstance(own, PeriodBill) and isinstance(other, PeriodBill):
             if own.period.every != other.period.every:

@@ -4,8 +4,8 @@ The log has one line of JSON per call of a model, which `rcjax.read_log` reads a
 `labels=` of `read_log`.
 
 Shadow queries go to all models. A constant share of the queries is a fair sample, but its cost grows with the traffic.
-A check needs a number a week, whatever the traffic: then the share is that number divided by the queries a week, a
-running mean over four weeks. A mean over hours would sample more of the nights.
+A check needs a number a week: the share is then this number divided by the running mean of queries a week, over four
+weeks. A mean over hours would favour the nights.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from rcjax._base.codec import number, object_in
@@ -29,24 +29,24 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax._base.files import LineFile, StandardOutput
 from rcjax.policy.ladder import PERIODS, figure_at
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.signals.answers import FORM_OPTIONS
+from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN
 
-#: Tokens of the input that came from a cache, and that were put into one; a line has them unless they are 0.
+#: Input tokens read from a cache, and written to a cache: a line has them unless they are 0.
 CACHED = ("cached_tokens", "cache_write_tokens")
 
-#: Fields of a call that a line omits if they are empty.
+#: Fields of a line that it omits if they are empty.
 _OPTIONAL = ("segment", "client", "likeliest", *CACHED, "has_no_confidence", "not_judged", "request_settings")
 
-#: Fields of a call that a line never has, or has under another name.
-_APART = ("text", "confidence", "is_shadow_call", "charge", "error_kind")
+#: Fields of a call that a line lacks, or has under another name.
+_APART = ("query", "text", "confidence", "error_kind")
 
 VERSION = 1  # version of the lines of a call log
 
 #: Outcomes of logging a call.
 LOGGED = ("written", "lost")
 
-#: Hexadecimal digits of a prompt's hash: equal prompts have equal hashes, and count once. Unsalted: hashes must match
-#: across workers and restarts, and a salt stored in the log would not prevent guessing.
+#: Hexadecimal digits of a prompt's hash, by which equal prompts count once. Without a salt, since hashes must match
+#: across workers and restarts; a salt in the log would not prevent guessing.
 _DIGITS = 16
 _DIGEST_OPTIONS = (*FORM_OPTIONS, "functions", "function_call", "n")  # with others, equal messages are another prompt
 
@@ -61,15 +61,44 @@ class Charge:
     """The number of the call within its query, from 1 on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query to the models: its conversation, its options, and how the service handles it."""
+
+    id: str
+    """The query's id."""
+    messages: Sequence[Mapping[str, object]] = field(repr=False)
+    """The conversation, as in the API."""
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Options of the query's requests. They override the models' options; the signal's options override them."""
+    segment: str | None = None
+    """The query's segment, for policies with a cascade for each segment; None if unknown."""
+    client: str | None = None
+    """The client's name; None if clients have no names."""
+    is_shadow_query: bool = False
+    """Whether the query goes to all models."""
+    is_shadow_call: bool = False
+    """Whether the policy would not make this call, which only the shadow query needs."""
+    request_form: str = PLAIN
+    """The form of the request (`rcjax.policy.signals.answers`)."""
+    not_judged: str | None = None
+    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
+    charge: Charge | None = None
+    """The charge to a policy's bill; None if no bill pays, as for a shadow call when the budget is per query."""
+    position: float | None = None
+    """The policy's position on its ladder; None for a policy of one rung."""
+    rung: int | None = None
+    """The rung that answers the query, 0 the cheapest; None for a policy of one rung."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One model's answer to one query, with the signal's second question and all attempts."""
 
-    query: str
-    """The query's id."""
+    query: Query
     model: str
     """The model's name in the policy."""
-    endpoint_name: str
+    upstream_model: str
     """The model's name at the endpoint."""
     text: str | None
     """The text of the reply; None if nothing usable came back."""
@@ -82,25 +111,21 @@ class Call:
     cost: float
     """Money: tokens times prices, or as the endpoint reports it."""
     input_tokens: int | None
-    """Tokens of all questions; None if the endpoint reported none."""
+    """Input tokens of all requests; None if the endpoint did not report them."""
     output_tokens: int | None
-    """Tokens of all replies; None if the endpoint reported none."""
+    """Output tokens of all replies; None if the endpoint did not report them."""
     estimated: bool
-    """Whether the cost is an estimate, as the endpoint reported no tokens, or no price is known."""
+    """Whether the cost is an estimate, since tokens were not reported or no price is known."""
     attempts: int
     """Number of requests sent."""
     seconds: float
     """Seconds that the call took, with the back-off between attempts."""
     time: str
     """The end of the call, in UTC (ISO 8601)."""
-    shadow: bool
-    """Whether the query is a shadow query, which goes to all models."""
     error: str | None
     """The reason why there is no answer, or no confidence in it."""
     has_no_confidence: bool = False
     """Whether there is an answer, and `error` is the reason why the signal found no confidence in it."""
-    not_judged: str | None = None
-    """The reason why no policy judges the answer, such as "passed on"; None if one does."""
     request_settings: str | None = None
     """The model's signal, options and price as JSON (`rcjax.serving.models_file`); None if not recorded."""
     cached_tokens: int = 0
@@ -108,33 +133,21 @@ class Call:
     cache_write_tokens: int = 0
     """Tokens of the input that were put into a cache."""
     likeliest: str | None = None
-    """An answer that the model held likelier than the one it gave, or None."""
-    is_shadow_call: bool = False
-    """Whether the policy would not have made the call, which only the shadow query needs."""
-    segment: str | None = None
-    """The query's segment; None if unknown."""
-    client: str | None = None
-    """The client's name; None if clients have no names."""
-    charge: Charge | None = None
-    """The charge to a policy's bill.
-
-    None for a call that no bill pays, for example a shadow call when the budget is per query.
-    """
+    """An answer that the model held likelier than the answer that it gave; None without one."""
     error_kind: str | None = None
     """The kind of the error, from a short list; None without one."""
 
 
 class CallLog:
-    """A file of JSON Lines to which each call is appended at once, by one write: a kill loses calls in flight only.
+    """A file of JSON Lines to which each call is appended by one write, so that a kill loses only calls in flight.
 
-    Threads, and processes of one machine, may write to one file. A line that a kill or a full disk cut off stays as it
-    is: the next call gets a line of its own, and readers skip the unfinished one. Keys and headers never get into the
-    log. Answers do unless `answers=False`; prompts do with `prompts=True`, as JSON in a text. A hash of the prompt
-    always does, so that equal prompts count once.
+    Threads, and processes of one machine, may write to one file. If a kill or a full disk cuts a line off, the next
+    call gets a line of its own, and readers skip the unfinished line. The log has no keys and no headers. It has
+    answers unless `answers=False`, prompts with `prompts=True`, as JSON in a text, and always a hash of each prompt, so
+    that equal prompts count once.
 
-    If another program, such as logrotate, renames or removes the file, the next line goes to a new one. Without a file
-    (`path=None`) lines go to standard output, for a program that collects them. With `replica=` each line names its
-    replica of the service.
+    If another program, such as logrotate, renames or removes the file, the next line goes to a new file. Without a path
+    lines go to standard output. With `replica=` each line names its replica of the service.
 
     Raises OSError if the file cannot be opened. `write` raises OSError if the file cannot be written, and ValueError
     for a number that JSON cannot hold; then nothing is written.
@@ -142,12 +155,13 @@ class CallLog:
     Example:
         >>> import tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "calls.jsonl")
-        >>> query = {"query": "q1", "model": "small", "endpoint_name": "small", "shadow": True}
+        >>> query = Query("q1", [{"role": "user", "content": "A or B?"}])
+        >>> asked = {"query": query, "model": "small", "upstream_model": "small"}
         >>> answer = {"text": "B", "answer": "B", "logprob": -0.1, "confidence": 0.8}
         >>> cost = {"cost": 1e-5, "input_tokens": 90, "output_tokens": 1, "estimated": False}
         >>> status = {"attempts": 1, "seconds": 0.2, "time": "2026-11-24T10:00:00Z", "error": None}
         >>> with CallLog(path) as log:
-        ...     log.write(Call(**query, **answer, **cost, **status))
+        ...     log.write(Call(**asked, **answer, **cost, **status))
         >>> with open(path) as file:
         ...     json.loads(file.read())["logprob"]
         -0.1
@@ -171,39 +185,30 @@ class CallLog:
         self._lock = threading.Lock()
         self._lines = StandardOutput() if path is None else LineFile(path)
 
-    def write(
-        self,
-        call: Call,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Append a call, with a hash of its messages, and the messages themselves if the log keeps prompts.
+    def write(self, call: Call) -> None:
+        """Append a call, with a hash of its prompt, and the messages if the log keeps prompts.
 
-        The hash covers `tools`, `response_format` and the like among the options too: with others it is another prompt.
+        The hash covers the messages, and options such as `tools` and `response_format`, which are part of a prompt.
         """
         row = call_row(call if self.answers else replace(call, answer=None, likeliest=None))
-        if messages is not None:
-            prompt = json.dumps(messages, default=str)
-            asked = {name: options[name] for name in _DIGEST_OPTIONS if options.get(name) is not None}
-            hashed = prompt + json.dumps(asked, sort_keys=True, default=str) if asked else prompt
+        query = call.query
+        if query.messages:
+            prompt = json.dumps(query.messages, default=str)
+            form = {name: query.options[name] for name in _DIGEST_OPTIONS if query.options.get(name) is not None}
+            hashed = prompt + json.dumps(form, sort_keys=True, default=str) if form else prompt
             row["prompt_digest"] = hashlib.sha256(hashed.encode()).hexdigest()[:_DIGITS]
             row |= {"prompt": prompt} if self.prompts else {}
         row |= {} if self.replica is None else {"replica": self.replica}
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
 
-    def write_or_count(
-        self,
-        call: Call,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
-    ) -> str | None:
-        """Append a call, or count it as lost. Return a line for people when losses begin and when they end, else None.
+    def write_or_count(self, call: Call) -> str | None:
+        """Append a call, or count it as lost, and raise nothing, since an answer must not be withheld.
 
-        An exception is no reason to withhold an answer, so none is raised.
+        Returns a line for people when losses begin and when they end, else None.
         """
         outcome, reason = "written", ""
         try:
-            self.write(call, messages, options)
+            self.write(call)
         except Exception as problem:
             outcome = "lost"
             reason = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
@@ -231,17 +236,18 @@ class CallLog:
 
 def call_row(call: Call) -> dict[str, Any]:
     """Return a call as a line of a log, without its text, as JSON values."""
-    row = {"call_log": VERSION} | {
-        field.name: getattr(call, field.name) for field in fields(call) if field.name not in _APART
-    }
+    query = call.query
+    row: dict[str, Any] = {"call_log": VERSION, "query": query.id}
+    row |= {one.name: getattr(call, one.name) for one in fields(call) if one.name not in _APART}
     row["logprob"] = "-inf" if call.logprob == -math.inf else call.logprob  # JSON has no infinity
     row |= {"calibrated": call.confidence, "seconds": round(call.seconds, 6), "time": row.pop("time")}
-    row |= {} if call.charge is None else asdict(call.charge)
+    row |= {"shadow": query.is_shadow_query, "segment": query.segment, "client": query.client}
+    row |= {"not_judged": query.not_judged} | ({} if query.charge is None else asdict(query.charge))
     return {name: value for name, value in row.items() if name not in _OPTIONAL or value not in (None, 0)}
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Return whether a line of a log is a failed call. An answer without a confidence, or not judged, is none.
+    """Return whether a line of a log is a failed call; an answer without a confidence is no failure.
 
     >>> [has_failed(row) for row in ({"error": "HTTP 500"}, {"error": "no letter", "has_no_confidence": True}, {})]
     [True, False, False]
@@ -252,7 +258,7 @@ def has_failed(row: Mapping[str, Any]) -> bool:
 _DATE = r"([-.]\d[\d-]*)?"  # in the name of a rotated log: calls-20261124.jsonl, calls.jsonl.1
 
 
-_DAYS_COUNTED = 28  # days before the newest query: by older ones nobody knows the traffic of now
+_DAYS_COUNTED = 28  # days before the newest query: older traffic does not tell today's
 
 
 def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) -> float | None:
@@ -279,10 +285,7 @@ def queries_per_day(*logs: str | os.PathLike[str], policy: str | None = None) ->
 
 
 def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Path]]]:
-    """Yield ((device, inode), (time of its last change, file)) of a log and of its rotated files beside it.
-
-    Their names have a date or a number.
-    """
+    """Yield ((device, inode), (time of the last change, file)) of a log and of the rotated files beside it."""
     names = re.compile(rf"{re.escape(path.stem)}{_DATE}{re.escape(path.suffix)}{_DATE}")
     for file in path.parent.iterdir() if path.parent.is_dir() else ():
         with suppress(OSError):
@@ -292,7 +295,7 @@ def _with_rotated(path: Path) -> Iterator[tuple[tuple[int, int], tuple[float, Pa
 
 
 def _query_times(file: Path, policy: str | None) -> Iterator[float]:
-    """Yield each query's first-call end time (Unix seconds); with `policy`, only queries that it judged."""
+    """Yield the end of each query's first call, in seconds since 1970; with `policy`, of queries that it judged."""
     with suppress(OSError), open(file, "rb") as lines:
         for line in lines:
             row = object_in(line)
@@ -306,7 +309,7 @@ _DAY = 86_400.0  # seconds
 
 _SECONDS_AVERAGED = 28 * _DAY  # time constant of the running mean of a policy's traffic
 
-_MIN_SECONDS = 3_600.0  # for a shorter time, the queries so far count as the traffic of this time
+_MIN_SECONDS = 3_600.0  # in the first hour, the queries so far count as the traffic of an hour
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call, CallLog, ShadowRate, ShadowShare, queries_per_day
+from rcjax.serving.call_log import Call, CallLog, Query, ShadowRate, ShadowShare, queries_per_day
 from rcjax.serving.endpoints import RequestDefaults, checked_options, make_endpoints
-from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, Query, QueryHistory
+from rcjax.serving.exchange import Caller, Deliver, Exchange, Observe, calls_of
 from rcjax.serving.failures import CascadeWarning, Failure
 from rcjax.serving.ledger import Ledger
 from rcjax.serving.models_file import ServedModel
-from rcjax.serving.openai_client import KEEP_BYTES, RESERVE_BYTES, ReserveBytes, openai
+from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, openai, reserve_reply_bytes
 from rcjax.serving.usage import sum_usages
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -43,7 +43,7 @@ Status = Literal["answered", "best so far", "abstained", "failed", "not judged",
 
 
 class CascadeError(RuntimeError):
-    """No model answered a query; `result` holds the calls, and the message the reason why each failed."""
+    """No model answered a query: `result` has the calls, and the message says why each of them failed."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.problem)
@@ -54,13 +54,12 @@ class CascadeError(RuntimeError):
 class Result:
     """The outcome of a query: the answer, its cost and the calls that led to it."""
 
-    query: str
-    """The query's id."""
+    query: Query
     status: Status
-    """`"answered"`, `"best so far"` where the largest model failed or the time was up, `"abstained"`, or `"failed"`; in
-    a gateway also `"not judged"` or `"passed on"`."""
+    """`"answered"`, `"abstained"`, `"failed"`, or `"best so far"` if the largest model failed or the time was up; in a
+    gateway also `"not judged"` or `"passed on"`."""
     text: str | None
-    """The reply that was kept, or None."""
+    """The text of the reply that was kept; None without one."""
     answer: str | None
     """The answer as the signal reads it, such as the letter of a choice."""
     model: str | None
@@ -68,51 +67,47 @@ class Result:
     confidence: float | None
     """Calibrated confidence of the answer; None if the signal found none."""
     cost: float
-    """Money for the calls below, in the currency of the prices."""
+    """Money for the calls, in the currency of the prices."""
     calls: tuple[Call, ...]
     """The calls that led to the answer, in order, without those that a shadow query adds."""
     completion: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     """The completion with the reply, as the endpoint sent it, even if it has no text."""
     usage: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
-    """Tokens of all the calls, as in the API."""
+    """Sum of the calls' tokens, as in the API."""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The last failure, if no model answered."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answered the query, 0 the cheapest; None for a policy of one rung."""
     parallel_calls: int = 1
-    """Number of its first calls that ran in parallel."""
+    """Number of the first calls, which ran in parallel."""
 
     @property
     def seconds(self) -> float:
-        """Seconds that the calls took one after another; of parallel calls, the longest counts."""
-        first = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
-        return first + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
+        """Seconds that the calls took: the longest of the parallel calls, plus all later calls."""
+        parallel = max((call.seconds for call in self.calls[: self.parallel_calls]), default=0.0)
+        return parallel + math.fsum(call.seconds for call in self.calls[self.parallel_calls :])
 
     @property
     def problem(self) -> str:
-        """One line that names the failures; empty without any."""
+        """The failed calls and their errors, in one line; empty without a failure."""
         failed = [call for call in self.calls if call.error]
         listed = "; ".join(f"{call.model}: {call.error} (attempts: {call.attempts})" for call in failed)
         summary = "no model answered" if self.status == "failed" else "some models failed"
         if self.status == "failed" and not failed:
-            return visible(f"query {self.query}: no model could answer in time")
-        return visible(f"query {self.query}: {summary}: {listed}") if failed else ""
+            return visible(f"query {self.query.id}: no model could answer in time")
+        return visible(f"query {self.query.id}: {summary}: {listed}") if failed else ""
 
 
 def check_query(query: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
-    named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
-    if isinstance(query, bool) or not named:
+    is_id = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
+    if isinstance(query, bool) or not is_id:
         raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
-    listed = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
-    if not isinstance(messages, str) and not listed:
+    is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
+    if not isinstance(messages, str) and not is_list:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
         raise TypeError(f"{wanted}, not {what_it_is(messages)}")
 
 
-_SHADOW_QUERIES_PER_SLOT = 16  # shadow queries under way for each slot of shadow calls: they keep their prompts
+_SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of shadow calls; their prompts take memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +117,11 @@ class _ShadowCalls:
     query: Query
     models: Sequence[str]
     """The models to ask."""
-    exchanges: QueryHistory
+    exchanges: list[Exchange]
     """The exchanges with these models so far."""
     held: ExitStack
-    """The query's place, money and bytes, which its end releases; models that were not asked are then logged."""
+    """Releases the query's place, money and bytes at its end, and logs the models that were not asked."""
     reserve_bytes: ReserveBytes
-    """The counter of the bytes of the replies."""
 
 
 class Cascade:
@@ -135,41 +129,40 @@ class Cascade:
 
     A ladder tuned for a budget follows the bill: `billing` has the money paid, the budget, and the position on the
     ladder. Shadow calls count towards money for a period, never towards a budget per query. If the budget is money for
-    a period, a file beside `log` holds the money spent before, and by other processes that write to the log.
+    a period, a file beside `log` holds the spending of earlier runs and of other processes.
 
-    A model that still fails after the client's retries is skipped upward: the next larger model of the policy is asked.
-    An answer whose confidence cannot be read counts as the least sure: the model's rule for its lowest confidences
-    decides. If the largest model fails or the time is up, the answer of highest confidence so far counts (`status`
-    "best so far"). Retries wait as long as the server says.
+    If a model still fails after its retries, the next larger model of the policy is asked. An answer whose confidence
+    cannot be read is treated as an answer of the lowest confidence. If the largest model fails or the time is up, the
+    answer of highest confidence so far counts (`status` "best so far"). Retries wait as long as the server says.
 
     Args:
         policy: a `Policy`, or a `Ladder`, which sends each query by one of its rungs.
         client: an `openai.AsyncOpenAI` for any OpenAI-compatible endpoint, or one for each model by name.
-        signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or one by model. It must
-            be the signal of the policy's log. A policy whose log is by `rcjax collect` records its signal: then none is
-            needed, and another is refused. For a `rcjax.policy.signals.ReplyCheck` that runs code, the record has the
-            name alone: give the check here. A check has `timeout` seconds for a verdict.
+        signal: the signal, from `rcjax.policy.signals`, that reads the confidence; or a signal for each model by name.
+            It must be the signal of the policy's log. A policy tuned on a log of `rcjax collect` records its signal:
+            then none is needed, and another is refused. The record of a `rcjax.policy.signals.ReplyCheck` that runs
+            code has only its name: give the check here. A check has `timeout` seconds for a verdict.
         log: the log that each call is written to.
-        ledger: store of the replicas' spending. Without it, `LOG.totals` beside the log. The caller closes it.
+        ledger: store of the spending of all replicas, in place of the file beside the log. The caller closes it.
         name: the policy's name in the log and the ledger.
         options: options of `chat.completions.create` for every question, such as `{"max_tokens": 1, "temperature": 0}`.
             Precedence, highest first: (1) the signal's options, as `models` may set them; (2) `ask(options=)`; (3) the
             options of `models`; (4) `options`; (5) the policy's record. A second question has the signal's options,
             and `extra_body`, `extra_headers` and `extra_query` of `options`.
         models: settings of single models: their names at the endpoint, options that override all others, and prices
-            per million tokens in place of the policy's. Without prices a call costs the mean. Models outside the
-            policy are asked on shadow queries alone: models that the tuning left out, for a later tuning, or new ones,
-            which need prices.
-        concurrency: largest number of requests in flight, beside which a quarter as many of shadow calls may be.
+            per million tokens in place of the policy's. Without a price, each attempt costs the model's mean in the
+            log. Models outside the policy are asked only on shadow queries, for a later tuning; models that the tuning
+            has not seen need prices.
+        concurrency: largest number of requests in flight. A quarter as many requests of shadow calls come on top.
         timeout: seconds for one attempt.
         retries: retries of a request after a timeout, a lost connection, 408, 409, 429 and 5xx.
-        shadow: share of queries that all models are asked about, or a number in a period
-            (`rcjax.serving.ShadowRate.of("200/week")`), so that the log can be tuned on: only such queries are a fair
-            sample. The `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer
-            waits for the added calls: they have slots of their own, and while 16 shadow queries per slot are under
-            way, no other is drawn. The added calls count in the money for a period, not in a budget per query.
+        shadow: share of queries that go to all models, or their number in a period
+            (`rcjax.serving.ShadowRate.of("200/week")`). These shadow queries are a fair sample to tune on. The
+            `shadow_share` of an earlier cascade goes on with the traffic that it has counted. No answer waits for the
+            added calls, which have slots of their own; while 16 shadow queries per slot are under way, no other is
+            drawn.
         salt: a secret for the draws of shadow queries and rungs, beside a query's id and text. Without it, clients who
-            choose ids could choose to be in the sample, or never, or on the most expensive rung.
+            choose their ids could choose the sample or the rung.
         observe: called with each `Call` as it ends, shadow calls too; it should return at once. Its exceptions become
             warnings.
 
@@ -203,7 +196,10 @@ class Cascade:
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
-        _require_limits(concurrency, timeout, retries)
+        whole(concurrency, "concurrency", 1)
+        whole(retries, "retries", 0)
+        if not number(timeout, "timeout", 0.0, math.inf):
+            raise ValueError("timeout must be above 0 seconds")
         self.policy = policy
         self.models = policy.models
         self.all_models: tuple[str, ...] = tuple(dict.fromkeys([*policy.models, *(models or {})]))
@@ -239,11 +235,11 @@ class Cascade:
             messages: the messages as in the API, or the user's text.
             query: the query's id, for the log and the draws; random by default.
             options: options of this query's requests; they override the cascade's options, but not the signal's.
-            deadline: seconds for the whole query. No model but the last gets more than half of the time left; when no
+            deadline: seconds for the whole query. Each model but the last gets at most half of the time left; when no
                 time is left, the surest answer so far counts.
             deliver: receives the answer of the last model, which is always kept, piece by piece while it comes. After
-                the first piece no other model can be asked, and an answer that breaks off then is a failure. Its
-                exceptions become warnings; the answer is in the result.
+                the first piece no other model can be asked: an answer that breaks off is then a failure. Exceptions of
+                `deliver` become warnings; the answer is in the result.
             segment: the query's segment, if the policy has a cascade for each segment; the log keeps it.
             client: the client's name; the log keeps it.
 
@@ -255,14 +251,17 @@ class Cascade:
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
-        full = replace(self._make_query(messages, query, checked), deliver=deliver, segment=segment, client=client)
-        result, shadow_calls = await self._answer(full, None if deadline is None else time.monotonic() + deadline)
+        full = replace(self._make_query(messages, query, checked), segment=segment, client=client)
+        end = None if deadline is None else time.monotonic() + deadline
+        result, shadow_calls = await self._answer(full, end, deliver)
         if shadow_calls is not None:
             held = shadow_calls.held
             task = asyncio.create_task(self._ask_others(shadow_calls))
             self._background.add(task)  # the event loop itself keeps no hold of it
             task.add_done_callback(self._background.discard)
-            task.add_done_callback(lambda _: held.close())  # a task cancelled before its first step releases nothing
+            task.add_done_callback(
+                lambda _: held.close()
+            )  # a task cancelled before its first step has released nothing
         if result.status == "failed":
             raise CascadeError(result)
         return result
@@ -270,8 +269,8 @@ class Cascade:
     async def ask_all(self, questions: Iterable[tuple[int | str, Messages]]) -> list[Result]:
         """Answer pairs of an id and messages, many at a time; the results are in the order of the questions.
 
-        A query that no model answers has the status "failed", and the others go on. Shadow calls are finished too.
-        Raises TypeError for an invalid id or invalid messages, before any model is asked.
+        A query that no model answers has the status "failed" and raises nothing. Shadow calls are finished too. Raises
+        TypeError for an invalid id or invalid messages, before any model is asked.
         """
         slots = asyncio.Semaphore(self._concurrency)
 
@@ -287,10 +286,10 @@ class Cascade:
             check_query(query, messages)
         return await asyncio.gather(*(answer(query, messages) for query, messages in listed))
 
-    def expect(self, query: Query) -> float:
+    def estimate_cost(self, query: Query) -> float:
         """Estimate the money that an answer may cost, on the upper of the two rungs around the policy's position."""
         top = len(self.policy.rungs) - 1
-        return self._expect_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
+        return self._estimate_rung(query, min(math.ceil(self.billing.position_of(query.client)), top) if top else 0)
 
     def signal_of(self, model: str) -> Any:
         """Return the signal that reads a model's confidence."""
@@ -323,47 +322,49 @@ class Cascade:
     ) -> None:
         await self.close()
 
-    async def _answer(self, query: Query, end: float | None = None) -> tuple[Result, _ShadowCalls | None]:
+    async def _answer(
+        self, query: Query, end: float | None = None, deliver: Deliver | None = None
+    ) -> tuple[Result, _ShadowCalls | None]:
         """Return the result and, for a shadow query, its shadow calls, which are still to be made; None without any."""
         self.billing.catch_up()
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
             drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
-        exchanges = QueryHistory()
-        expect = partial(self._expect_rung, query)
+        exchanges = list[Exchange]()
+        estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as held:
-            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), expect, query.client))
+            rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), estimate_cost, query.client))
             rung = self.policy.rungs[rung_index]
             policy = rung.of_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
+            reserve_bytes = held.enter_context(self._keep_shadow()) if query.is_shadow_query else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
             if reserve_bytes is not None:
                 self.observe_shadow("asked" if is_shadow else "no money")
-            query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
+            query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
-                result = await self._follow(policy, query, end, exchanges)
-            except BaseException:  # the queries that end well would be a sample of the easy ones
+                result = await self._follow(policy, query, end, exchanges, deliver)
+            except BaseException:  # otherwise the sample would be of the queries that end well, the easy ones
                 self._log_unasked(query, self.all_models, exchanges)
                 raise
             finally:  # a client that disconnects still pays for the calls made
                 cost = rung.expected.get("cost") or 0.0
-                self.billing.pay(exchanges.calls, cost, query.client)
+                self.billing.pay(calls_of(exchanges), cost, query.client)
             others = [model for model in self.all_models if model not in {call.model for call in result.calls}]
             if reserve_bytes is None or not is_shadow or not others:
                 return result, None
             query = replace(query, charge=self.billing.shadow_charge, is_shadow_call=True)
-            exchanges = QueryHistory()
+            exchanges = list[Exchange]()
             held.callback(self._log_unasked, query, others, exchanges)
             return result, _ShadowCalls(query, others, exchanges, held.pop_all(), reserve_bytes)
 
-    def _expect_rung(self, query: Query, index: int) -> float:
+    def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._expect_all(query, self.policy.rungs[index].of_segment(query.segment).models)
+        return self._estimate_sum(query, self.policy.rungs[index].of_segment(query.segment).models)
 
-    def _expect_all(self, query: Query, models: Iterable[str]) -> float:
-        return math.fsum(self._caller.expect(query, model) for model in models)
+    def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
+        return math.fsum(self._caller.estimate_cost(query, model) for model in models)
 
     def _make_query(
         self, messages: Messages, query: int | str | None, options: Mapping[str, Any] = MappingProxyType({})
@@ -371,8 +372,9 @@ class Cascade:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
+        is_shadow_query = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
+        form = request_form_of(conversation, options)
+        return Query(name, conversation, options, is_shadow_query=is_shadow_query, request_form=form)
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -380,18 +382,18 @@ class Cascade:
         return f"{'' if self._salt is None else self._salt + ':'}{query}:{digest}"
 
     def _reserve_others(self, reserved: Sequence[str], query: Query) -> AbstractContextManager[bool]:
-        """Put aside, before the first model is asked, the money for all others; give whether it is covered.
+        """Put aside the money for the models that may be added; yield whether it is covered.
 
-        The log calls a query a shadow query from its first line on, whatever the policy decides.
+        This is decided before the first model is asked, since the first line of the log says that it is a shadow query.
         """
         others = (model for model in self.all_models if model not in reserved)
-        return self.billing.reserve_shadow(self._expect_all(query, others))
+        return self.billing.reserve_shadow(self._estimate_sum(query, others))
 
     @contextmanager
     def _keep_shadow(self) -> Iterator[ReserveBytes | None]:
         """Count a shadow query, and keep its bytes, until its calls have ended; yield None if there is no place.
 
-        This is decided before the first model is asked: the load, and no answer, decides which queries are learnt from.
+        This is decided before the first model is asked: no answer may decide which queries are learnt from.
         """
         most = _SHADOW_QUERIES_PER_SLOT * self._caller.max_shadow_requests
         if self._shadow_queries >= most:
@@ -400,7 +402,7 @@ class Cascade:
             return
         self._shadow_queries += 1
         try:
-            with KEEP_BYTES.get()() as reserve_bytes:
+            with keep_prompt_bytes.get()() as reserve_bytes:
                 if reserve_bytes is None:
                     self._refuse_shadow("no memory", "shadow queries under way keep as many bytes as they may")
                 yield reserve_bytes
@@ -417,22 +419,24 @@ class Cascade:
 
     async def _ask_others(self, shadow_calls: _ShadowCalls) -> None:
         """Ask the models that the policy did not ask."""
-        RESERVE_BYTES.set(shadow_calls.reserve_bytes)
+        reserve_reply_bytes.set(shadow_calls.reserve_bytes)
         query, exchanges = shadow_calls.query, shadow_calls.exchanges
         with shadow_calls.held:
             try:
                 await gather_all(self._caller.call(query, model, None, exchanges) for model in shadow_calls.models)
             finally:  # a service that stops still pays for the calls made
-                self.billing.pay_shadow(exchanges.calls)
+                self.billing.pay_shadow(calls_of(exchanges))
 
-    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: QueryHistory) -> None:
-        """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
-        asked = {exchange.model for exchange in exchanges.ended}
-        for model in models if query.shadow else ():
+    def _log_unasked(self, query: Query, models: Iterable[str], exchanges: list[Exchange]) -> None:
+        """Log the models that a shadow query has not asked, so that readers of the log know it is incomplete."""
+        asked = {exchange.model for exchange in exchanges}
+        for model in models if query.is_shadow_query else ():
             if model not in asked:
                 self._caller.log_unasked(query, model)
 
-    async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: QueryHistory) -> Result:
+    async def _follow(
+        self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
+    ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
         model: str | None = policy.first
         ahead, visited = dict[str, Exchange](), list[Exchange]()
@@ -444,13 +448,14 @@ class Cascade:
                 break
             rules = policy.rules[model]
             is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
-            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges.ended) + 1))
+            query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
             if model == policy.first and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
-                exchange = await self._caller.call(query, model, policy, exchanges, seconds, is_final=is_final)
+                receiver = deliver if is_final else None
+                exchange = await self._caller.call(query, model, policy, exchanges, seconds, deliver=receiver)
             visited.append(exchange)
             if exchange.is_delivered or (exchange.call.text is not None and is_final):
                 status = "answered" if exchange.call.text else "failed"
@@ -464,18 +469,18 @@ class Cascade:
                 status = "answered" if isinstance(decision, Answer) else "abstained"
                 return make_result(query, status, exchange, exchanges, parallel_calls)
             model = decision.next_model
-        usable = [exchange for exchange in exchanges.ended if exchange.call.text is not None]
+        usable = [exchange for exchange in exchanges if exchange.call.text is not None]
         if not usable:
-            last = next((one for one in exchanges.ended[-1:] if one.completion is not None), None)  # without text
+            last = exchanges[-1] if exchanges and exchanges[-1].completion is not None else None  # it has no text
             return make_result(query, "failed", last, exchanges, parallel_calls)
         surest = max(usable, key=_confidence_of)
         return make_result(query, "best so far", surest, exchanges, parallel_calls)
 
     async def _ask_both(
-        self, policy: Policy, query: Query, seconds: float | None, exchanges: QueryHistory
+        self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, records = [policy.first, str(policy.parallel_model)], (QueryHistory(), QueryHistory())
+        names, records = [policy.first, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
             self._caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds
@@ -485,16 +490,8 @@ class Cascade:
         try:
             await gather_all(calls)
         finally:
-            exchanges.ended.extend(exchange for record in records for exchange in record.ended)
-        return {exchange.model: exchange for record in records for exchange in record.ended}
-
-
-def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
-    """Refuse limits that no request can keep. Raises TypeError or ValueError."""
-    whole(concurrency, "concurrency", 1)
-    whole(retries, "retries", 0)
-    if not number(timeout, "timeout", 0.0, math.inf):
-        raise ValueError("timeout must be above 0 seconds")
+            exchanges.extend(exchange for record in records for exchange in record)
+        return {exchange.model: exchange for record in records for exchange in record}
 
 
 async def gather_all(awaitables: Iterable[Awaitable[Any]]) -> None:
@@ -524,34 +521,32 @@ def _shadow_share(shadow: float | ShadowRate | ShadowShare, log: CallLog | None,
 
 
 def make_result(
-    query: Query, status: str, answered_by: Exchange | None, exchanges: QueryHistory, parallel_calls: int = 1
+    query: Query, status: str, answered_by: Exchange | None, exchanges: list[Exchange], parallel_calls: int = 1
 ) -> Result:
     """Make the result of a query from its exchanges.
 
     Args:
         query: the query.
         status: the status of the result.
-        answered_by: the exchange whose answer counts; None if none does.
+        answered_by: the exchange whose answer counts; None if no answer counts.
         exchanges: all exchanges of the query.
-        parallel_calls: number of the first exchanges that ran in parallel.
+        parallel_calls: number of the first exchanges, which ran in parallel.
     """
-    calls = exchanges.calls
+    calls = calls_of(exchanges)
     call = answered_by.call if answered_by else None
-    gives = call is not None and status not in ("abstained", "failed")
-    failures = [exchange.failure for exchange in exchanges.ended if exchange.failure is not None]
+    has_answer = call is not None and status not in ("abstained", "failed")
+    failures = [exchange.failure for exchange in exchanges if exchange.failure is not None]
     return Result(
-        query=query.id,
+        query=query,
         status=cast(Status, status),
-        text=call.text if call and gives else None,
-        answer=call.answer if call and gives else None,
+        text=call.text if call and has_answer else None,
+        answer=call.answer if call and has_answer else None,
         model=call.model if call else None,
         confidence=call.confidence if call else None,
         cost=math.fsum(call.cost for call in calls),
         calls=calls,
         completion=answered_by.completion if answered_by and status != "abstained" else None,
-        usage=sum_usages([exchange.usage for exchange in exchanges.ended]),
+        usage=sum_usages([exchange.usage for exchange in exchanges]),
         failure=failures[-1] if failures and status == "failed" else None,
-        position=query.position,
-        rung=query.rung,
         parallel_calls=parallel_calls,
     )

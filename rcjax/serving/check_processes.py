@@ -1,8 +1,8 @@
-"""Processes for functions that may hang or crash, each within a time limit: the checks of a service.
+"""Checks of replies, each in a process with a time limit, since a check may hang or crash.
 
-Python's `re` and a user's own check may take for ever on a stranger's text. A check in another process blocks no
-request. `run_command` runs a program that reads an input and prints something short. Messages name the failure and its
-place; they quote neither the question nor the reply.
+Python's `re` and a user's own check may take for ever on a stranger's text; in another process they block no request.
+`run_command` runs a program that reads an input and prints a verdict. Messages name the failure and its place; they
+quote neither the question nor the reply.
 """
 
 from __future__ import annotations
@@ -47,47 +47,47 @@ MAX_OUTPUT_BYTES = 2**16
 
 _TICK = 0.01  # seconds between two polls of a program
 
-_MIN_READINGS = 5  # readings of an environment that seems empty
+_MIN_READINGS = 5  # least number of readings of an environment that seems empty
 
-_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable, in all processes that a check starts, with the leader's mark
+_MARK_VARIABLE = "RCJAX_CHECK"  # environment variable with a mark, in all processes that a check starts
 
 
 async def run_command(
-    words: Sequence[str], written: bytes, seconds: float, *, silent: bool = True
+    words: Sequence[str], content: bytes, seconds: float, *, silent: bool = True
 ) -> tuple[bytes, int]:
     """Run a program and return (its output, its status). The program leads a session of its own, which ends with it.
 
-    A thread starts and ends the program, as both may take long.
-
     Args:
         words: the words of its command line, which no shell reads.
-        written: its input.
+        content: the content of its standard input.
         seconds: time limit.
         silent: whether its standard error is discarded.
 
-    A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. The
-    output goes to a file: a pipe would stay open as long as a child of the program holds it. Raises OSError and
-    TimeoutError.
+    A program that prints more than MAX_OUTPUT_BYTES is ended: the output has one byte more, and the status is 0. Raises
+    OSError and TimeoutError.
     """
     is_unwanted = threading.Event()
-    run = partial(_run_command, words, written, seconds, is_unwanted, silent=silent)
+    run = partial(_run_command, words, content, seconds, is_unwanted, silent=silent)
     try:
         return await asyncio.get_running_loop().run_in_executor(_COMMAND_THREADS, run)
     finally:
         is_unwanted.set()
 
 
-_COMMAND_THREADS = ThreadPoolExecutor(64, "rcjax-command")  # each waits for a program; more programs wait for a thread
+_COMMAND_THREADS = ThreadPoolExecutor(64, "rcjax-command")  # each starts a program, waits for it and ends it
 
 
 def _run_command(
-    words: Sequence[str], written: bytes, seconds: float, is_unwanted: threading.Event, *, silent: bool
+    words: Sequence[str], content: bytes, seconds: float, is_unwanted: threading.Event, *, silent: bool
 ) -> tuple[bytes, int]:
-    """Run a program as `run_command` does, and end it once it is unwanted."""
+    """Run a program as `run_command` does, and end it once `is_unwanted` is set.
+
+    The output goes to a file, since a pipe stays open as long as a child of the program holds it.
+    """
     end = time.monotonic() + seconds
     mark = uuid.uuid4().hex
-    with _scratch() as source, _scratch() as sink:
-        source.write(written)
+    with _scratch_file() as source, _scratch_file() as sink:
+        source.write(content)
         source.seek(0)
         errors = subprocess.DEVNULL if silent else None
         marked = os.environ | {_MARK_VARIABLE: mark}
@@ -106,7 +106,7 @@ def _run_command(
     return output, 0 if len(output) > MAX_OUTPUT_BYTES else process.returncode
 
 
-def _scratch() -> IO[bytes]:
+def _scratch_file() -> IO[bytes]:
     """Open a file without a name, in memory if the system can."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("rcjax"), "w+b")
@@ -158,12 +158,12 @@ def _newest_process() -> int:
 
 
 def _environment(process: Path, end: float) -> bytes:
-    """Return the environment of a process; it seems empty for a moment while the process loads another program.
+    """Return the environment of a process, which seems empty for a moment while the process loads another program.
 
     Args:
-        process: its folder in /proc.
-        end: time of the monotonic clock until which an empty environment is read again. It is read at least
-            `_MIN_READINGS` times, because on a busy machine `end` may pass before the first read.
+        process: the folder of the process in /proc.
+        end: time of the monotonic clock until which an empty environment is read again. There are at least
+            `_MIN_READINGS` readings, because `end` may pass before the first on a busy machine.
     """
     readings = 1
     while not (content := (process / "environ").read_bytes()) and (readings < _MIN_READINGS or time.monotonic() < end):
@@ -173,16 +173,16 @@ def _environment(process: Path, end: float) -> bytes:
     return content
 
 
-_START_SECONDS = 60.0  # seconds for the start of a process, whose imports may take long
+_START_SECONDS = 60.0  # seconds for the start of a process, with its imports
 
 MAX_PROCESSES = min(8, max(4, os.cpu_count() or 1))
-"""Processes of one check: more than one, as some wait for a disk or another program."""
+"""Largest number of processes of one check: some may wait for a disk or another program."""
 
 _STARTING = threading.Lock()
 
 
 class BrokeDownError(Exception):
-    """A process that ended without an answer; `status` is its exit status, None if it did not start."""
+    """The failure of a process that ended without an answer; `status` is None if it did not start."""
 
     def __init__(self, status: int | None) -> None:
         super().__init__("it broke down" if status is None else f"it ended with status {status}")
@@ -190,14 +190,14 @@ class BrokeDownError(Exception):
 
 
 class _Beginning:
-    """Redirects the streams of a new process, which unpickles this object first: later errors reach no screen."""
+    """Calls `begin` in a new process, which unpickles this object first."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return begin, ()
 
 
 class _Process(SpawnProcess):
-    """A process that does not import the user's main module, and ends with all processes that it started."""
+    """A process that does not import the user's main module, and whose end also ends the processes that it started."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         self.beginning = _Beginning()
@@ -254,19 +254,19 @@ class CheckPool:
         """Call a function of this module in a process, and return its value. Raises TimeoutError and BrokeDownError.
 
         Args:
-            function: a function that raises nothing.
-            arguments: its arguments, which can be pickled.
+            function: a function that raises no exception.
+            arguments: the function's arguments, which can be pickled.
             seconds: time limit.
         """
         for may_retry in (True, False):
             try:
                 scheduled = await asyncio.to_thread(self._schedule, function, arguments, seconds)  # starts processes
                 return await asyncio.wait_for(asyncio.wrap_future(scheduled), _START_SECONDS + seconds)
-            except BrokenProcessPool:  # another call's process may have broken the whole pool
+            except BrokenProcessPool:  # perhaps by the process of another call
                 if not may_retry:
                     raise BrokeDownError(None) from None
             except self._pebble.ProcessExpired as error:
-                await asyncio.to_thread(end_session, error.pid)  # children that it left behind
+                await asyncio.to_thread(end_session, error.pid)  # ends the children that it left behind
                 raise BrokeDownError(error.exitcode) from None
 
     def call_blocking(self, function: Callable[..., Any]) -> Any:
@@ -284,7 +284,7 @@ class CheckPool:
 
 
 def _end_pool(pool: Any) -> None:
-    """End the processes of a pool: in a thread if an event loop runs here, as all requests would wait for the end."""
+    """End the processes of a pool; in a thread if an event loop runs here, so that no request waits."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -338,7 +338,7 @@ def refusal() -> str | None:
 
 
 def run_check(arguments: str) -> dict[str, Any]:
-    """Run the check on its arguments, a JSON list; return its value as `value`, or the error as `failed`."""
+    """Run the check on its arguments, a JSON list, and return {"value": the verdict} or {"failed": the error}."""
     if "check" not in _LOADED:
         return {"failed": "it cannot be imported any more"}
     try:
@@ -354,11 +354,11 @@ def run_check(arguments: str) -> dict[str, Any]:
 
 
 def search_pattern(pattern: str, text: str, reference: Sequence[str]) -> dict[str, Any]:
-    """Search a text for a pattern, with each right answer for `{answer}`; return `value`, or the error as `failed`."""
+    """Search a text for a pattern, with each right answer for `{answer}`; return {"value": …} or {"failed": …}."""
     forms = [re.escape(right) for right in reference] if "{answer}" in pattern else [""]
     try:
         return {"value": any(re.search(pattern.replace("{answer}", form), text, re.M) is not None for form in forms)}
-    except Exception as error:  # with an answer in it, the pattern may be invalid or too large for the memory
+    except Exception as error:  # with an answer, the pattern may be invalid or need too much memory
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
@@ -370,7 +370,7 @@ def _function(target: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         problem = f"there is no module {error.name}"
         raise _RefusedError(f"{problem}: it is looked for in the working folder, and where Python looks") from None
-    except BaseException as error:  # the user's own module
+    except BaseException as error:  # the user's own module may raise anything
         raise _RefusedError(f"the module {name} fails as it is imported: {in_short(error)}") from None
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -392,7 +392,7 @@ def _json_check() -> Callable[[dict[str, Any]], Any]:
 
 
 def _schema_test() -> Callable[[Any, Any], bool]:
-    """Make the test of whether a value fits a JSON schema; it fetches nothing."""
+    """Make the test of whether a value fits a JSON schema; remote references are not fetched."""
     try:
         from jsonschema.validators import Draft202012Validator, validator_for
         from jsonschema_specifications import REGISTRY
@@ -463,7 +463,7 @@ def _to_builtin(value: Any) -> Any:
 
 
 class CheckError(SignalError):
-    """A check without a verdict; `kind` is the reason in a word or two, such as "timed out" or "gave nothing"."""
+    """The failure of a check to give a verdict; `kind` says why, such as "timed out" or "gave nothing"."""
 
     def __init__(self, kind: str, more: str = "") -> None:
         super().__init__(f"the check {kind}{more}")
@@ -548,7 +548,7 @@ class ReplyChecks:
             raise CheckError("broke down", f": {error}") from None
         except OSError as error:
             raise CheckError("failed", f": it cannot be started: {error.strerror}") from None
-        except Exception as problem:  # such as a question nested too deep for JSON: other calls must go on
+        except Exception as problem:  # for example a question nested too deep for JSON
             raise CheckError("failed", f": {type(problem).__name__}") from None
         try:
             verdict = read_verdict(output)
@@ -584,7 +584,7 @@ class ReplyChecks:
             raise CheckError("gave nonsense", ": what it printed is no JSON") from None
 
     def remarks(self) -> list[str]:
-        """Describe, for each check, the number of replies without a verdict and the reasons."""
+        """Describe the replies without a verdict, for each check: their number and the reasons."""
         return [
             f"check {name}: no confidence in {count(kinds.total(), 'answer')}, as it "
             + ", ".join(f"{kind} ({number:,})" for kind, number in kinds.items())

@@ -32,16 +32,15 @@ from rcjax.serving.usage import CallUsage, usage_of
 MAX_PARTS = 1_000_000  # parts of one reply: log-probabilities of 5,000 tokens, each with twenty others
 
 
-def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Mapping[str, Any]:
-    """Read a completion from JSON, with one choice at least, and add its tokens to the usage.
+def read_completion(content: bytes | str, usage: CallUsage, input_bytes: int = 0) -> Mapping[str, Any]:
+    """Read a completion from JSON, without choices that report a failure, and add its tokens to the usage.
 
-    `sent` are the bytes of the request. Choices that report a failure are left out. Raises CallError if no other is
-    there, and for malformed content.
+    `input_bytes` is the size of the request. Raises CallError for malformed content, and if no choice is left.
     """
     data = read_json(content)
     fields = as_object(data)
     choices = fields.get("choices")
-    usage.add(usage_of(fields), sent, sum(written_bytes(choice.get("message")) for choice in objects_in(choices)))
+    usage.add(usage_of(fields), input_bytes, sum(output_bytes(choice.get("message")) for choice in objects_in(choices)))
     if not isinstance(choices, list) or not choices or body_failure(fields) is not None:
         raise unusable_error(data)
     problems = [choice_failure(choice) for choice in choices]
@@ -53,7 +52,7 @@ def read_completion(content: bytes | str, usage: CallUsage, sent: int = 0) -> Ma
 
 
 def read_json(content: bytes | str) -> Any:
-    """Read a server's JSON; None if it is invalid, or has so many parts that parsing would block the event loop.
+    """Read a server's JSON; None if it is invalid, or has so many parts that parsing blocks the event loop for long.
 
     >>> read_json(b'{"a": [1]}'), read_json("{"), read_json(b"[" * 10_000_000)
     ({'a': [1]}, None, None)
@@ -68,21 +67,22 @@ def read_json(content: bytes | str) -> Any:
 
 
 def read_reply(completion: Mapping[str, Any]) -> Reply:
-    """Read a completion: the texts of its choices, and the tokens and the finish reason of the first.
+    """Read a completion: the texts of its choices, and the tokens and the finish reason of the first choice.
 
-    Tool calls without a text are the text, as JSON. Choices that a filter withheld are left out. Raises CallError if
+    Tool calls without a text count as a text, in JSON. Choices that a filter withheld are left out. Raises CallError if
     no choice has a text.
     """
     choices = [choice for choice in completion["choices"] if not is_withheld(choice)]
     if not choices:
         text = "an answer that a filter held back"
-        raise WithheldError(f"{text} ({_word(completion['choices'][0])})", kind=text)
+        raise WithheldError(f"{text} ({_describe_finish_reason(completion['choices'][0])})", kind=text)
     first = choices[0]
     texts = tuple(text_or_calls(choice) for choice in choices)
-    ending = _ending(first)
+    ending = _finish_and_calls(first)
     if not any(texts):
         error = WithheldError if all(isinstance(choice, Mapping) for choice in choices) else CallError
-        raise error(f"an answer without text (finish_reason {_word(first)})", kind="an answer without text")
+        text = "an answer without text"
+        raise error(f"{text} (finish_reason {_describe_finish_reason(first)})", kind=text)
     try:
         content = token_content(first.get("logprobs")) if isinstance(first, Mapping) else None
         return Reply(texts, read_tokens(content, texts[0]), None, *ending)
@@ -92,13 +92,13 @@ def read_reply(completion: Mapping[str, Any]) -> Reply:
         return Reply(texts, None, None, *ending)
 
 
-def _word(choice: Any) -> str:
+def _describe_finish_reason(choice: Any) -> str:
     """Return the finish reason of a choice for a message; "unknown" for an unusual one."""
     reason = finish_reason_of(choice) or ""
     return reason if re.fullmatch(r"[A-Za-z_: ]{1,60}", reason) else "unknown"
 
 
-def _ending(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
+def _finish_and_calls(choice: Any) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
     """Return the finish reason and the tool calls of a choice, without malformed ones."""
     message = as_object(as_object(choice).get("message"))
     return finish_reason_of(choice), tuple(objects_in(message.get("tool_calls")))
@@ -110,12 +110,12 @@ def text_or_calls(choice: Any) -> str:
     >>> text_or_calls({"message": {"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}})
     '[{"arguments":{},"name":"f"}]'
     """
-    calls = _ending(choice)[1]
+    calls = _finish_and_calls(choice)[1]
     return choice_text(choice) or (written_calls(calls) if calls else "")
 
 
 def join_choices(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Join several completions of one question into one with the first choice of each.
+    """Join several completions of one question into a completion with the first choice of each.
 
     >>> one, other = ({"id": name, "choices": [{"index": 0, "message": {"content": name}}]} for name in "ab")
     >>> [(choice["index"], choice_text(choice)) for choice in join_choices([one, other])["choices"]]
@@ -132,7 +132,7 @@ _TEXT_PARTS = ("text", "output_text")
 
 
 def choice_text(choice: Any) -> str:
-    """Return the text of a choice, or of its refusal; "" without either.
+    """Return the text of a choice, or its refusal in words; "" without both.
 
     >>> choice_text({"message": {"content": None, "refusal": "I cannot help with that."}})
     'I cannot help with that.'
@@ -149,10 +149,10 @@ def choice_text(choice: Any) -> str:
 REASONING = ("reasoning_content", "reasoning")
 
 
-def written_bytes(message: Any) -> int:
-    """Count the bytes that a model wrote in a message or a piece of one: text, reasoning, tool calls.
+def output_bytes(message: Any) -> int:
+    """Count the bytes of a message or a delta that a model wrote: text, reasoning, tool calls.
 
-    >>> written_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
+    >>> output_bytes({"content": "Größe", "reasoning": "Hm", "tool_calls": [{"function": {"arguments": "{}"}}]})
     11
     """
     fields = as_object(message)
@@ -165,15 +165,15 @@ _END_SECONDS = 0.5  # seconds after the last event for the server to end the res
 
 
 async def read_chunks(lines: AsyncIterable[str]) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield the chunks of an event stream, line by line, until its end.
+    """Yield the chunks of an event stream until its end.
 
-    Raises CallError for a malformed chunk, an error in place of one, and a stream that ends without a finish reason.
+    Raises CallError for a malformed chunk, for an error in place of a chunk, and if no finish reason has come.
     """
     finished = False
     calls = defaultdict[int, CallNumbers](CallNumbers)
     async for data in _events(lines):
         if data == _END:
-            with suppress(TimeoutError):  # nothing comes after the end, and the connection can be used again
+            with suppress(TimeoutError):  # the response ends, so that the connection can be used again
                 async with asyncio.timeout(_END_SECONDS):
                     async for _ in lines:
                         pass
@@ -195,10 +195,10 @@ _END = "[DONE]"
 
 
 async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
-    """Yield the data of events, None for invalid JSON.
+    """Yield the data of each event; None for invalid JSON.
 
-    Each `data:` line is an event; lines that do not parse are joined up to the next empty line. An event named "error"
-    becomes an object with an error; an event without data, or with null, is skipped.
+    Each `data:` line is an event; lines that do not parse are joined up to the next empty line. The data of an event
+    named "error" become an object with an error. An event without data, or with null, is skipped.
     """
     waiting: list[str] = []
     name = ""
@@ -223,7 +223,7 @@ async def _events(lines: AsyncIterable[str]) -> AsyncGenerator[Any, None]:
 
 
 def _parse_event(name: str, data: Any) -> Any:
-    """Return the data of an event; an object with an error if the event's name says that it is one."""
+    """Return the data of an event; an object with an error if the event's name says that it is an error."""
     is_plain = name not in ("error", "exception") or data == _END
     return data if is_plain or body_failure(data) is not None else {"error": data or True}
 
@@ -240,7 +240,7 @@ def numbered_choices(choices: Sequence[Any]) -> list[Any]:
     ]
 
 
-_MAX_CALL_LENGTH = 10_000  # characters of arguments whose JSON is parsed at each piece, to find its end
+_MAX_CALL_LENGTH = 10_000  # characters of arguments: the JSON of longer ones is not parsed to find its end
 
 
 @dataclass(slots=True)
@@ -277,7 +277,7 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class CallNumbers:
-    """Numbers the tool calls of one choice of a stream, so that pieces of one call share an index.
+    """Numbers the tool calls of a streamed choice, so that the pieces of a call share an index.
 
     Some servers leave the index out, or give all calls the index 0: then a new id or a new name begins a new call.
 
@@ -288,7 +288,7 @@ class CallNumbers:
     """
 
     _open: dict[int | str | None, _OpenCall] = field(default_factory=dict)
-    """The last call by each index and id that the server sent, and the last of all under None."""
+    """The last call by each index and id that the server sent; under None the last call of all."""
     _taken: set[int] = field(default_factory=set)
     _next: int = 0
 
@@ -325,7 +325,7 @@ def _text_or_none(value: Any) -> str | None:
 
 @dataclass(slots=True)
 class PartialCall:
-    """A tool call so far, whose arguments come in pieces; the first name and id count."""
+    """A tool call of which pieces have come; the first name and id count."""
 
     name: str = ""
     arguments: str = ""
@@ -333,7 +333,7 @@ class PartialCall:
     """Its id and its type."""
 
     def add(self, piece: Mapping[str, object]) -> None:
-        """Add a piece."""
+        """Add a piece of the call."""
         fields = as_object(piece.get("function"))
         if isinstance(arguments := fields.get("arguments"), str):
             self.arguments += arguments
@@ -356,7 +356,7 @@ class Assembly:
     >>> for text in ("Par", "is"):
     ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
     >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
+    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.output
     ('Paris', 2)
     """
 
@@ -365,19 +365,19 @@ class Assembly:
     tool_calls: dict[int, PartialCall] = field(default_factory=dict)
     finish_reason: object = None
     usage: object = None
-    written: int = 0
+    output_bytes: int = 0
     """Bytes that the model wrote, in all choices."""
     problem: CallError | None = None
     """The failure that the choice reports."""
     arrived: bool = False
-    """Whether anything came back: a chunk, or unreadable data in place of one."""
+    """Whether anything came back: a chunk, or unreadable data in place of a chunk."""
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Add a chunk."""
         self.arrived = True
         self.usage = usage_of(chunk) or self.usage
         for choice in chunk["choices"]:
-            self.written += written_bytes(choice.get("delta"))
+            self.output_bytes += output_bytes(choice.get("delta"))
             if choice.get("index", 0) != 0:
                 continue
             text = choice_text({"message": choice.get("delta")})
@@ -388,15 +388,18 @@ class Assembly:
             self.tokens += token_content(choice.get("logprobs")) or []
 
     def _add_calls(self, delta: Any) -> None:
-        """Add the tool calls of a delta, whose arguments come in pieces."""
+        """Add the pieces of tool calls in a delta."""
         for call in objects_in(as_object(delta).get("tool_calls")):
             if isinstance(call.get("index", 0), int):
                 self.tool_calls.setdefault(call.get("index", 0), PartialCall()).add(call)
 
-    def completion(self, usage: CallUsage, sent: int = 0) -> dict[str, Any]:
-        """Return the completion, and add its tokens to the usage if anything arrived; `sent`: bytes of the request."""
+    def completion(self, usage: CallUsage, input_bytes: int = 0) -> dict[str, Any]:
+        """Return the completion, and add its tokens to the usage if anything arrived.
+
+        `input_bytes` is the size of the request.
+        """
         if self.arrived:
-            usage.add(self.usage, sent, self.written)
+            usage.add(self.usage, input_bytes, self.output_bytes)
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self.texts)}
         if self.tool_calls:
             message["tool_calls"] = [call.to_json() for call in self.tool_calls.values()]

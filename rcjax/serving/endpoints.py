@@ -1,6 +1,6 @@
 """The endpoints of a cascade's models: their clients, options and prices, from the arguments of `rcjax.Cascade`.
 
-No JAX, no numpy: the client of OpenAI and the standard library.
+Standard library and OpenAI's client only.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from rcjax._base.codec import what_it_is
@@ -26,7 +27,7 @@ from rcjax.serving.usage import TOKEN_LIMITS, CallUsage, Pace, is_text, reply_sa
 
 @dataclass(frozen=True, slots=True)
 class AsInLog:
-    """Normalises answers as the answers of a log are compared."""
+    """Normalises answers in the way in which the answers of a log are compared."""
 
     compare: AnswerForm
 
@@ -39,14 +40,14 @@ class AsInLog:
         return comparable(text, self.compare) or ""
 
     def answer(self, text: str) -> str:
-        """Return the answer for a log: the letter of a choice, or a text as it is, for comparison with labels."""
+        """Return the answer for a log: the letter of a choice, or the whole text."""
         return self(text) if self.compare == "choice" else text
 
 
 def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     """Return the signal of votes whose answers are requested one by one; None if the record has another signal.
 
-    The result is None too if the votes compared keys of answers: only the user's own function makes such keys.
+    Returns None also if the votes compare keys of answers, which only the user's own function makes.
 
     Args:
         record: the policy's record of the model's signal and options.
@@ -60,23 +61,23 @@ def votes_apart(record: Mapping[str, Any]) -> Votes | None:
     return Votes(int(record.get("samples", 1)), record.get("temperature"), AsInLog(compare), apart=True)
 
 
-_RESERVED = ("model", "messages")  # fields that every request sets itself
+_RESERVED = ("model", "messages")  # fields that rcjax sets in every request
 
 _KNOWN = frozenset(inspect.signature(openai.resources.chat.AsyncCompletions.create).parameters) - {"self"}
 
 _BYTES_PER_TOKEN = 4  # a rule of thumb
 
-#: Names of one option, of which a request may have one.
+#: Two names of one option: a request may have only one of them.
 _SYNONYMS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
-_MERGED = ("extra_body", "extra_headers", "extra_query")
+_MERGED = ("extra_body", "extra_headers", "extra_query")  # options whose entries are overridden one by one
 
 _THINKING_NAMES = """
     budget_tokens chat_template_kwargs enable_thinking reasoning reasoning_budget reasoning_effort think thinking
     thinking_budget thinking_budget_tokens thinking_token_budget
 """
 
-#: Options of servers for the length of a model's thinking: if one of them is fixed, all are.
+#: Options of servers for the length of a model's thinking. If the model fixes an option among them, all are fixed.
 THINKING = frozenset(_THINKING_NAMES.split())
 
 
@@ -85,12 +86,12 @@ class Endpoint:
     """The endpoint of one model: its client, signal, options and price."""
 
     api_client: openai.AsyncOpenAI
-    endpoint_name: str  # the model's name at the endpoint
+    upstream_model: str  # the name by which the endpoint knows the model
     signal: Signal | None  # None for a model whose answers are not judged
     options: Mapping[str, object]
     price: Price | None  # money per million tokens
-    mean_cost: float | None  # mean cost of a call in a log; None if unknown, which needs a price
-    samples: int = 1  # requests for one question, whose answers vote
+    mean_cost: float | None  # mean cost of a call in a log; None if unknown: then a price is needed
+    samples: int = 1  # number of requests for one question, whose answers vote
     fixed: frozenset[str] = frozenset()  # options that no question replaces
 
     @property
@@ -99,7 +100,7 @@ class Endpoint:
         return {name: value for name, value in self.options.items() if name.startswith("extra_")}
 
     def options_for(self, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the options of a question: its own options override the model's; the signal's options override both.
+        """Return the model's options, overridden by a question's options, then by the signal's options.
 
         >>> from rcjax.policy.signals import MeanLogprob
         >>> endpoint = Endpoint(None, "small", MeanLogprob(), {"logprobs": True, "max_tokens": 9}, None, None)
@@ -121,7 +122,7 @@ class Endpoint:
         return {**options, **needed, **({"top_logprobs": top} if top else {})}
 
     def _permitted(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options of a question without the fixed ones; the lower limit on tokens holds.
+        """Return the options of a question without the model's fixed options; the lower limit on tokens holds.
 
         >>> fixed = {"options": {"reasoning_effort": "low"}, "fixed": THINKING}
         >>> Endpoint(None, "small", None, price=None, mean_cost=None, **fixed)._permitted(
@@ -139,20 +140,20 @@ class Endpoint:
         others = {name: value for name, value in overrides.items() if name not in kept and name != "extra_body"}
         return {**others, "extra_body": body} if body else others
 
-    def expect(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
+    def estimate_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], pace: Pace) -> float:
         """Estimate the money that an answer may cost, from the bytes of the prompt and the limit on tokens.
 
         Args:
             messages: the conversation.
-            options: the question's own options. Without a limit on tokens, the answer is taken to have the usual
-                length.
-            pace: the pace of the model's answers.
+            options: the question's own options.
+            pace: the pace of the model's answers, which gives the length of an answer without a limit on tokens.
         """
         if self.price is None:
             return self.mean_cost or 0.0
         options = self.options_for(options)
-        read, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
-        cost = float(self.price.money(Tokens(read, max_tokens or int(pace.written) * reply_samples(options))))
+        input_tokens, max_tokens = -(-request_bytes(messages, options) // _BYTES_PER_TOKEN), token_limit(options)
+        output_tokens = max_tokens or int(pace.tokens) * reply_samples(options)
+        cost = float(self.price.money(Tokens(input_tokens, output_tokens)))
         is_bounded = max_tokens and is_text(messages)
         return max((not is_bounded and self.mean_cost) or 0.0, self.samples * cost)
 
@@ -179,45 +180,41 @@ class Endpoint:
         estimated = (money is None or not is_complete) and bool(usage.replies or usage.unanswered)
         cost = 0.0 if money is None else float(money)
         if estimated:
-            cost += self._uncounted_cost(usage, seconds, pace, options)
-            cost = max(cost, self._min_cost(usage, has_pace=pace is not None))
-        read, written, cached, stored = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
-        counts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
-        return {**counts, "cost": cost, "estimated": estimated}
+            cost += max(self._uncounted_cost(usage, seconds, pace, options), self._mean_cost_of(usage, money))
+        tokens = usage.tokens if is_complete and usage.replies else (None, None, 0, 0)
+        names = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+        return {**dict(zip(names, tokens, strict=True)), "cost": cost, "estimated": estimated}
 
     def _uncounted_cost(self, usage: CallUsage, seconds: float, pace: Pace | None, options: Mapping[str, Any]) -> float:
-        """Estimate the money for the tokens that no reply counts, those of interrupted answers included."""
+        """Estimate the money for the tokens that no reply counts, as in interrupted answers."""
         if self.price is None:
             return 0.0
-        read, written = _uncounted_tokens(usage)
+        sizes = usage.uncounted_input_bytes + usage.unanswered_input_bytes, usage.uncounted_output_bytes
+        input_tokens, output_tokens = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
         if pace is not None:
-            written = max(written, self._interrupted_tokens(usage, seconds, pace, options))
-        return float(self.price.money(Tokens(read, written)))
+            output_tokens = max(output_tokens, self._interrupted_tokens(usage, seconds, pace, options))
+        return float(self.price.money(Tokens(input_tokens, output_tokens)))
 
     def _interrupted_tokens(self, usage: CallUsage, seconds: float, pace: Pace, options: Mapping[str, Any]) -> int:
-        """Estimate the tokens written in interrupted answers, from the seconds of the call and the model's pace."""
+        """Estimate the output tokens of interrupted answers, from the seconds of the call and the model's pace."""
         if not usage.unanswered and not usage.broken:
             return 0
         options = self.options_for(options)
-        worked = max(seconds * pace.rate * self.samples, usage.unfinished * pace.written) * reply_samples(options)
+        by_pace = max(seconds * pace.tokens_per_second * self.samples, usage.unfinished * pace.tokens) * reply_samples(
+            options
+        )
         max_tokens = token_limit(options)
-        return int(worked if max_tokens is None else min(worked, max(usage.attempts, 1) * max_tokens))
+        return int(by_pace if max_tokens is None else min(by_pace, max(usage.attempts, 1) * max_tokens))
 
-    def _min_cost(self, usage: CallUsage, *, has_pace: bool) -> float:
-        """Return a lower bound of a call's cost: the log's mean × (votes that may be charged) / votes."""
-        is_counted = usage.replies == usage.counted and not (has_pace and usage.unfinished)
-        if self.mean_cost is None or (is_counted and self.price is not None):
-            return 0.0
-        arrived = min(self.samples, usage.replies)
-        charged = max(arrived, usage.unfinished) if has_pace else arrived or self.samples
-        return self.mean_cost * charged / self.samples
+    def _mean_cost_of(self, usage: CallUsage, counted: Decimal | None) -> float:
+        """Return the mean cost in the log of the requests whose cost is not `counted`; 0 if no mean is known.
 
-
-def _uncounted_tokens(usage: CallUsage) -> tuple[int, int]:
-    """Estimate the tokens (read, written) that no reply counts: one token for four bytes."""
-    sizes = usage.uncounted_read + usage.unanswered_read, usage.uncounted_written
-    read, written = (-(-size // _BYTES_PER_TOKEN) for size in sizes)
-    return read, written
+        A call's mean cost is that of one request for each vote and each question. A lost request counts as well as its
+        retry; with prices only if its server may still work on it, since its bytes have a price.
+        """
+        replies = usage.replies if counted is None else usage.replies - usage.counted
+        lost = usage.unanswered if self.price is None else usage.unfinished
+        return (self.mean_cost or 0.0) * (replies + lost) / (self.samples * max(usage.questions, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +234,11 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
 
     Raises TypeError or ValueError for invalid arguments.
     """
-    api_clients = _for_each(models, defaults.api_client, "client")
+    api_clients = defaults.api_client
+    api_clients = api_clients if isinstance(api_clients, Mapping) else dict.fromkeys(models, api_clients)
+    missing = [model for model in models if model not in api_clients]
+    if missing:
+        raise ValueError(f"client: none given for {', '.join(missing)}")
     records, prices = recorded_request_settings(policy), prices_by_model(policy)
     signals = _signals(models, defaults, records)
     for model in models:
@@ -254,7 +255,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
         options = {**records.get(model, {}).get("options", {}), **defaults.options, **signal.options}
         endpoints[model] = Endpoint(
             api_clients[model].with_options(timeout=defaults.timeout, max_retries=defaults.retries),
-            model if settings is None else settings.endpoint_name,
+            model if settings is None else settings.upstream_model,
             signal,
             checked_options(options | ({} if settings is None else dict(settings.options))),
             known if settings is None or settings.price is None else settings.price.completed(known),
@@ -268,19 +269,10 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     return endpoints
 
 
-def _for_each(models: Sequence[str], value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return dict.fromkeys(models, value)
-    missing = [model for model in models if model not in value]
-    if missing:
-        raise ValueError(f"{what}: none given for {', '.join(missing)}")
-    return {model: value[model] for model in models}
-
-
 def _signals(
     models: Sequence[str], defaults: RequestDefaults, records: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the signal of each model: separate votes by the policy's record, else the given one, else the record's."""
+    """Return each model's signal: separate votes by the policy's record, else the given signal, else the record's."""
     given = defaults.signal if isinstance(defaults.signal, Mapping) else dict.fromkeys(models, defaults.signal)
     signals = {}
     for model in models:
@@ -298,16 +290,15 @@ def _signals(
 
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
-    """Refuse a signal other than the log's: the thresholds hold for that signal alone."""
+    """Refuse a signal other than the log's, as the policy's thresholds hold only for the log's signal."""
     difference = contradiction(record, signal) if record else None
     if difference is not None:
-        raise ValueError(
-            f"signal of {model}: the policy was tuned on another one: {difference}: leave signal out, or tune again"
-        )
+        problem = f"the policy was tuned on another one: {difference}"
+        raise ValueError(f"signal of {model}: {problem}: leave signal out, or tune again")
 
 
 def _require_keys(policy: AbstractPolicy, signals: Mapping[str, Any]) -> None:
-    """Refuse a policy that compares keys of answers if rcjax's own signals, which give no keys, read the answers."""
+    """Refuse a policy that compares keys of answers if a signal of rcjax, which makes no keys, reads the answers."""
     pairs = [pair for rung in policy.rungs for part in rung.cascades for pair in part.agreements.items()]
     keyed = {name for model, one in pairs if one.compare == "key" for name in (model, one.earlier)}
     plain = [model for model in signals if model in keyed and signal_from_record(record_signal(signals[model]))]

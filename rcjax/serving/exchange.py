@@ -1,7 +1,7 @@
 """One question to one model: the request, the signal's reading of the reply, and the call for the log.
 
-An `Exchange` records all of it. There are two senders. `Caller` sends a request when a slot is free, and hands the
-answer on while it comes. `rcjax.collecting.respondent` repeats failed requests and limits the money.
+An `Exchange` records a question and its outcome. `Caller` sends the requests of a service, each when a slot is free.
+`rcjax.collecting.respondent` sends those of a collection, within a budget.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from rcjax._base.codec import visible, what_it_is
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
-from rcjax.serving.call_log import Call, CallLog, Charge
+from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.check_processes import CheckError, ReplyChecks
 from rcjax.serving.completions import choice_text, join_choices, read_reply
 from rcjax.serving.endpoints import Endpoint
@@ -40,58 +40,22 @@ from rcjax.serving.usage import CallUsage, Pace, reply_samples
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer that the policy keeps whatever the answer says."""
+    """A piece of an answer that comes in pieces, as the policy keeps the answer whatever it says."""
 
     model: str
     """The model that answers, by its name in the policy."""
+    query: Query
     calls: tuple[Call, ...]
     """The calls of the models that were asked before this model."""
     chunk: Mapping[str, object] | None = None
     """The chunk of the completion, as the endpoint sent it; None after the last."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query; None for a policy of one rung."""
 
 
 Deliver = Callable[[Piece], Awaitable[None]]
-"""Receives the pieces of an answer as they come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query to the models: its conversation, its options, and how the service handles it."""
-
-    id: str
-    """The query's id."""
-    messages: Sequence[Mapping[str, object]]
-    """The conversation, as in the API."""
-    options: Mapping[str, object] = field(default_factory=dict)
-    """Options of the query's requests. They override the models' options; the signal's options override them."""
-    segment: str | None = None
-    """The query's segment, for policies with a cascade for each segment; None if unknown."""
-    client: str | None = None
-    """The client's name; None if clients have no names."""
-    shadow: bool = False
-    """Whether the query is a shadow query, which goes to all models."""
-    is_shadow_call: bool = False
-    """Whether the call is made only because the query is a shadow query."""
-    deliver: Deliver | None = None
-    """The receiver of the pieces of an answer that the policy keeps whatever the answer says."""
-    request_form: str = PLAIN
-    """The form of the request (`rcjax.policy.signals.answers`)."""
-    not_judged: str | None = None
-    """The reason why the answer is not judged; None if it is judged."""
-    charge: Charge | None = None
-    """The charge of the query's calls to a policy's bill; None if no bill pays the calls."""
-    position: float | None = None
-    """The policy's position on its ladder; None for a policy of one rung."""
-    rung: int | None = None
-    """The rung that answers the query; None for a policy of one rung."""
-
+"""Receives each piece of an answer when it comes."""
 
 Send = Callable[[Endpoint, Sequence[Mapping[str, Any]], Mapping[str, Any], CallUsage], Awaitable[Mapping[str, Any]]]
-"""Sends messages with options to an endpoint and returns the completion. Adds to the usage; raises CallError."""
+"""Sends (endpoint, messages, options, usage) and returns the completion. Updates the usage; raises CallError."""
 
 
 @dataclass(slots=True)
@@ -106,7 +70,7 @@ class Exchange:
     """The tokens and bytes of the question's requests."""
     start: float = field(default_factory=time.perf_counter)
     completion: Mapping[str, object] | None = None
-    """The completion as the endpoint sent it, even without text; None if nothing usable came back."""
+    """The completion as the endpoint sent it, which may lack a text; None if nothing usable came back."""
     text: str | None = None
     """The text of the reply."""
     reading: Reading | None = None
@@ -119,30 +83,33 @@ class Exchange:
     no_confidence: str | None = None
     """The reason why the signal found no confidence in the reply."""
     is_checking: bool = False
-    """Whether the check of the answer has started: a failure is then the check's."""
+    """Whether the check of the answer has started, so that a failure is the check's."""
     check_cost: float = 0.0
-    """Money that the check reports as its cost."""
+    """Dollars that the check reports as its cost."""
     is_delivered: bool = False
-    """Whether a piece of the answer has been delivered: no other model may answer then."""
+    """Whether a piece of the answer has been delivered, so that no other model may answer."""
     pace: Pace | None = None
-    """The pace of the model's answers, for the cost of an interrupted answer; None estimates it by bytes alone."""
+    """The pace of the model's answers, by which interrupted answers are estimated; None to estimate by bytes alone."""
     call: Call = field(init=False, repr=False)
     """The call for the log, set by `end`."""
 
-    async def run(self, first: Send, send: Send, checks: ReplyChecks) -> None:
+    async def run(self, send_question: Send, send_second: Send, checks: ReplyChecks) -> None:
         """Ask the model and read the reply, with a check or a second question. Failures are noted, not raised.
 
-        `first` sends the question itself, `send` the signal's second question.
+        Args:
+            send_question: sends the question.
+            send_second: sends the signal's second question.
+            checks: runs the check, if the signal is a check.
         """
         signal = self.endpoint.signal
         try:
-            self.completion = completion = await self._ask(first)
+            self.completion = completion = await self._ask(send_question)
             if signal is None:
-                self.text = _first_text(completion)
+                self.text = _text_as_it_is(completion)
                 return
             reply = read_reply(completion)
             self.text = reply.text or next(filter(None, reply.texts), "")
-            self.reading = await self._read(signal, reply, send, checks)
+            self.reading = await self._read(signal, reply, send_second, checks)
             self.text = self.reading.text or self.text
         except CallError as problem:
             self.fail(problem)
@@ -153,6 +120,8 @@ class Exchange:
     async def _ask(self, send: Send) -> Mapping[str, Any]:
         """Return the completion of the question. With votes, send the requests concurrently and join their choices."""
         request = self.endpoint, self.query.messages, self.endpoint.options_for(self.query.options), self.usage
+        if self.endpoint.samples == 1:
+            return await send(*request)
 
         async def vote() -> Mapping[str, Any] | CallError:
             try:
@@ -160,13 +129,11 @@ class Exchange:
             except CallError as problem:
                 return problem
 
-        if self.endpoint.samples == 1:
-            return await send(*request)
-        replies = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
-        problems = [reply for reply in replies if isinstance(reply, CallError)]
-        if len(problems) == len(replies):
-            raise problems[0]
-        return join_choices([reply for reply in replies if not isinstance(reply, CallError)])
+        votes = await asyncio.gather(*(vote() for _ in range(self.endpoint.samples)))
+        replies = [vote for vote in votes if not isinstance(vote, CallError)]
+        if not replies:
+            raise cast(CallError, votes[0])
+        return join_choices(replies)
 
     async def _read(self, signal: Signal, reply: Reply, send: Send, checks: ReplyChecks) -> Reading:
         endpoint, messages = self.endpoint, self.query.messages
@@ -176,13 +143,13 @@ class Exchange:
             reading, self.check_cost = await checks.reading(signal, messages, reply, options)
             return reading
         second = None
-        with _failures():
+        with _signal_errors():
             follow_up = signal.follow_up(messages, reply)
         if follow_up is not None:
-            with _failures():
+            with _signal_errors():
                 conversation, options = list(follow_up[0]), {**follow_up[1], **endpoint.routing}
             second = read_reply(await send(endpoint, conversation, options, self.usage))
-        with _failures():
+        with _signal_errors():
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
             raise SignalError(
@@ -191,7 +158,7 @@ class Exchange:
         return reading
 
     def fail(self, problem: CallError) -> None:
-        """Note a failure: of the question, or of the check or second question once there is an answer."""
+        """Record a failure of the question or, if there is an answer, of the check or the second question."""
         if self.text is None:
             self.error, self.error_kind, self.failure = str(problem), problem.kind, problem.failure
             self.completion = self.completion if isinstance(problem, WithheldError) else None
@@ -206,55 +173,42 @@ class Exchange:
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
             request_settings: the model's options, signal and price, as JSON.
         """
-        query, read, usage = self.query, self.reading, self.usage
-        logprob = None if read is None else read.logprob
+        reading, usage = self.reading, self.usage
+        logprob = None if reading is None else reading.logprob
         confidence = None
         if policy is not None and self.model in policy.calibrations and logprob is not None:
             confidence = policy.calibrate(self.model, logprob=logprob)
         seconds = time.perf_counter() - self.start
-        figures = self.endpoint.call_fields(usage, seconds, self.pace, query.options)
+        figures = self.endpoint.call_fields(usage, seconds, self.pace, self.query.options)
         figures["cost"] += self.check_cost
         self.call = Call(
-            query=query.id,
+            query=self.query,
             model=self.model,
-            endpoint_name=self.endpoint.endpoint_name,
+            upstream_model=self.endpoint.upstream_model,
             text=self.text,
-            answer=None if read is None else read.answer,
+            answer=None if reading is None else reading.answer,
             logprob=logprob,
             confidence=confidence,
             **figures,
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=query.shadow,
-            segment=query.segment,
-            client=query.client,
             error=self.error,
             error_kind=self.error_kind,
             has_no_confidence=self.no_confidence is not None,
-            not_judged=query.not_judged,
             request_settings=request_settings,
-            likeliest=None if read is None else read.likeliest,
-            is_shadow_call=query.is_shadow_call,
-            charge=query.charge,
+            likeliest=None if reading is None else reading.likeliest,
         )
         return self.call
 
 
-@dataclass(frozen=True, slots=True)
-class QueryHistory:
-    """The exchanges of one query, in the order in which they end: failed and cancelled ones too."""
-
-    ended: list[Exchange] = field(default_factory=list)
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The calls of the exchanges."""
-        return tuple(exchange.call for exchange in self.ended)
+def calls_of(exchanges: Iterable[Exchange]) -> tuple[Call, ...]:
+    """Return the calls of ended exchanges."""
+    return tuple(exchange.call for exchange in exchanges)
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _signal_errors() -> Iterator[None]:
     """Turn any exception into a SignalError, without its message, which may quote a prompt."""
     try:
         yield
@@ -264,8 +218,8 @@ def _failures() -> Iterator[None]:
         raise SignalError(f"the signal failed: {in_short(error)}") from None
 
 
-def _first_text(completion: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer that is passed on as it is. Raises CallError for malformed choices."""
+def _text_as_it_is(completion: Mapping[str, Any]) -> str | None:
+    """Return the text of an answer that no signal reads. Raises CallError for malformed choices."""
     choices = completion["choices"]
     if not all(isinstance(choice, Mapping) for choice in choices):
         raise malformed_error("no choices")
@@ -277,7 +231,7 @@ _NEUTRAL_NAMES = """
     service_tier store stream_options top_logprobs user
 """
 
-#: Options of a request that change no answer; some of them identify the user.
+#: Options of a request that do not change the answer; some of them identify the user.
 NEUTRAL = frozenset(_NEUTRAL_NAMES.split())
 
 
@@ -288,15 +242,14 @@ def record_endpoint(endpoint: Endpoint, overrides: Mapping[str, Any], request_fo
     """
     if endpoint.signal is None:
         return None
-    overrides = {name: value for name, value in overrides.items() if name not in FORM_OPTIONS}
-    options = endpoint.options_for(overrides)
+    options = endpoint.options_for({name: value for name, value in overrides.items() if name not in FORM_OPTIONS})
     needed = endpoint.signal.options
-    more = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
-    return record_request_settings(endpoint.signal, more, endpoint.price, request_form)
+    others = {name: value for name, value in options.items() if name not in needed or needed[name] != value}
+    return record_request_settings(endpoint.signal, others, endpoint.price, request_form)
 
 
-#: Fields that every chunk may have.
-_USUAL = frozenset(
+#: Fields of a chunk that are no content.
+_USUAL_FIELDS = frozenset(
     {"id", "object", "created", "model", "choices", "usage", "obfuscation", "service_tier", "system_fingerprint"}
 )
 
@@ -306,9 +259,9 @@ _MAX_WAITING = 1_000  # chunks without content that wait for the first content; 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers the chunks of an answer, and holds them back until one has content.
+    """Delivers the chunks of an answer, from the first chunk with content on.
 
-    An answer without content is a failure: the next model is asked then.
+    An answer without content is a failure, after which the next model is asked.
     """
 
     deliver: Deliver
@@ -316,12 +269,14 @@ class Delivery:
     """The fields that all pieces share."""
     has_begun: bool = False
     problem: str | None = None
-    """The receiver's exception. No piece is delivered after it, and the answer is read to its end."""
+    """The receiver's exception, after which no piece is delivered; the answer is read to its end."""
     _waiting: list[Mapping[str, object]] = field(default_factory=list)
 
     async def forward(self, chunk: Mapping[str, Any]) -> None:
         """Deliver a chunk, or hold it back until one has content."""
-        more = (value for name, value in chunk.items() if name not in _USUAL)  # such as a moderation of the prompt
+        more = (
+            value for name, value in chunk.items() if name not in _USUAL_FIELDS
+        )  # such as a moderation of the prompt
         if not chunk["choices"] and all(value is None for value in more):  # the usage, of one request alone
             return
         deltas = (as_object(choice.get("delta")) for choice in chunk["choices"])
@@ -357,9 +312,9 @@ Observe = Callable[[Call], None]
 
 _MAX_RECORDS = 256  # records of `record_endpoint` that are cached
 
-_MAX_RECORD_LENGTH = 512  # characters of the options of each
+_MAX_RECORD_LENGTH = 512  # characters of a query's options: the record of longer options is not cached
 
-_SHADOW_SHARE = 4  # shadow calls have a slot for every so many slots of other calls
+_SLOTS_PER_SHADOW_SLOT = 4  # slots of other calls for each slot of shadow calls
 
 
 class Caller:
@@ -368,8 +323,8 @@ class Caller:
     Args:
         endpoints: the endpoint of each model, by name.
         log: the log that each call is written to.
-        concurrency: largest number of requests in flight. Shadow calls have no deadline. They have a quarter as many
-            slots of their own, and at least 1: no other call waits for a shadow call.
+        concurrency: largest number of requests in flight. Shadow calls have a quarter as many slots of their own, at
+            least 1, so that no other call waits for a shadow call.
         observe: receives each call as it ends.
         check_seconds: time limit for the check of one answer.
     """
@@ -386,48 +341,47 @@ class Caller:
         self._checks = ReplyChecks(check_seconds)
         self._records: dict[tuple[str, str, str], str | None] = {}
         self._slots = asyncio.Semaphore(concurrency)
-        self.max_shadow_requests = max(1, concurrency // _SHADOW_SHARE)
+        self.max_shadow_requests = max(1, concurrency // _SLOTS_PER_SHADOW_SLOT)
         """Largest number of requests of shadow calls in flight."""
         self._shadow_slots = asyncio.Semaphore(self.max_shadow_requests)
         self._observe = observe
         self._warned: set[str] = set()
         self._paces = {model: endpoint.guess_pace() for model, endpoint in endpoints.items()}
 
-    def expect(self, query: Query, model: str) -> float:
+    def estimate_cost(self, query: Query, model: str) -> float:
         """Estimate the money that an answer may cost, from the length of the prompt and the limit on tokens."""
-        return self.endpoints[model].expect(query.messages, query.options, self._paces[model])
+        return self.endpoints[model].estimate_cost(query.messages, query.options, self._paces[model])
 
     async def call(
         self,
         query: Query,
         model: str,
         policy: Policy | None,
-        exchanges: QueryHistory,
+        exchanges: list[Exchange],
         seconds: float | None = None,
         *,
-        is_final: bool = False,
+        deliver: Deliver | None = None,
     ) -> Exchange:
-        """Ask a model, with the signal's second question, and log the call. A server's failures are not raised.
+        """Ask a model and log the call. A server's failure is recorded in the exchange, not raised.
 
         Args:
             query: the query and its options.
             model: the model's name in the policy.
             policy: the policy that calibrates the confidence; None for an uncalibrated call.
-            exchanges: the exchanges of the query, to which the new one is added when it ends.
+            exchanges: the ended exchanges of the query, to which this exchange is added when it ends.
             seconds: time limit for the whole call.
-            is_final: whether the policy keeps the answer whatever it says: `deliver` may then get it while it comes.
+            deliver: receives the answer while it comes, if the policy keeps it whatever it says.
         """
         exchange = Exchange(query, model, self.endpoints[model], pace=self._paces[model])
         delivery = None
-        first = send = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
-        if is_final and query.deliver is not None:
-            piece = Piece(model, exchanges.calls, position=query.position, rung=query.rung)
-            delivery = Delivery(query.deliver, piece)
-            first = partial(self._forward, delivery)
+        send = send_question = partial(self._send, self._shadow_slots if query.is_shadow_call else self._slots)
+        if deliver is not None:
+            delivery = Delivery(deliver, Piece(model, query, calls_of(exchanges)))
+            send_question = partial(self._forward, delivery)
         try:
             try:
                 async with asyncio.timeout(seconds):
-                    await exchange.run(first, send, self._checks)
+                    await exchange.run(send_question, send, self._checks)
             except TimeoutError:
                 exchange.fail(connection_error(timed_out=True))
             if exchange.text is not None:  # an answer counts, though its second question or check failed
@@ -439,11 +393,9 @@ class Caller:
             exchange.error, exchange.error_kind = f"rcjax failed: {in_short(problem)}", "other"
             raise
         finally:
-            try:
-                self._end(exchange, policy)
-            finally:
-                if hasattr(exchange, "call"):  # it is paid for, though its report may fail
-                    exchanges.ended.append(exchange)
+            exchange.end(policy, self._record_of(model, query))
+            exchanges.append(exchange)  # before any warning, which may be an exception: the call is paid for
+            self._report(exchange)
         if exchange.no_confidence is not None:
             self._warn_once(model, f"model {model}: its confidence cannot be read: {exchange.no_confidence}")
         if delivery is not None:
@@ -460,10 +412,10 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return the completion of one request and its retries."""
+        """Send a request when a slot is free, and return its completion."""
         options = {name: value for name, value in options.items() if name != "stream_options"}
         async with slots:
-            return await complete(endpoint.api_client, endpoint.endpoint_name, messages, options, usage)
+            return await complete(endpoint.api_client, endpoint.upstream_model, messages, options, usage)
 
     async def _forward(
         self,
@@ -473,12 +425,12 @@ class Caller:
         options: Mapping[str, Any],
         usage: CallUsage,
     ) -> Mapping[str, Any]:
-        """Return a completion, delivered piece by piece while it comes; answers that vote are not delivered."""
+        """Send a request, and deliver the answer piece by piece while it comes; answers that vote are not delivered."""
         if endpoint.samples > 1 or (endpoint.signal is not None and options.get("n", 1) != 1):
             return await self._send(self._slots, endpoint, messages, options, usage)
         async with self._slots:
             completion = await stream(
-                endpoint.api_client, endpoint.endpoint_name, messages, options, usage, delivery.forward
+                endpoint.api_client, endpoint.upstream_model, messages, options, usage, delivery.forward
             )
         if endpoint.signal is None:
             await delivery.flush()
@@ -489,22 +441,24 @@ class Caller:
         """End the processes that run checks."""
         await self._checks.close()
 
-    def _end(self, exchange: Exchange, policy: Policy | None) -> None:
-        """Complete an exchange, then report and log its call."""
-        query, endpoint = exchange.query, exchange.endpoint
-        for remark in exchange.usage.remarks(endpoint.price):
-            self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
-        call = exchange.end(policy, self._record_of(exchange.model, query))
+    def _report(self, exchange: Exchange) -> None:
+        """Report an ended exchange to the model's pace, the observer and the log; then warn."""
+        query, endpoint, call = exchange.query, exchange.endpoint, exchange.call
         if call.output_tokens and not call.estimated and exchange.pace is not None:
             votes = min(endpoint.samples, exchange.usage.replies)
             answers = votes * reply_samples(endpoint.options_for(query.options))
             exchange.pace.add(call.output_tokens / answers, call.seconds)
+        problem = None
         if self._observe is not None:
             try:
                 self._observe(call)
-            except Exception as problem:  # the answer is paid for: it is given, and logged, all the same
-                self._warn_once("observe", f"observe= failed, this call is not counted: {in_short(problem)}")
+            except Exception as error:  # the answer is paid for: it is given, and logged, all the same
+                problem = in_short(error)
         self._log_call(exchange)
+        if problem is not None:
+            self._warn_once("observe", f"observe= failed, this call is not counted: {problem}")
+        for remark in exchange.usage.remarks(endpoint.price):
+            self._warn_once(f"{exchange.model}: {remark}", f"model {exchange.model}: {remark}")
 
     def log_unasked(self, query: Query, model: str) -> None:
         """Log a model that was not asked because the query ended early."""
@@ -515,15 +469,14 @@ class Caller:
 
     def _log_call(self, exchange: Exchange) -> None:
         """Write the call of an exchange into the log."""
-        query = exchange.query
-        news = None if self.log is None else self.log.write_or_count(exchange.call, query.messages, query.options)
+        news = None if self.log is None else self.log.write_or_count(exchange.call)
         if news is not None:
             warnings.warn(visible(news), CascadeWarning, stacklevel=2)
 
     def _record_of(self, model: str, query: Query) -> str | None:
-        """Return `record_endpoint` of a model, cached for questions of the same form and options."""
-        unseen = NEUTRAL.union(FORM_OPTIONS)
-        relevant = {name: value for name, value in query.options.items() if name not in unseen}
+        """Return the record of a model's endpoint, cached for queries of the same form and options."""
+        unrecorded = NEUTRAL.union(FORM_OPTIONS)
+        relevant = {name: value for name, value in query.options.items() if name not in unrecorded}
         key = model, repr(relevant), query.request_form
         record = self._records.get(key) or record_endpoint(self.endpoints[model], relevant, query.request_form)
         if len(self._records) < _MAX_RECORDS and len(key[1]) <= _MAX_RECORD_LENGTH:

@@ -25,7 +25,7 @@ from rcjax.policy.signals.answers import as_object
 
 
 class CascadeWarning(UserWarning):
-    """Something hinders a cascade, which goes on: a confidence cannot be read, a call not logged, or money is spent."""
+    """A hindrance of a cascade that goes on: a confidence cannot be read, a call is not logged, or money is spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Failure:
     transient: bool = False
     """Whether a retry may work: after a timeout, a lost connection, 408, 409, 429 or 5xx."""
     charged: bool = False
-    """Whether the request may have been worked on, and may be charged."""
+    """Whether the server may have worked on the request, and may charge it."""
     timed_out: bool = False
-    """Whether the reply, or a connection, did not come in time."""
+    """Whether a reply or a connection did not come in time."""
 
 
 class CallError(Exception):
@@ -51,8 +51,8 @@ class CallError(Exception):
 
     Args:
         message: what went wrong; it may quote a word of the server.
-        failure: the failure, for the decision on a retry; by default that of an unusable reply.
-        kind: the kind of error, from the short list of this package's texts, for metrics.
+        failure: the failure, for the decision on a retry; by default the failure of an unusable reply.
+        kind: the kind of error, from a short list, for metrics.
     """
 
     def __init__(self, message: str, failure: Failure | None = None, *, kind: str = "other") -> None:
@@ -62,7 +62,7 @@ class CallError(Exception):
 
 
 def connection_error(*, timed_out: bool, transient: bool = True, charged: bool = True) -> CallError:
-    """Make the error of a request that lost its connection, got none, or ran out of time."""
+    """Make the error of a request that found no connection, lost its connection, or ran out of time."""
     message = "timed out" if timed_out else "no connection"
     return CallError(message, Failure(transient=transient, charged=charged, timed_out=timed_out), kind=message)
 
@@ -73,10 +73,10 @@ def malformed_error(reason: str) -> CallError:
 
 
 class WithheldError(CallError):
-    """A complete reply without an answer: a filter withheld it, it has no text, or all of it is reasoning."""
+    """A complete reply without an answer: a filter withheld the answer, or the reply has no text but reasoning."""
 
 
-#: Finish reasons of answers that broke down, in lower case, by the documentation of providers. A retry may work.
+#: Finish reasons of answers that broke down, in lower case, by the documentation of providers; a retry may work.
 #: OpenRouter, Mistral, vLLM, Cohere, watsonx: error; Zhipu: network_error; DeepSeek:
 #: insufficient_system_resource; Gemini: malformed_function_call to other; Bedrock: malformed_model_output and
 #: malformed_tool_use; vLLM and SGLang: abort; Cohere: error_limit, user_cancel, timeout; watsonx: cancelled.
@@ -99,14 +99,14 @@ _NOT_ENDED = ("", "null", "not_finished")  # no finish reason yet, by DashScope 
 
 
 def raw_finish_reason(choice: Any) -> Any:
-    """Return the finish reason of a choice as the server sends it, also under Gemini's name; None without one yet."""
+    """Return a choice's finish reason as the server sends it, also under Gemini's name; None before the end."""
     fields = as_object(choice)
     reason = fields.get("finish_reason") or fields.get("finishReason")
     return None if not reason or (isinstance(reason, str) and reason.lower() in _NOT_ENDED) else reason
 
 
 def finish_reason_of(choice: Any) -> str | None:
-    """Return the finish reason of a choice as a text; None without one yet.
+    """Return the finish reason of a choice as a text; None before the end.
 
     >>> finish_reason_of({"finish_reason": {"type": "abort"}}), finish_reason_of({"finish_reason": "null"})
     ('abort', None)
@@ -126,7 +126,7 @@ def ends_badly(reason: str | None) -> bool:
 
 
 def _words(reason: str) -> list[str]:
-    """Split a finish reason into words; Gemini's have two."""
+    """Split a finish reason into words, as Gemini's has two."""
     return re.findall(r"[a-z_]+", reason.lower().removeprefix("finishreason."))
 
 
@@ -137,7 +137,7 @@ def is_withheld(choice: Any) -> bool:
 
 
 def choice_failure(choice: Any) -> CallError | None:
-    """Return the failure that a choice reports, by its own error or its finish reason; None without one.
+    """Return the failure that a choice reports by an error or a finish reason; None without a failure.
 
     >>> str(choice_failure({"finish_reason": "error", "error": {"code": 502}}))
     'a failure in place of an answer (502)'
@@ -150,13 +150,13 @@ def choice_failure(choice: Any) -> CallError | None:
     return _reported_error("a failure", error if error else None, reason, transient=True)
 
 
-#: Fields that hold an error, and pairs of a field and a value that mark an object as one.
+#: Fields that hold an error, and pairs of a field and its value that mark an object as an error.
 _ERRORS = ("error", "errors", "error_code")
 _ERROR_MARKS = {("object", "error"), ("type", "error"), ("status", "error"), ("status", "failed")}
 
 
 def body_failure(data: Any) -> CallError | None:
-    """Return the failure that a server reports in place of a completion or a chunk; None without one.
+    """Return the failure that a server reports in place of a completion or a chunk; None without a failure.
 
     >>> str(body_failure({"text": "no", "error_code": 50001})), body_failure({"error": None, "choices": []})
     ('an error in place of an answer (50001)', None)
@@ -204,17 +204,17 @@ _TRANSIENT = (
 
 
 def is_transient(status: int) -> bool:
-    """Return whether a retry may work, by the HTTP status."""
+    """Return whether a retry may work after this HTTP status."""
     return status in (408, 409, 429) or status >= 500
 
 
 def unusable_error(data: Any) -> CallError:
-    """Return the error for data that is no completion or chunk: the server's own, or that of a malformed answer."""
+    """Return the error of data that is no completion or chunk: the server's error, or a malformed answer."""
     return body_failure(data) or malformed_error("no choices" if isinstance(data, Mapping) else "not a JSON object")
 
 
 def read_wait(headers: Mapping[str, str]) -> float | None:
-    """Read the back-off in seconds from a reply's headers: milliseconds, seconds, or a date; None without one."""
+    """Read the seconds of back-off from a reply's headers, given in milliseconds, seconds or a date; None without."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * scale
@@ -229,7 +229,7 @@ def read_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def error_word(body: Any) -> str | None:
-    """Return the code of an error, if it is a number or a word in lower case, and no text."""
+    """Return the code or type of an error if it is a number or a word in lower case, not a text; else None."""
     words = [as_object(body).get(key) for key in ("code", "type")]
     texts = [str(word) for word in words if isinstance(word, str) or type(word) is int]
     codes = [word for word in texts if re.fullmatch(r"[a-z][a-z_]{1,59}|[1-9]\d{2,5}", word, re.ASCII)]
@@ -251,9 +251,9 @@ class ApiError(Exception):
     wait: float | None = None
     """Seconds of back-off before a retry."""
     lasting: bool = False
-    """Whether a retry cannot help, whatever the status."""
+    """Whether clients should not retry, whatever the status."""
     counted_as: str | None = None
-    """The gateway's own word for the figures; None if that is the code."""
+    """The reason in the figures; None if it is the code."""
 
     def __str__(self) -> str:
         return self.message
@@ -281,7 +281,7 @@ class ApiError(Exception):
 
 
 def invalid_field(field: str, problem: str, code: str = "invalid_value") -> ApiError:
-    """Make the error of a field; `problem` continues the sentence after the field's name."""
+    """Make the error of a field; `problem` is a predicate, such as "must be a number"."""
     return ApiError(400, f"{field} {problem}", code, field)
 
 
@@ -296,10 +296,10 @@ NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_c
 
 
 def upstream_error(failure: Failure | None, errors: Sequence[str]) -> ApiError:
-    """Make the error of a request that no model answered. Its code is the endpoint's, if that gave one.
+    """Make the error of a request that no model answered, with the endpoint's code if there is one.
 
-    Where the fault is the gateway's own, the code is the gateway's reason: a client would take an endpoint's
-    `invalid_api_key` for a fault of the client's key.
+    A fault of the gateway's settings has a code of the gateway: a client would take an endpoint's `invalid_api_key` for
+    a fault of the client's own key.
 
     Args:
         failure: the last failure; None if no model could answer in time.
@@ -329,8 +329,8 @@ def in_short(problem: BaseException) -> str:
 
 
 def fault_within(problem: Exception, query: str) -> ApiError:
-    """Log an internal fault, without its message, which may quote a prompt, and return the client's error."""
+    """Log an internal fault without its message, which may quote a prompt, and return the client's error."""
     traceback = problem if os.environ.get("RCJAX_TRACEBACK") else None  # it shows the message, too
-    where = logging.getLogger("rcjax.serving")
-    where.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
+    logger = logging.getLogger("rcjax.serving")
+    logger.error("query %s failed within rcjax: %s", query, in_short(problem), exc_info=traceback)
     return ApiError(500, "rcjax itself failed: its log says where", "internal_error")

@@ -1,8 +1,8 @@
 """Running totals of money and requests that replicas on several machines share, in a store: Redis or Valkey.
 
 A thread sends a process's payments within a twentieth of a second, so that no answer waits for the store. Increments
-are numbered: the store counts a repeated one once. If the store cannot be reached, a process goes on with the last
-totals and its own payments, and sends these later.
+are numbered, so that the store counts a repeated increment once. While the store cannot be reached, a process goes on
+with the last totals and its own payments, and sends the payments later.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import SYNC_SECONDS, QueryCount, SharedSpending, seconds_kept
 
-_SECONDS_BETWEEN_INCREMENTS = 0.05  # in which payments are collected for one increment
+_SECONDS_BETWEEN_INCREMENTS = 0.05  # seconds in which payments are collected for one increment
 ANSWER_SECONDS = 2.0  # seconds for an answer of the store
-_SECONDS_KEPT_IDLE = 28 * 86_400  # after its last query, of a balance and of a count of queries
+_SECONDS_KEPT_IDLE = 28 * 86_400  # seconds that a balance or a count of queries is kept after its last query
 _INFINITE = 1e300  # no bound, as a number that the store can read
 
 # Processes restore a store that lost its data. A total that only grows never falls below the amount that a process has
-# read. A balance that the store lacks begins with it; a balance's lost second cannot be told from payments of others.
+# read. A balance that the store lacks begins with the amount that a process has read.
 _SCRIPT = """
 local amount = math.max(tonumber(redis.call('HGET', KEYS[1], 'amount') or ARGV[10]), tonumber(ARGV[4]))
 local queries = math.max(tonumber(redis.call('HGET', KEYS[1], 'queries') or '0'), tonumber(ARGV[5]))
@@ -58,24 +58,27 @@ class _Sum:
     payments: int = 0
 
     def add(self, amount: float, queries: float) -> None:
-        """Add a payment."""
         self.amount, self.queries, self.payments = self.amount + amount, self.queries + queries, self.payments + 1
 
 
 @dataclass(slots=True)
 class LedgerTotal:
-    """One total of the ledger, the money of a period or a balance, as this process knows it. It is thread-safe."""
+    """One total of the ledger as this process knows it: the money of a period, or a balance. It is thread-safe."""
 
+    ledger: Ledger
     keys: tuple[str, str, str]
     """Keys in the store: the total, the number of this object's last increment, and the policy's count of queries."""
     seconds: int
     """Seconds that the store keeps the total after the last increment."""
+    start: float
+    """Start of the total's period, in seconds since 1970; 0 for a balance."""
     cap: float = _INFINITE
     """Limit on the absolute amount; money beyond it is dropped."""
     may_fall: bool = False
     """Whether the amount may fall, as a balance does."""
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
+    _is_read: bool = False
     _stored: _Sum = field(default_factory=_Sum)
     _sent: _Sum | None = None  # an increment that the store has not confirmed, and may have
     _waiting: _Sum = field(default_factory=_Sum)
@@ -83,13 +86,24 @@ class LedgerTotal:
     _others: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether spending may have been missed: the store is away, and was never read for this total.
+
+        A period that begins while the store is away begins at $0.
+        """
+        if self._is_read:
+            return False
+        down_since = self.ledger.down_since
+        return not self.ledger.has_answered or (down_since is not None and self.start < down_since)
+
     def add(self, amount: float, queries: int = 1) -> None:
         """Queue a payment for the ledger."""
         with self._lock:
             self._waiting.add(amount, queries)
 
     def last_read(self) -> SharedSpending:
-        """Return the amount of all replicas and the queries of others, as last read, with own payments since."""
+        """Return the spending of all replicas as last read, with this process's payments since then."""
         with self._lock:
             unstored = self._waiting.amount + (0.0 if self._sent is None else self._sent.amount)
             return SharedSpending(max(-self.cap, min(self._stored.amount + unstored, self.cap)), self._others)
@@ -122,13 +136,13 @@ class LedgerTotal:
             )
 
     def apply_reply(self, reply: Any) -> None:
-        """Apply the reply of the store. Raises an exception for a malformed one."""
+        """Apply the reply of the store. Raises an exception if it is malformed."""
         amount, queries = (float(figure) for figure in reply[:2])
         counted = tuple(map(float, reply[2].split()))
         with self._lock:
             sent = _Sum() if self._sent is None else self._sent
             self._others += max(0.0, queries - self._stored.queries - sent.queries)
-            self._stored, self._sent = _Sum(amount, queries), None
+            self._stored, self._sent, self._is_read = _Sum(amount, queries), None, True
             self.query_count = QueryCount(*counted) if len(counted) == 2 else None
 
 
@@ -160,7 +174,7 @@ class Ledger:
         plain = re.sub(r"[^\w.-]", "_", replica or socket.gethostname())[:64]
         self._process = f"{plain}:{uuid.uuid4().hex[:12]}"
         self._totals: dict[tuple[str, str, float], LedgerTotal] = {}
-        self._numbers = itertools.count()  # of the totals made, as one may be made twice
+        self._numbers = itertools.count()  # numbers the totals made, as a total may be made twice
         self._sync_lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -168,7 +182,8 @@ class Ledger:
         self._thread: threading.Thread | None = None
         self.down_since: float | None = None
         """Time of the first failure, in seconds since 1970; None while the store answers."""
-        self._has_answered = False
+        self.has_answered = False
+        """Whether the store has ever answered."""
 
     def check(self) -> None:
         """Ask the store once. Raises ValueError if it refuses the password or a permission, not if it is down."""
@@ -200,10 +215,10 @@ class Ledger:
                 stem = f"rcjax:{{{_UNSAFE.sub('_', name)}}}"  # braces keep its keys on one node of a cluster
                 total = f"{stem}:balance" if every == "query" else f"{stem}:{every}:{_label(start)}"
                 seconds = _SECONDS_KEPT_IDLE if every == "query" else int(end - start) + seconds_kept(every)
-                # Increments are numbered from 1 on, also where a clock that is set back begins the total once more.
+                # Increments are numbered from 1 on, also if a clock that is set back begins the total once more.
                 sender = f"{self._process}:{next(self._numbers)}"
                 keys = total, f"{total}:from:{sender}", f"{stem}:query_count:{every}"
-                self._totals[name, every, start] = LedgerTotal(keys, seconds, may_fall=may_fall)
+                self._totals[name, every, start] = LedgerTotal(self, keys, seconds, start, may_fall=may_fall)
             total = self._totals[name, every, start]
             total.cap = cap
             return total
@@ -216,16 +231,11 @@ class Ledger:
         if self.down_since is None:
             self.sync()
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the store has never answered."""
-        return not self._has_answered
-
-    def try_sync(self, *, waits: bool = False) -> None:
+    def publish(self, *, waits: bool = False) -> None:
         """Let the thread send the payments that wait, without waiting for it: `close` does."""
         self._wake.set()
 
-    def try_sync_if_due(self) -> None:
+    def refresh(self) -> None:
         """Do nothing: the thread synchronises totals."""
 
     @property
@@ -250,7 +260,7 @@ class Ledger:
             return True
 
     def _current_totals(self) -> list[LedgerTotal]:
-        """Return the totals to synchronise, and forget those of past minutes, which clients leave when they pause."""
+        """Return the totals to synchronise, and forget the totals of past minutes."""
         now = time.time()
         with self._totals_lock:
             for (name, every, start), total in [*self._totals.items()]:
@@ -286,7 +296,7 @@ class Ledger:
             warnings.warn(visible(f"{news}: {rest}"), CascadeWarning, stacklevel=2)
 
     def _note_answer(self) -> None:
-        self._has_answered = True
+        self.has_answered = True
         if self.down_since is not None:
             news = f"the ledger at {self.place} answers again, after {time.time() - self.down_since:.0f} s"
             self.down_since = None
@@ -313,5 +323,5 @@ def place_of(url: str) -> str:
 
 
 def _label(time: float) -> str:
-    """Return the start of a period for a key: the day, with the time if it is not midnight."""
+    """Return the start of a period for a key: the day, and the time unless it is midnight."""
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M}".removesuffix("T00:00")

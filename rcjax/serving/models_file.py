@@ -12,8 +12,8 @@ options = { max_tokens = 1, temperature = 0 }
 signal = "choice"                      # by default the command's
 samples = 3                            # answers to each question of `rcjax collect`; by default the command's
 
-A log keeps only the options of an allow-list, because others may hold a prompt or a secret. A digest stands for the
-other options: it tells different settings apart. A policy tuned on the log keeps the record too
+A log keeps only the options of an allow-list, because other options may hold a prompt or a secret. A digest of the
+other options tells different settings apart. A policy tuned on the log keeps the record
 (`rcjax.policy.spec.recorded_request_settings`), and `Cascade` follows it.
 """
 
@@ -39,7 +39,7 @@ from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
 
-#: Most answers of a model to one question that can vote.
+#: Largest number of a model's answers to one question.
 MAX_SAMPLES = 1000
 
 
@@ -49,8 +49,8 @@ class ServedModel:
 
     name: str
     """The model's name in logs and policies."""
-    endpoint_name: str
-    """The model's name at the endpoint."""
+    upstream_model: str
+    """The name by which the endpoint knows the model."""
     price: Price | None = None
     """Money per million tokens; None for the policy's own price."""
     options: Mapping[str, object] = field(default_factory=dict)
@@ -96,13 +96,9 @@ class ModelSettings(ServedModel, Record):
     """One model of a `models.toml`."""
 
     price: Annotated[Price, _AS_IS] = _FREE
-    """Money per million tokens."""
     options: Annotated[Mapping[str, object], _check_options] = field(default_factory=dict)
-    """Options of `chat.completions.create`."""
     signal: Annotated[str, _check_signal] | None = None
-    """The name of the signal or check that reads the confidence; None for the command's."""
     fixed: Annotated[frozenset[str], _AS_IS] = field(default=frozenset(), kw_only=True)
-    """Options of the model that a question may not replace; a question may lower a limit on tokens."""
     base_url: Annotated[str, _check_address] | None = None
     """The endpoint's address; None is OpenAI's."""
     key_env: str | None = None
@@ -115,7 +111,7 @@ class ModelSettings(ServedModel, Record):
     def key(self) -> str:
         """Return the key from the environment. Raises ValueError if the variable is not set, or no header can hold it.
 
-        OpenAI's key goes to OpenAI alone, unless the file says otherwise: another endpoint without `key_env` gets none.
+        Without `key_env`, OpenAI gets the key in `OPENAI_API_KEY`, and another endpoint gets none.
         """
         variable = self.key_env or (_OPENAI_KEY if self.base_url is None else None)
         if variable is None:
@@ -192,16 +188,16 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
     price = _FREE if is_listed else Price(*(read(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
-    endpoint_name = read(str | None, table.get("model"), f"{where}.model") or name
-    settings = read(ModelSettings, {**table, "name": name, "endpoint_name": endpoint_name, "price": price}, where)
+    upstream_model = read(str | None, table.get("model"), f"{where}.model") or name
+    settings = read(ModelSettings, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where)
     if not is_listed:
         return settings
-    listed = listed_price(settings.endpoint_name, settings.base_url, where)
+    listed = listed_price(settings.upstream_model, settings.base_url, where)
     return replace(settings, price=listed.price.exact, listed=listed.describe())
 
 
 def describe_listed(models: Iterable[ModelSettings]) -> list[str]:
-    """Describe the prices by genai-prices, a line each, after a line with the list's day; no line without any."""
+    """Describe the prices taken from genai-prices, one in a line, after a line on the list; [] without such prices."""
     lines = [f"{model.name}: {model.listed}" for model in models if model.listed is not None]
     return [f"prices per million tokens by {GenaiPrices().name}", *lines] if lines else []
 
@@ -212,24 +208,23 @@ _PRICED = "give input and output (0 for what costs nothing), and put a name with
 _OPENAI = "https://api.openai.com/v1"
 
 
-def listed_price(endpoint_name: str, base_url: str | None, where: str) -> ListedPrice:
-    """Return the price of a model by genai-prices. Raises ValueError if it knows none, or is not installed.
+def listed_price(upstream_model: str, base_url: str | None, where: str) -> ListedPrice:
+    """Return the price of a model by genai-prices. Raises ValueError if genai-prices has none, or is not installed.
 
     Args:
-        endpoint_name: the model's name at the endpoint.
+        upstream_model: the name by which the endpoint knows the model.
         base_url: the endpoint's address; None is OpenAI's.
         where: the place of the model's table, for the message.
     """
     try:
-        listed = known_price(endpoint_name, base_url or _OPENAI)
+        listed = known_price(upstream_model, base_url or _OPENAI)
     except ImportError as problem:
         raise ValueError(f"{where}: no input price: {_PRICED}; or, for prices by the model's name, {problem}") from None
     if listed is None:
-        names = difflib.get_close_matches(endpoint_name, [*GenaiPrices()], n=3, cutoff=0.55)
+        names = difflib.get_close_matches(upstream_model, [*GenaiPrices()], n=3, cutoff=0.55)
         close = f"; the nearest that it knows are {', '.join(names)}" if names else ""
-        raise ValueError(
-            f"{where}: no input price: genai-prices knows no {endpoint_name} at {base_url or _OPENAI}{close}: {_PRICED}"
-        )
+        problem = f"genai-prices knows no {upstream_model} at {base_url or _OPENAI}{close}"
+        raise ValueError(f"{where}: no input price: {problem}: {_PRICED}")
     return listed
 
 
@@ -241,7 +236,7 @@ _SERVER_NAMES = """
     stream_reasoning tfs_z top_a top_k truncate_prompt_tokens typical_p
 """
 
-#: Sampling options that servers have beside OpenAI's: a log keeps them, and clients of a gateway may send them.
+#: Sampling options of servers beyond OpenAI's: a log keeps them, and clients of a gateway may send them.
 SERVER_OPTIONS = frozenset(_SERVER_NAMES.split())
 
 _RECORDED_NAMES = """
@@ -252,10 +247,10 @@ _RECORDED_NAMES = """
     tool_choice top_logprobs top_p truncate type use_beam_search verbosity
 """
 
-#: Options that a log keeps: `SERVER_OPTIONS`, OpenAI's without text, and options that only an operator may set.
+#: Options that a log keeps: `SERVER_OPTIONS`, OpenAI's options without text, and options that only an operator sets.
 _RECORDED = SERVER_OPTIONS.union(_RECORDED_NAMES.split())
 
-#: Options that hold other options of the list.
+#: Options that hold further options.
 _NESTED = frozenset(
     {"chat_template_kwargs", "extra_body", "options", "reasoning", "response_format", "sampling_params", "thinking"}
 )
@@ -272,14 +267,14 @@ _MAX_ENTRIES = 64  # entries of a list or of biases
 
 _MAX_STOP_LENGTH, _MAX_NUMBER = 32, 10**15
 
-_MAX_OPTIONS_LENGTH = 8192  # characters of the options that are kept: longer ones are no sampling options
+_MAX_OPTIONS_LENGTH = 8192  # characters of the options that are kept: longer options are no sampling options
 
 
 def recorded_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return (the options that a log and a policy keep, a digest of the others or None).
 
-    Sampling options are kept; headers, content and secrets are not. Options of the endpoint, and options with a
-    secret's name, are not in the digest either: a new key leaves the record as it is.
+    Sampling options are kept; headers, content and secrets are not. The digest leaves out options of the endpoint, and
+    options with a secret's name, so that a new key leaves the record as it is.
 
     >>> recorded_options({"max_tokens": 1, "extra_headers": {"X": "y"}, "extra_body": {"top_k": 2, "api_key": "k"}})
     ({'max_tokens': 1, 'extra_body': {'top_k': 2}}, None)
@@ -312,7 +307,7 @@ def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    """Return whether an option is a sampling option with a usual value, and no text that somebody wrote."""
+    """Return whether an option is a sampling option with a usual value, not a text that somebody wrote."""
     if name == "stop":
         texts = value if isinstance(value, list | tuple) else [value]
         return len(texts) <= _MAX_ENTRIES and all(
@@ -357,7 +352,7 @@ def record_request_settings(
     '{"choices": ["A", "B"], "options": {"max_tokens": 1}, "prices": {"input": 1.0, "output": 2.0}, "signal": "choice",
     "top": 20}'
     """
-    # An entry with an option that a log does not keep is left out: the rest would describe another signal.
+    # An entry is left out if it has an option that a log does not keep: the rest would describe another signal.
     entries = record_signal(signal).items()
     entries = {k: v for k, v in entries if not isinstance(v, Mapping) or recorded_options(v)[0] == v}
     kept, others = recorded_options(_json_safe(options))

@@ -48,7 +48,7 @@ except ImportError:
 
 RETRY_HEADER = "x-stainless-retry-count"  # the client's own header, which counts from 0
 
-#: HTTPX, or its successor in newer clients.
+#: The module of HTTPX, or of its successor in newer clients.
 HTTP: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__)
 
 _MAX_CONNECTIONS = 10_000  # the gateway and the collector have lower limits of their own
@@ -118,17 +118,17 @@ MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
 _STREAM_FACTOR = 4  # times MAX_REPLY_BYTES: bytes of a stream
 
 ReserveBytes = Callable[[int], bool]
-"""Counts bytes of a reply, and returns whether there is room."""
+"""Counts the bytes of a reply that has come, and returns whether there is room for them."""
 
-RESERVE_BYTES: ContextVar[ReserveBytes] = ContextVar("RESERVE_BYTES", default=lambda size: True)
-"""Counts bytes of a whole reply, which stay in memory until its request ends, and returns whether there is room."""
+reserve_reply_bytes: ContextVar[ReserveBytes] = ContextVar("reserve_reply_bytes", default=lambda size: True)
+"""The running task's counter of the bytes of whole replies, which stay in memory until their request ends."""
 
-KEEP_BYTES: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
-    "KEEP_BYTES", default=lambda: nullcontext(RESERVE_BYTES.get())
+keep_prompt_bytes: ContextVar[Callable[[], AbstractContextManager[ReserveBytes | None]]] = ContextVar(
+    "keep_prompt_bytes", default=lambda: nullcontext(reserve_reply_bytes.get())
 )
-"""Keeps the bytes of a shadow query's prompt until its shadow calls end, and gives the counter of their replies.
+"""The running task's function that keeps a prompt's bytes until its shadow calls have ended.
 
-It gives None if shadow queries keep as many bytes as they may: then the query becomes none.
+It yields the counter of the bytes of their replies; None if shadow queries keep as many bytes as they may.
 """
 
 NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not read to its end
@@ -137,19 +137,14 @@ NOT_READ = "rcjax_not_read"  # a response's extension: the reason why it was not
 async def _limit_response(response: Any) -> None:
     """Limit the bytes of a response, and the seconds for reading it (an event hook of HTTPX)."""
     compressed = response.headers.get("content-encoding", "").strip().lower() not in ("", "identity")
-    if compressed:  # a few bytes of it may expand to more than the memory holds
+    if compressed:  # a few compressed bytes may expand to more than the memory holds
         del response.headers["content-encoding"]
         response.extensions[NOT_READ] = "compressed, which was not asked for"
     response.stream = LimitedStream(response, 0 if compressed else MAX_REPLY_BYTES)
 
 
 class FairQueue:
-    """A fair queue: once in `every` iterations of the event loop, resumes `number` waiting tasks, first come first.
-
-    Args:
-        number: tasks that are resumed at a time.
-        every: iterations of the event loop from one time to the next.
-    """
+    """A fair queue: once in `every` iterations of the event loop, resumes the first `number` waiting tasks."""
 
     def __init__(self, number: int = 1, every: int = 1) -> None:
         self._number, self._every = number, every
@@ -177,7 +172,7 @@ class FairQueue:
             loop.call_soon(self._next, loop)
 
 
-#: Arguments of the queues by kind of work: a piece of a stream takes half a millisecond, a new request one or two.
+#: (number, every) of the queue of each kind of work: a piece of a stream takes .5 ms, a new request 1 to 2 ms.
 QUEUES = {"pieces": (1, 3), "requests": (4, 1)}
 
 _QUEUES_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, FairQueue]] = WeakKeyDictionary()
@@ -191,11 +186,11 @@ def fair_queue(kind: str) -> FairQueue:
     return kinds[kind]
 
 
-_PIECE = 2_048  # bytes of a stream that a task reads in its turn: some ten chunks, half a millisecond
+_PIECE = 2_048  # bytes of a stream that a task reads in its turn: some ten chunks, .5 ms
 
 
 class LimitedStream(HTTP.AsyncByteStream):
-    """The first bytes of a response, within its time limit; a response with more bytes gets the extension NOT_READ.
+    """The first bytes of a response, within its time limit. A larger response gets the extension NOT_READ.
 
     Args:
         response: the response.
@@ -207,7 +202,7 @@ class LimitedStream(HTTP.AsyncByteStream):
         self._by_pieces = False
 
     def read_by_pieces(self) -> None:
-        """Read four times as many bytes without a time limit, in pieces that take turns with those of other streams."""
+        """Allow four times as many bytes without a time limit, in pieces that take turns with other streams' pieces."""
         self._by_pieces, self._max_bytes = True, _STREAM_FACTOR * self._max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -216,13 +211,13 @@ class LimitedStream(HTTP.AsyncByteStream):
         end = None if seconds is None else loop.time() + seconds
         async for part in _arrived(self._stream):
             size += len(part)
-            if end is not None and loop.time() > end:  # a slow sender passes the limit of each single read
+            if end is not None and loop.time() > end:  # a slow sender keeps to the limit of each single read
                 raise HTTP.ReadTimeout("the reply takes too long", request=request)
             if size > self._max_bytes:
                 self._response.extensions.setdefault(NOT_READ, f"larger than {self._max_bytes:,} bytes")
                 return
             if not self._by_pieces:
-                if not RESERVE_BYTES.get()(len(part)):
+                if not reserve_reply_bytes.get()(len(part)):
                     self._response.extensions.setdefault(NOT_READ, "too large beside others at once")
                     return
                 yield part
@@ -238,7 +233,7 @@ class LimitedStream(HTTP.AsyncByteStream):
 
 
 async def _arrived(stream: Any) -> AsyncIterator[bytes]:
-    """Yield the parts of a response; if its connection breaks, also the parts received before, which aiohttp drops."""
+    """Yield the parts of a response. If the connection breaks, also yield the parts that aiohttp would drop."""
     try:
         async for part in stream:
             yield part
@@ -255,17 +250,17 @@ async def _arrived(stream: Any) -> AsyncIterator[bytes]:
 #: Arguments of `chat.completions.create` outside the body, by the names that `post` has for them.
 _POST_NAMES = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 
-#: Errors of HTTPX, then of aiohttp, for a reply or a connection that does not come in time.
+#: Errors for a reply or a connection that does not come in time: HTTPX's, then aiohttp's.
 _TIMEOUTS = {"TimeoutException", "ServerTimeoutError"}
 
-#: Errors of HTTPX, then of aiohttp, for a connection that was not made.
+#: Errors for a connection that was not made: HTTPX's, then aiohttp's.
 _UNSENT = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "ConnectionTimeoutError"}
 
 
 async def complete(
     api_client: openai.AsyncOpenAI, model: str, messages: Sequence[Any], options: Mapping[str, Any], usage: CallUsage
 ) -> Mapping[str, Any]:
-    """Ask for the completion of a conversation, with the client's number of retries, and return it as it is sent.
+    """Ask for the completion of a conversation, with the client's number of retries, and return the server's JSON.
 
     Args:
         api_client: client of the endpoint.
@@ -276,12 +271,12 @@ async def complete(
 
     Raises CallError if no completion came back.
     """
-    response, sent = await _post(api_client, usage, model, messages, options)
-    usage.end_settled(sent)
+    response, input_bytes = await _post(api_client, usage, model, messages, options)
+    usage.end_settled(input_bytes)
     if NOT_READ in response.extensions:
-        usage.add(None, sent)
+        usage.add(None, input_bytes)
         raise malformed_error(response.extensions[NOT_READ])
-    return read_completion(response.content, usage, sent)
+    return read_completion(response.content, usage, input_bytes)
 
 
 async def _post(
@@ -289,45 +284,45 @@ async def _post(
 ) -> tuple[Any, int]:
     """Send a request, with retries, and return the response, unread if it streams, and the bytes of the request.
 
-    The response's request is under way in the usage. The client would retry without a word on what an attempt cost.
+    The usage counts the request as under way. Retries of the client would hide what each attempt costs.
     `chat.completions.create` would convert each part of a request by its type hints, and build objects of a reply.
     """
     fields = {name: value for name, value in options.items() if name not in _POST_NAMES}
-    beside = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
+    arguments = {_POST_NAMES[name]: value for name, value in options.items() if name in _POST_NAMES}
     body = {"model": model, "messages": messages, **fields}
     if streaming:
         body["stream"] = True
     retries = 0
     while True:
-        headers = {RETRY_HEADER: str(retries), **(beside.get("headers") or {})}
-        once: Any = {**beside, "headers": headers, "max_retries": 0}
-        sent = usage.begin(messages, options)
+        headers = {RETRY_HEADER: str(retries), **(arguments.get("headers") or {})}
+        more: Any = {**arguments, "headers": headers, "max_retries": 0}
+        input_bytes = usage.begin(messages, options)
         try:
-            posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=once, **streaming)
-            return await posted, sent
+            posted = api_client.post("/chat/completions", cast_to=HTTP.Response, body=body, options=more, **streaming)
+            return await posted, input_bytes
         except Exception as error:  # no error of a client may end a batch
             problem = _error_of_client(error)
             wait = _retry_wait(error, problem.failure, retries)
-        if problem.failure.charged:  # a request that a server refuses is not
+        if problem.failure.charged:  # a refused request is not charged
             usage.end_unanswered(given_up=problem.failure.timed_out)
         else:
-            usage.end_settled(sent)
+            usage.end_settled(input_bytes)
         if wait is None or retries >= api_client.max_retries:
-            raise problem  # without the client's error, which holds the request, as its context
+            raise problem  # outside of `except`: the client's error, which holds the request, is not its context
         retries += 1
         await asyncio.sleep(wait)
 
 
 _BACKOFF = (0.5, 8.0)  # seconds before the first retry, and at most
 
-_MAX_WAIT = 120.0  # seconds that a server may ask for: after a longer wait there is no retry
+_MAX_WAIT = 120.0  # longest back-off in seconds that a server may ask for; else there is no retry
 
 
 def _retry_wait(error: Exception, failure: Failure, retries: int) -> float | None:
-    """Return the seconds before the next attempt, as OpenAI's client has them; None if another is of no use."""
+    """Return the seconds before the next attempt, as OpenAI's client computes them; None if no retry is of use."""
     word = error.response.headers.get("x-should-retry") if isinstance(error, openai.APIStatusError) else None
-    useful = {"true": True, "false": False}.get(word or "", failure.transient)
-    if not useful or (failure.wait or 0.0) > _MAX_WAIT:
+    may_retry = {"true": True, "false": False}.get(word or "", failure.transient)
+    if not may_retry or (failure.wait or 0.0) > _MAX_WAIT:
         return None
     first, longest = _BACKOFF
     return failure.wait or min(longest, first * 2.0 ** min(retries, 10)) * random.uniform(0.75, 1.0)
@@ -341,7 +336,7 @@ async def stream(
     usage: CallUsage,
     forward: Callable[[Mapping[str, Any]], Awaitable[None]],
 ) -> Mapping[str, Any]:
-    """Ask for a completion as `complete` does, and hand its chunks on as they come. A broken stream is paid, too.
+    """Ask for a completion as `complete` does, and forward its chunks as they come. A broken stream is paid, too.
 
     Args:
         api_client: client of the endpoint.
@@ -356,7 +351,7 @@ async def stream(
     assembly = Assembly()
     ended = False
     streaming = {"stream": True, "stream_cls": openai.AsyncStream[Any]}
-    response, sent = await _post(api_client, usage, model, messages, options, **streaming)
+    response, input_bytes = await _post(api_client, usage, model, messages, options, **streaming)
     try:
         if isinstance(response.stream, LimitedStream):
             response.stream.read_by_pieces()
@@ -367,7 +362,7 @@ async def stream(
                     if assembly.problem is None:  # the usage may still come after a failure
                         await forward(chunk)
             problem, ended = assembly.problem, True
-    except CallError as error:  # something arrived, though no completion
+    except CallError as error:  # a chunk, or something unreadable, has arrived
         problem, assembly.arrived = error, True
     except Exception as error:
         problem = _error_of_client(error, connected=True)
@@ -379,16 +374,16 @@ async def stream(
             given_up = problem is None or problem.failure.timed_out
             usage.end_unanswered(given_up=given_up)
         else:
-            usage.end_settled(sent)
+            usage.end_settled(input_bytes)
         usage.broken += assembly.arrived and not ended
-        completion = assembly.completion(usage, sent)
+        completion = assembly.completion(usage, input_bytes)
     if problem is not None:
         raise problem
     return completion
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Yield the lines of a text in pieces. Only a line feed ends a line: `splitlines` would also cut at U+2028."""
+    """Yield the lines of a text that comes in pieces. Only a line feed ends a line, unlike in `splitlines`."""
     parts: list[bytes] = []
     size = 0
     async for piece in pieces:
@@ -408,18 +403,19 @@ _STATUSES = frozenset(map(int, HTTPStatus))
 
 
 def _error_of_client(error: Exception, connected: bool = False) -> CallError:
-    """Turn a client's error into a CallError; `connected`: whether a response had begun."""
+    """Turn a client's error into a CallError; `connected` says whether a response had begun."""
     kinds = _class_names(error)
     timed_out = not kinds.isdisjoint(_TIMEOUTS)
     if isinstance(error, openai.APIConnectionError):
         # Without a connection, nothing was sent that could be charged.
         return connection_error(timed_out=timed_out, charged=kinds.isdisjoint(_UNSENT))
     if isinstance(error, openai.APIError):
-        has_status = isinstance(error, openai.APIStatusError)
-        name = f"HTTP {error.status_code}" if has_status else type(error).__name__
-        kind = "other" if not has_status else name if error.status_code in _STATUSES else "HTTP other"
-        code = error_word(error.body)
-        return CallError(f"{name} ({code})" if code else name, _failure_of(error), kind=kind)
+        code, name, kind, failure = error_word(error.body), type(error).__name__, "other", Failure(charged=True)
+        if isinstance(error, openai.APIStatusError):
+            status, name = error.status_code, f"HTTP {error.status_code}"
+            kind = name if status in _STATUSES else "HTTP other"
+            failure = Failure(status, code, read_wait(error.response.headers), is_transient(status))
+        return CallError(f"{name} ({code})" if code else name, failure, kind=kind)
     if kinds & {"TransportError", "ClientError"}:
         return connection_error(timed_out=timed_out, transient=not connected)
     return CallError(f"the client failed: {type(error).__name__}", kind="the client failed")
@@ -438,10 +434,3 @@ def _class_names(error: BaseException) -> set[str]:
             return kinds
         names, cause = names | kinds, cause.__cause__
     return names
-
-
-def _failure_of(error: openai.APIError) -> Failure:
-    if isinstance(error, openai.APIStatusError):
-        status = error.status_code
-        return Failure(status, error_word(error.body), read_wait(error.response.headers), is_transient(status))
-    return Failure(charged=True)

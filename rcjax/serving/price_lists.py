@@ -19,18 +19,18 @@ GENAI = "genai"
 
 
 class ListedPrice(NamedTuple):
-    """The price of a model's tokens at a time."""
+    """The price of a model's tokens."""
 
     price: Price
     """Dollars per million tokens."""
     source: str
-    """The list, the provider and the entry, in words."""
+    """The list with the provider and the entry, in words."""
     tiers: tuple[tuple[int, Price], ...] = ()
     """(input tokens of one request, the price above that number), in increasing order."""
 
-    def price_of(self, read: int) -> Price:
+    def price_of(self, input_tokens: int) -> Price:
         """Return the price of a request with this number of input tokens."""
-        above = [price for start, price in self.tiers if read > start]
+        above = [price for start, price in self.tiers if input_tokens > start]
         return above[-1] if above else self.price
 
     def describe(self) -> str:
@@ -45,7 +45,7 @@ class ListedPrice(NamedTuple):
 
 
 class PriceList(Mapping[str, Price]):
-    """Prices by model, each read when it is looked up; `find` also gives the source, and prices at other times."""
+    """Prices by model. `find` also gives their source, and prices at other times."""
 
     name: str
     """The name of the list, in words."""
@@ -61,7 +61,7 @@ class PriceList(Mapping[str, Price]):
         return listed.price
 
 
-#: The fields of genai-prices, LiteLLM and OpenRouter for our `PRICES`; the last two give prices per token.
+#: The fields of genai-prices, LiteLLM and OpenRouter for `PRICES`; LiteLLM and OpenRouter have prices per token.
 _FIELD_NAMES = (
     ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"),
     (
@@ -76,10 +76,10 @@ _FIELD_NAMES = (
 
 @dataclass(frozen=True)
 class GenaiPrices(PriceList):
-    """The prices of genai-prices, by the providers' names of models, which may have a provider and a slash in front."""
+    """The prices of genai-prices, by the providers' names of models, also as provider/model."""
 
     api: str | None = None
-    """The address of an API: its provider's prices count."""
+    """The address of an API, whose provider's prices count."""
 
     @property
     def name(self) -> str:
@@ -109,7 +109,7 @@ class GenaiPrices(PriceList):
         return None
 
     def _references(self, model: str) -> Iterator[tuple[str | None, str]]:
-        """Yield each (provider, the provider's name of the model) that a name may mean."""
+        """Yield the pairs (provider, the provider's name of the model) that a name may stand for."""
         yield None, model
         before, slash, after = model.partition("/")
         if slash and self.api is None:
@@ -168,7 +168,7 @@ class PriceFile(PriceList):
     entries: Mapping[str, Mapping[str, object]]
     """The file's fields of each model."""
     names: tuple[str, ...]
-    """The file's fields for our `PRICES`, in their order."""
+    """The file's fields for `PRICES`, in the same order."""
 
     def find(self, model: str, when: datetime | None = None) -> ListedPrice | None:
         """Return the price of a model, whatever the time: the file has no dates."""
@@ -196,7 +196,7 @@ class PriceFile(PriceList):
 
 
 def list_in(content: Any, file: str) -> PriceFile | None:
-    """Read a price list of LiteLLM's or OpenRouter's from a file's content; None if it is neither.
+    """Read LiteLLM's or OpenRouter's price list from a file's content; None for another content.
 
     >>> list_in({"small": {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}}, "prices.json")["small"]
     Price(input=0.1, output=0.4, cached_input=None, cache_write=None)
@@ -213,7 +213,7 @@ def list_in(content: Any, file: str) -> PriceFile | None:
 
 
 def known_price(model: str, api: str | None = None) -> ListedPrice | None:
-    """Return the price of a model by genai-prices, at the provider of the API; None if it knows none.
+    """Return the price of a model by genai-prices, at the provider of the API; None if genai-prices has none.
 
     Raises ImportError if the library is not installed.
     """

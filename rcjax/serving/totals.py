@@ -1,7 +1,6 @@
-"""Running totals of money and requests that several processes share, and their file for the processes of one machine.
+"""Running totals of money and requests, which the processes of one machine share by a file.
 
-`FileTotals` writes each payment at once, unless another process holds the file's lock. Processes of several machines
-share totals by a `rcjax.serving.ledger.Ledger`.
+Processes of several machines share totals by a `rcjax.serving.ledger.Ledger`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -42,23 +40,19 @@ class Spending(NamedTuple):
     money: float = 0.0
     queries: int = 0
 
-    def plus(self, other: Spending) -> Spending:
-        """Return the sum of two spendings."""
-        return Spending(self.money + other.money, self.queries + other.queries)
-
 
 class SharedSpending(NamedTuple):
-    """A total as last read: the money of all processes, and the queries of the other ones."""
+    """A total as last read: the money of all processes, and the queries of the other processes."""
 
     money_of_all: float
     queries_of_others: float
 
 
 class QueryCount(NamedTuple):
-    """The exponentially decayed count of a policy's queries, at a time."""
+    """An exponentially decayed count of a policy's queries at a time, in seconds since 1970."""
 
     queries: float
-    time: float  # of the count, in seconds since 1970
+    time: float
 
 
 class Total(Protocol):
@@ -68,6 +62,11 @@ class Total(Protocol):
     """The newest count that another process has recorded; None without any."""
     own_query_count: QueryCount | None
     """The count of this process, which its next payment records."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether more may have been spent than `last_read` says, since the store could not be read."""
+        ...
 
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
@@ -80,11 +79,6 @@ class Total(Protocol):
 class Totals(Protocol):
     """A store of totals that several processes share."""
 
-    @property
-    def is_unknown(self) -> bool:
-        """Whether the spending of others is unknown: the totals were never read, or payments cannot be recorded."""
-        ...
-
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> Total:
         """Return the total of a name in a period: its kind, its start and its end in seconds since 1970."""
         ...
@@ -92,29 +86,35 @@ class Totals(Protocol):
     def start(self) -> None:
         """Read the totals so far, waiting for the store if necessary."""
 
-    def try_sync(self, *, waits: bool = False) -> None:
-        """Write the payments of this process, and read those of others; a store that is busy or down gets them later.
+    def publish(self, *, waits: bool = False) -> None:
+        """Hand the payments of this process to the store; a store that is busy or down gets them later.
 
         Args:
-            waits: whether to wait a moment for a busy store, as a process does at its end.
+            waits: whether to wait a moment for a busy file, as a process does at its end.
         """
 
-    def try_sync_if_due(self) -> None:
-        """Write and read payments if the last attempt is over `SYNC_SECONDS` ago."""
+    def refresh(self) -> None:
+        """Read the payments of others if the last reading is over `SYNC_SECONDS` ago."""
 
 
 @dataclass(slots=True)
 class FileTotal:
-    """One total of a file: the spending of this process, and that of others as last read."""
+    """One total of a file: the spending of this process, and the spending of others as last read."""
 
+    file: FileTotals
     own: Spending = field(default_factory=Spending)
     others: Spending = field(default_factory=Spending)
     query_count: QueryCount | None = None
     own_query_count: QueryCount | None = None
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the file cannot be read or written."""
+        return self.file.is_unknown
+
     def add(self, amount: float, queries: int = 1) -> None:
         """Add money and requests."""
-        self.own = self.own.plus(Spending(amount, queries))
+        self.own = Spending(self.own.money + amount, self.own.queries + queries)
 
     def last_read(self) -> SharedSpending:
         """Return the spending of all processes, as last read."""
@@ -122,7 +122,7 @@ class FileTotal:
 
     def apply_rows(self, others: Sequence[_Row]) -> None:
         """Add up the rows of the other processes."""
-        self.others = reduce(Spending.plus, (row.spending for row in others), Spending())
+        self.others = Spending(sum(row.spending.money for row in others), sum(row.spending.queries for row in others))
         counts = [row.query_count for row in others if row.query_count is not None]
         self.query_count = max(counts, key=lambda count: count.time, default=None)
 
@@ -146,10 +146,9 @@ LOCK_SECONDS = 2.0  # seconds to wait for the file's lock: a healthy process hol
 class FileTotals:
     """Totals in a small file, for the processes of one machine.
 
-    Each process has its own rows. A row has the total so far, so that nothing counts twice, and the next write makes
-    up for a failed one. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full,
-    the old content stays. A file that is lost or unreadable is written anew, with all that its processes have read of
-    it.
+    Each process has its own rows. A row has the total so far: nothing counts twice, and the next write makes up for a
+    failed write. The file grows first, in whole blocks, and is then overwritten in place: if the disk is full, the old
+    content stays. If the file is lost or unreadable, its processes write it anew with all rows that they have read.
 
     Args:
         path: path of the file, which is created with the first total; None to share nothing.
@@ -173,22 +172,22 @@ class FileTotals:
         self._totals: dict[tuple[str, str, float], FileTotal] = {}
         self._rows: dict[_RowKey, _Row] = {}  # of the file, as last read or written
         self._content = b""  # of the file with these rows
-        self._sync_lock = threading.Lock()  # serialises `sync` between threads: a late one would write older totals
+        self._sync_lock = threading.Lock()  # serialises `sync`: a slow thread would write older totals
         self._tried_at = self._synced_at = -math.inf
         self.is_unknown = False
         """Whether the file is unreadable or unwritable, or has been locked for a minute."""
 
     def start(self) -> None:
         """Read the file, waiting up to `LOCK_SECONDS` for its lock."""
-        self.try_sync(waits=True)
+        self.publish(waits=True)
 
-    def try_sync_if_due(self) -> None:
+    def refresh(self) -> None:
         """Synchronise with the file if the last attempt is over `SYNC_SECONDS` ago."""
         if time.monotonic() - self._tried_at >= SYNC_SECONDS:
-            self.try_sync()
+            self.publish()
 
-    def try_sync(self, *, waits: bool = False) -> None:
-        """Synchronise with the file. Failures become one warning until it works again; a later attempt catches up.
+    def publish(self, *, waits: bool = False) -> None:
+        """Synchronise with the file. A failure becomes a warning, once until it works again.
 
         Args:
             waits: whether to wait up to `LOCK_SECONDS` for the file's lock; an event loop may not.
@@ -208,13 +207,13 @@ class FileTotals:
 
     def total(self, name: str, every: str, bounds: tuple[float, float]) -> FileTotal:
         """Return the total of a name in a period."""
-        return self._totals.setdefault((name, every, bounds[1]), FileTotal())
+        return self._totals.setdefault((name, every, bounds[1]), FileTotal(self))
 
     def sync(self, patience: float = LOCK_SECONDS) -> None:
-        """Write the totals of this process, and read those of others.
+        """Write the totals of this process, and read the totals of others.
 
-        Raises OSError on failure; TimeoutError, one of its kinds, if another process holds the file's lock for
-        `patience` seconds. With 0 it never waits, so that an event loop may call it. Threads take turns.
+        Raises OSError on failure, and TimeoutError, a kind of it, if another process or thread holds the file's lock
+        for `patience` seconds. With 0 it never waits, so that an event loop may call it.
         """
         if not self._sync_lock.acquire(timeout=patience):
             raise TimeoutError(errno.ETIMEDOUT, "another thread synchronises totals")
@@ -274,20 +273,19 @@ def seconds_kept(every: str) -> int:
 
 
 def _is_kept(every: str, end: float, now: float) -> bool:
-    """Return whether a total is kept."""
     return end > now - seconds_kept(every)
 
 
 def _newest(one: Mapping[_RowKey, _Row], other: Mapping[_RowKey, _Row]) -> dict[_RowKey, _Row]:
-    """Merge two tables of rows. If both have a key, the larger row counts: spending never decreases."""
+    """Merge two tables of rows. Of two rows with one key the larger counts, as spending never decreases."""
     return {**one, **other} | {key: max(one[key], other[key], key=_SPENDING) for key in one.keys() & other.keys()}
 
 
 def _overwrite(file: int, content: bytes, path: str) -> None:
-    """Replace the content of a file. A full disk is an OSError, and leaves what was there."""
+    """Replace the content of a file. If the disk is full, raises OSError and leaves the old content."""
     size = os.fstat(file).st_size
     try:
-        _write_at(file, size, b" " * (len(content) - size), path)  # the end of JSON may have white space
+        _write_at(file, size, b" " * (len(content) - size), path)  # white space may follow JSON
     except OSError:
         os.ftruncate(file, size)
         raise
@@ -314,7 +312,7 @@ def _encode(totals: Mapping[_RowKey, _Row]) -> bytes:
 
 
 def _decode(content: bytes) -> dict[_RowKey, _Row] | None:
-    """Return the rows in a file, None for an unreadable one. Text after the rows, which a kill leaves, is ignored."""
+    """Return the rows of a file; None if it is unreadable. Text that a kill has left after the rows is ignored."""
     if not content.strip():
         return {}
     with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):

@@ -19,8 +19,8 @@ _MAX_TOKENS = 10**7  # tokens of one reply: a larger figure counts something els
 
 _MAX_SUMMAND = 10**12  # largest figure of a reply that is summed over replies
 
-#: Tokens by which a count may exceed its bound: a server adds its own to the prompt's bytes, and some do not count
-#: hidden reasoning against the limit of an answer.
+#: Tokens by which a count may exceed its bound: servers add tokens to a prompt, and some do not count hidden reasoning
+#: against the limit of an answer.
 _TOKEN_SLACK = 16_384
 
 _MAX_UNLIMITED = 1_000_000  # most tokens of an answer without a limit
@@ -30,19 +30,19 @@ _HIGHEST_COST = 1000.0  # money for one reply
 #: A reported cost is believed up to this many times the price of the tokens, plus this fee, as for a search.
 _MAX_PRICE_RATIO, _MAX_EXTRA_FEE = 100, Decimal("0.1")
 
-#: The names of the tokens that were read and written: OpenAI's, then Anthropic's.
+#: The names of the input and the output tokens: OpenAI's, then Anthropic's.
 _TOKENS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
 
-#: The fields of tokens read from a cache, and of tokens put into one: within the input, or beside it.
+#: The fields of input tokens read from a cache, and written to it: within the input tokens, or beside them.
 _CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens")
 _CACHED += ("prompt_cache_hit_tokens", "cached_tokens")
-_STORED = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
-_CACHED_BESIDE, _STORED_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
+_CACHE_WRITE = ("prompt_tokens_details.cache_write_tokens", "input_tokens_details.cache_write_tokens")
+_CACHED_BESIDE, _CACHE_WRITE_BESIDE = "cache_read_input_tokens", "cache_creation_input_tokens"
 
 #: Hidden reasoning: within the output, or beside it if it is larger than the output.
 _REASONING = ("completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens")
 
-#: Tokens of audio, which models charge at prices of their own: within the input and within the output.
+#: Tokens of audio, which have prices of their own: within the input, and within the output.
 _AUDIO = ("prompt_tokens_details.audio_tokens", "completion_tokens_details.audio_tokens")
 
 
@@ -62,13 +62,13 @@ def text_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
 
 
 def request_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
-    """Count the bytes that a model reads: the text of the messages, and tools and tool calls as JSON."""
+    """Count the bytes of a request that a model reads: the texts, and tools and tool calls as JSON."""
     tools = [options.get("tools"), options.get("functions"), *(message.get("tool_calls") for message in messages)]
     return text_bytes(messages) + sum(len(json.dumps(part, default=str)) for part in tools if part)
 
 
 def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether messages hold text alone: no images, sounds or files, whose tokens bytes do not tell.
+    """Return whether messages hold only text: the tokens of images, sounds and files do not follow from their bytes.
 
     >>> [is_text([{"content": content}]) for content in ("A?", None, [{"type": "text"}], [{"type": "image_url"}])]
     [True, True, True, False]
@@ -78,32 +78,34 @@ def is_text(messages: Sequence[Mapping[str, Any]]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
-_COUNTED = ("attempts", "replies", "uncounted_read", "uncounted_written")
-_COUNTED += ("unanswered", "unanswered_read", "unfinished", "broken", "impossible")
+_COUNTED = ("attempts", "replies", "uncounted_input_bytes", "uncounted_output_bytes")
+_COUNTED += ("unanswered", "unanswered_input_bytes", "unfinished", "broken", "impossible")
 
 
 @dataclass(slots=True)
 class CallUsage:
-    """Usage of the requests of one call so far: tokens where replies report them, else bytes."""
+    """The usage of one call's requests so far: tokens if the replies report them, else bytes."""
 
     attempts: int = 0
     replies: int = 0
-    uncounted_read: int = 0
+    uncounted_input_bytes: int = 0
     """Bytes of the requests whose replies reported no tokens."""
-    uncounted_written: int = 0
+    uncounted_output_bytes: int = 0
     """Bytes of the texts of the replies that reported no tokens."""
     unanswered: int = 0
     """Number of requests without a reply that may be charged: under way, timed out, or lost."""
-    unanswered_read: int = 0
-    """Bytes of the text of those requests."""
+    unanswered_input_bytes: int = 0
+    """Bytes of the unanswered requests."""
     unfinished: int = 0
-    """Number of those requests that are under way or given up: the server may still work on them."""
+    """Number of unanswered requests that the server may still work on: under way or timed out."""
     broken: int = 0
     """Number of streams that broke off."""
     reported: list[tuple[Tokens, Mapping[str, object]]] = field(default_factory=list)
     """The usage that each reply reported: its tokens, and all its fields by OpenAI's names."""
     impossible: int = 0
     """Number of replies that reported more tokens than their request can have: their bytes count."""
+    questions: int = 0
+    """Number of questions: a signal's second question is one more, retries and votes are not."""
     _request: tuple[Sequence[Mapping[str, object]], Mapping[str, object]] | None = None
     """(messages, options) of the last request."""
 
@@ -117,40 +119,41 @@ class CallUsage:
         """Tokens of the replies that reported them."""
         return Tokens(*map(sum, zip((0,) * 4, *(tokens for tokens, _ in self.reported), strict=True)))
 
-    def add(self, usage: Any, sent: int = 0, written: int = 0) -> None:
-        """Count a reply: its tokens by the `usage` that it reports, or else its bytes, sent and written."""
+    def add(self, usage: Any, input_bytes: int = 0, output_bytes: int = 0) -> None:
+        """Count a reply by the `usage` that it reports, or else by the bytes of its request and its text."""
         self.replies += 1
         tokens = reported_tokens(usage)
         if tokens is not None and self._request is not None and not _is_possible(tokens, *self._request):
             tokens = None
             self.impossible += 1
         if tokens is None:
-            self.uncounted_read += sent
-            self.uncounted_written += written
+            self.uncounted_input_bytes += input_bytes
+            self.uncounted_output_bytes += output_bytes
         else:
             self.reported.append((tokens, _rename_counts(usage)))
 
     def begin(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
         """Count a request before its reply, and return its bytes."""
+        self.questions += self._request is None or messages is not self._request[0]
         self._request = messages, options
-        sent = request_bytes(messages, options)
+        input_bytes = request_bytes(messages, options)
         self.attempts += 1
         self.unanswered += 1
-        self.unanswered_read += sent
+        self.unanswered_input_bytes += input_bytes
         self.unfinished += 1
-        return sent
+        return input_bytes
 
-    def end_settled(self, sent: int) -> None:
-        """End a request that `begin` counted: a reply came, or nothing is charged."""
+    def end_settled(self, input_bytes: int) -> None:
+        """End a request that `begin` counted, with a reply or without a charge."""
         self.unanswered -= 1
-        self.unanswered_read -= sent
+        self.unanswered_input_bytes -= input_bytes
         self.unfinished -= 1
 
     def end_unanswered(self, *, given_up: bool) -> None:
-        """End a request that `begin` counted, without a reply, though it may be charged.
+        """End a request that `begin` counted, which may be charged without a reply.
 
         Args:
-            given_up: whether the client has given up, while the server may still work on it.
+            given_up: whether the client has given up while the server may still work on the request.
         """
         self.unfinished -= not given_up
 
@@ -161,7 +164,7 @@ class CallUsage:
         self.reported += other.reported
 
     def money(self, price: Price | None) -> Decimal | None:
-        """Return the money for the replies that report tokens: as reported, or by price; None if neither is known."""
+        """Return the money for the replies that report tokens, by reported costs or by price; None if unknown."""
         exact, total = price and price.exact, Decimal(0)
         for tokens, report in self.reported:
             by_price = None if exact is None else exact.money(tokens)
@@ -173,23 +176,26 @@ class CallUsage:
         return total
 
     def remarks(self, price: Price | None) -> list[str]:
-        """Return remarks for people on how the money was computed, without figures; as a rule there are none."""
-        wrong = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
+        """Return sentences for people about unusual ways in which the money was computed."""
+        remarks = ["its server tells tokens that a request cannot have: its bytes count"] if self.impossible else []
         exact = price and price.exact
         costs = [(_reported_cost(report), exact and exact.money(tokens)) for tokens, report in self.reported]
         are_wrong = [_is_wrong(cost, by_price) for cost, by_price in costs if cost is not None]
         if any(are_wrong):
-            wrong.append("its server tells a cost that its tokens cannot have: prices count")
+            remarks.append("its server tells a cost that its tokens cannot have: prices count")
         if not all(are_wrong):
-            return [*wrong, "its server tells what calls cost, which counts in place of prices"]
+            return [*remarks, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
-        lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
+        lacking = (
+            (tokens.cached_input and cached is None, "cached_input"),
+            (tokens.cache_write and stored is None, "cache_write"),
+        )
         missing = next((name for lacks, name in lacking if lacks), None)
         if missing is not None:
-            wrong.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
+            remarks.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
         if any(_first_count(report, (name,)) for _, report in self.reported for name in _AUDIO):
-            wrong.append("its audio is charged as text: no price of audio is known")
-        return wrong
+            remarks.append("its audio is charged as text: no price of audio is known")
+        return remarks
 
 
 def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
@@ -198,30 +204,28 @@ def _is_wrong(cost: Decimal, by_price: Decimal | None) -> bool:
 
 
 def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> bool:
-    """Return whether a reply can have so many tokens: at most one read per byte, and as many written as allowed.
+    """Return whether a reply can have so many tokens: one input token per byte, and the limit on output tokens.
 
-    The tokens of images, files and web searches cannot be bounded by bytes.
+    Bytes do not bound the tokens of images, files and web searches.
 
     >>> prompt = [{"role": "user", "content": "A or B?"}]
     >>> [_is_possible(Tokens(*report), prompt, {"max_tokens": 9}) for report in ((90, 9), (10**6, 9), (90, 10**6))]
     [True, False, False]
     """
-    max_tokens = token_limit(options)
-    if (
-        tokens.written
-        > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
-    ):
+    limit = token_limit(options)
+    max_output = _MAX_UNLIMITED * reply_samples(options) if limit is None else 2 * limit
+    if tokens.output > max_output + _TOKEN_SLACK:
         return False
-    if tokens.read <= _TOKEN_SLACK:
+    if tokens.input <= _TOKEN_SLACK:
         return True
     texts = [message for message in messages if isinstance(message.get("content"), str)]
     if len(texts) < len(messages) or "web_search_options" in options:
         return True
-    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
+    return tokens.input <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
-    """Return the usage of a completion or chunk: Groq has it within `x_groq`, Moonshot in a choice.
+    """Return the usage of a completion or chunk, which Groq has within `x_groq`, and Moonshot in a choice.
 
     >>> usage_of({"choices": [{"usage": {"prompt_tokens": 7}}], "usage": None})
     {'prompt_tokens': 7}
@@ -232,7 +236,7 @@ def usage_of(body: Mapping[str, Any]) -> Any:
 
 
 def _reported_cost(report: Mapping[str, Any]) -> Decimal | None:
-    """Return the cost that a reply reports, as OpenRouter's do, with the provider's charge to the user's own key."""
+    """Return the cost that a reply reports, with the provider's charge to the user's own key; None without one."""
     cost = _money(report.get("cost"))
     upstream = _money(as_object(report.get("cost_details")).get("upstream_inference_cost"))
     own_key = report.get("is_byok") is True
@@ -258,38 +262,39 @@ def _money(value: Any) -> Decimal | None:
 def reported_tokens(usage: Any) -> Tokens | None:
     """Read the tokens of a reply from the `usage` that it reports; None if it reports none.
 
-    No prompt has 0 tokens: a server that says so has not counted them. Hidden reasoning counts besides the output if
-    the total or the reasoning is larger. Cached tokens under Anthropic's names count besides the input, unless the
-    input holds them already.
+    A server that reports a prompt of 0 tokens has not counted them. Hidden reasoning is added to the output if the
+    total or the reasoning is larger. Cached tokens under Anthropic's names are added to the input, unless the input
+    holds them already.
 
     >>> reported_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
-    Tokens(read=20, written=3, cached=0, stored=0)
+    Tokens(input=20, output=3, cached_input=0, cache_write=0)
     >>> reported_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
-    Tokens(read=97, written=2, cached=90, stored=0)
+    Tokens(input=97, output=2, cached_input=90, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
-    Tokens(read=20, written=40, cached=0, stored=0)
+    Tokens(input=20, output=40, cached_input=0, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is reported_tokens({"prompt_tokens": 20}) is None
     True
     """
     fields = as_object(usage)
-    read, written = (_first_count(fields, names) for names in _TOKENS)
-    cached, stored = _first_count(fields, _CACHED) or 0, _first_count(fields, _STORED) or 0
-    beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_STORED_BESIDE,)) or 0
-    if read is None or written is None or not read + sum(beside):
+    input_tokens, output_tokens = (_first_count(fields, names) for names in _TOKENS)
+    cached, cache_write = _first_count(fields, _CACHED) or 0, _first_count(fields, _CACHE_WRITE) or 0
+    beside = _first_count(fields, (_CACHED_BESIDE,)) or 0, _first_count(fields, (_CACHE_WRITE_BESIDE,)) or 0
+    if input_tokens is None or output_tokens is None or not input_tokens + sum(beside):
         return None
     total, reasoning = _first_count(fields, ("total_tokens",)) or 0, _first_count(fields, _REASONING) or 0
     if any(beside):
-        cached, stored = beside
+        cached, cache_write = beside
         by_anthropic = fields.get("prompt_tokens") is None and "input_tokens_details" not in fields
-        if by_anthropic or sum(beside) > read or total >= read + written + sum(beside):
-            read += sum(beside)
-    written = max(written, total - read, written + reasoning if reasoning > written else 0)
-    cached = min(cached, read)
-    return Tokens(read, written, cached, min(stored, read - cached))
+        if by_anthropic or sum(beside) > input_tokens or total >= input_tokens + output_tokens + sum(beside):
+            input_tokens += sum(beside)
+    is_beside = reasoning > output_tokens
+    output_tokens = max(output_tokens, total - input_tokens, output_tokens + reasoning if is_beside else 0)
+    cached = min(cached, input_tokens)
+    return Tokens(input_tokens, output_tokens, cached, min(cache_write, input_tokens - cached))
 
 
 def _first_count(fields: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """Return the first of these counts that is present; a point in a name leads into a mapping."""
+    """Return the first count that is present under these names; a point in a name leads into a mapping."""
     for name in names:
         value: Any = fields
         for part in name.split("."):
@@ -310,15 +315,15 @@ def _as_count(value: Any) -> int | None:
 
 def _rename_counts(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return the usage as reported, but with OpenAI's names and whole numbers for the tokens."""
-    read, written = (_first_count(usage, names) or 0 for names in _TOKENS)
-    total = _first_count(usage, ("total_tokens",)) or read + written
-    counts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": total}
+    input_tokens, output_tokens = (_first_count(usage, names) or 0 for names in _TOKENS)
+    total = _first_count(usage, ("total_tokens",)) or input_tokens + output_tokens
+    counts = {"prompt_tokens": input_tokens, "completion_tokens": output_tokens, "total_tokens": total}
     others = {*counts, *(name for names in _TOKENS for name in names)}
     return counts | {name: value for name, value in usage.items() if name not in others}
 
 
 def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
-    """Sum the usage of several calls as in the API, with the endpoints' own fields; None if nothing is reported.
+    """Sum the usage that several calls report, as in the API; None if they report none.
 
     >>> first, second = CallUsage(), CallUsage()
     >>> first.add({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}})
@@ -327,13 +332,11 @@ def sum_usages(usages: Sequence[CallUsage]) -> dict[str, Any] | None:
     {'prompt_tokens': 16, 'completion_tokens': 3, 'total_tokens': 19, 'prompt_tokens_details': {'cached_tokens': 7}}
     """
     reports = [report for usage in usages for _, report in usage.reported]
-    if not reports:
-        return None
-    return _sum(reports, deep=True)
+    return _sum(reports, deep=True) if reports else None
 
 
 def _sum(usages: Sequence[Mapping[str, Any]], *, deep: bool) -> dict[str, Any]:
-    """Sum numbers by name, and with `deep` those of inner mappings; other fields have their last value."""
+    """Sum numbers by name, with `deep` also within inner mappings; another field has its last value."""
     sums: dict[str, Any] = {}
     for name in dict.fromkeys(name for usage in usages for name in usage):
         values = [usage[name] for usage in usages if usage.get(name) is not None]
@@ -355,35 +358,35 @@ _ANSWERS_AVERAGED = 50  # answers that the running means of a pace reach back
 
 @dataclass
 class Pace:
-    """Running means over the answers of a model; before the first answer, a guess that counts as one answer.
+    """The running mean tokens and seconds of a model's answers. A first guess counts as one answer.
 
     >>> pace = Pace()
-    >>> pace.add(written=1500, seconds=10.0)
-    >>> pace.written, pace.rate
+    >>> pace.add(tokens=1500, seconds=10.0)
+    >>> pace.tokens, pace.tokens_per_second
     (1000.0, 100.0)
     """
 
-    written: float = 500.0
-    """Tokens of an answer: of one sample, and of one vote."""
+    tokens: float = 500.0
+    """Output tokens of an answer: of one sample, and of one vote."""
     seconds: float = 10.0
     """Time of an answer."""
     _answers: int = 1
 
     @classmethod
-    def guess(cls, written: float) -> Pace:
-        """Guess the pace of a model that has not answered yet, from the tokens of an answer."""
-        return cls(written, written * cls.seconds / cls.written)
+    def guess(cls, tokens: float) -> Pace:
+        """Guess the pace of a model that has not answered yet, from the output tokens of an answer."""
+        return cls(tokens, tokens * cls.seconds / cls.tokens)
 
     @property
-    def rate(self) -> float:
-        """Tokens of an answer per second."""
-        return self.written / self.seconds
+    def tokens_per_second(self) -> float:
+        """Output tokens per second."""
+        return self.tokens / self.seconds
 
-    def add(self, written: float, seconds: float) -> None:
-        """Count an answer whose tokens are known."""
+    def add(self, tokens: float, seconds: float) -> None:
+        """Count an answer whose output tokens are known."""
         self._answers = min(self._answers + 1, _ANSWERS_AVERAGED)
         share = 1 / self._answers
-        self.written += share * (written - self.written)
+        self.tokens += share * (tokens - self.tokens)
         self.seconds += share * (max(seconds, 1e-3) - self.seconds)
 
 

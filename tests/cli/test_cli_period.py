@@ -4,11 +4,10 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from helpers.call_samples import call, write
+from helpers.call_samples import call, vary, write
 from helpers.command_line import rows_of, run, write_log
 
 from rcjax.cli.inputs import at_traffic_of
@@ -36,7 +35,7 @@ def calls(folder):
     path = folder / "calls.jsonl"
     times = [datetime(2026, 11, 1, tzinfo=UTC) + timedelta(days=i / 300) for i in range(601)]
     calls = [call(i, "small", time=time.isoformat(), charge=Charge("policy")) for i, time in enumerate(times)]
-    write(path, *calls, *(replace(one, charge=Charge("policy", 2)) for i, one in enumerate(calls) if i % 3))
+    write(path, *calls, *(vary(one, charge=Charge("policy", 2)) for i, one in enumerate(calls) if i % 3))
     return path
 
 

@@ -86,20 +86,17 @@ def test_what_cannot_be_judged_is_counted(place):
     """No prompt, no text, no answer of the reference, a failed call, a query for one model."""
     log = place / "calls.jsonl"
     asked = [{"role": "user", "content": "B or C?"}]
-    told = {"request_settings": ASKED}
+    told = {"request_settings": ASKED, "messages": asked}
     with CallLog(log, prompts=True) as calls:
-        for query in ("1", "2"):
-            for one in both(query, **told):
-                calls.write(one, asked)
-        for one in both("3", **told):
+        for one in (*both("1", **told), *both("2", **told), *both("3", request_settings=ASKED)):
             calls.write(one)
-        calls.write(call("none", answer=None, **told), asked)
-        calls.write(call("none", "large", **told), asked)
-        calls.write(call("alone", **told), asked)
-        calls.write(call("failed", error="HTTP 500", **told), asked)
-        calls.write(call("failed", "large", **told), asked)
-        calls.write(call("deferred", shadow=False, **told), asked)
-        calls.write(call("1", answer="again", **told), asked)
+        calls.write(call("none", answer=None, **told))
+        calls.write(call("none", "large", **told))
+        calls.write(call("alone", **told))
+        calls.write(call("failed", error="HTTP 500", **told))
+        calls.write(call("failed", "large", **told))
+        calls.write(call("deferred", is_shadow_query=False, **told))
+        calls.write(call("1", answer="again", **told))
     before = log.read_bytes()
     with served(Judge()) as (_, url):
         models = write_models(place / "models.toml", url, ["large"])
@@ -139,7 +136,7 @@ def test_a_log_without_gradable_answers_is_reported(files, words, place):
     logs = {
         "calls": both("1", request_settings=ASKED),
         "alone": [one],
-        "deferred": [call("1", shadow=False, request_settings=ASKED)],
+        "deferred": [call("1", is_shadow_query=False, request_settings=ASKED)],
     }
     for name, calls in logs.items():
         with CallLog(place / f"{name}.jsonl") as file:
@@ -163,8 +160,8 @@ def _write_week(path, seed, n, worse=False):
             for j, name in enumerate(NAMES.values()):
                 answer = f"Well, number {said[i, j]} it is"
                 facts = {"cost": COSTS[name], "logprob": float(logprob[i, j]), "request_settings": ASKED}
-                asked = [{"role": "user", "content": f"What about {query}?"}]
-                calls.write(call(query, name, answer=answer, **facts), asked)
+                messages = [{"role": "user", "content": f"What about {query}?"}]
+                calls.write(call(query, name, answer=answer, messages=messages, **facts))
     return path
 
 

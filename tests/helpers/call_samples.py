@@ -1,15 +1,15 @@
 """Calls for call logs."""
 
-import dataclasses
+from dataclasses import fields, replace
 from pathlib import Path
 
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, Query
 
 DAY = "2026-11-24"
 CALL = Call(
-    query="q1",
+    query=Query("q1", (), is_shadow_query=True),
     model="small",
-    endpoint_name="org/small",
+    upstream_model="org/small",
     text="B",
     answer="B",
     logprob=-0.1,
@@ -21,13 +21,19 @@ CALL = Call(
     attempts=1,
     seconds=0.25,
     time=f"{DAY}T10:00:00Z",
-    shadow=True,
     error=None,
 )
 
 
 def call(query: object, model: str = "small", **changes: object) -> Call:
-    return dataclasses.replace(CALL, query=str(query), model=model, **changes)
+    """The sample with other values of its fields, and of its query's fields."""
+    return vary(CALL, id=str(query), model=model, **changes)
+
+
+def vary(call: Call, **changes: object) -> Call:
+    """A call with other values of its fields, and of its query's fields."""
+    of_query = {one.name: changes.pop(one.name) for one in fields(Query) if one.name in changes}
+    return replace(call, query=replace(call.query, **of_query), **changes)
 
 
 def both(query: object, **changes: object) -> tuple[Call, Call]:

@@ -2,30 +2,13 @@
 
 import math
 
-from rcjax.serving.call_log import Call
+from helpers.call_samples import CALL, vary
 from rcjax.serving.cascade import Result
 
 
 def make_call(model="small", **changes):
-    parts = {
-        "query": "q1",
-        "model": model,
-        "endpoint_name": f"org/{model}",
-        "text": "B",
-        "answer": "B",
-        "logprob": -0.1,
-        "confidence": 0.8,
-        "cost": 1e-5,
-        "input_tokens": 90,
-        "output_tokens": 1,
-        "estimated": False,
-        "attempts": 1,
-        "seconds": 0.25,
-        "time": "2026-01-01T00:00:00.000+00:00",
-        "shadow": False,
-        "error": None,
-    }
-    return Call(**{**parts, **changes})
+    sample = vary(CALL, model=model, upstream_model=f"org/{model}", is_shadow_query=False)
+    return vary(sample, **{"time": "2026-01-01T00:00:00.000+00:00", **changes})
 
 
 def make_result(status="answered", calls=None):
@@ -34,4 +17,4 @@ def make_result(status="answered", calls=None):
     gives = status in ("answered", "best so far")
     model = calls[-1].model if status != "failed" else None
     text = "B" if gives else None
-    return Result("q1", status, text, text, model, 0.8, math.fsum(call.cost for call in calls), calls)
+    return Result(CALL.query, status, text, text, model, 0.8, math.fsum(call.cost for call in calls), calls)

@@ -17,7 +17,7 @@ from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
 from rcjax.serving import billing as module
 from rcjax.serving.billing import Billing
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.ledger import Ledger
 
 PLAIN = Calibration("none", intercept=0.0, slope=1.0, smallest=-9.0, largest=0.0)
@@ -68,9 +68,9 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
         ended = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="milliseconds")
         mark = replace(billing.charge, step=1)
         call = Call(
-            query=str(query),
+            query=Query(str(query), (), is_shadow_query=True, charge=mark),
             model="m",
-            endpoint_name="m",
+            upstream_model="m",
             text="B",
             answer="B",
             logprob=-0.1,
@@ -82,9 +82,7 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
             attempts=1,
             seconds=0.0,
             time=ended,
-            shadow=True,
             error=None,
-            charge=mark,
         )
         log.write(call)
         billing.pay([call], rung.expected["cost"])

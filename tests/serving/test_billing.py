@@ -106,7 +106,7 @@ def test_the_end_of_the_money_is_a_warning_once_a_period(tmp_path, clock):
     assert [str(one.message) for one in heard] == [what] * 2
 
 
-def test_the_traffic_of_a_log(tmp_path, clock):
+def test_queries_per_day_counts_a_log_and_its_rotated_files(tmp_path, clock):
     worker = Worker(tmp_path / "calls.jsonl", clock)
     for query in range(301):
         clock.now = START + 3 * DAY * query / 300

@@ -59,7 +59,7 @@ def test_the_same_messages_with_other_tools_or_another_schema_are_another_prompt
     )
     with CallLog(path) as log:
         for options in given:
-            log.write(call(1), [{"role": "user", "content": "?"}], options)
+            log.write(call(1, messages=[{"role": "user", "content": "?"}], options=options))
     digests = [json.loads(line)["prompt_digest"] for line in path.read_text().splitlines()]
     assert len({*digests[:3]}) == 1
     assert len({*digests}) == 5
@@ -131,7 +131,11 @@ def test_a_file_that_is_taken_away_gets_no_line_more(path, away):
 
 def test_what_is_no_call_is_not_written(path):
     with CallLog(path) as log:
-        for bad, error in ((None, TypeError), ({"query": 1}, TypeError), (call(1, "a", cost=math.nan), ValueError)):
+        for bad, error in (
+            (None, AttributeError),
+            ({"query": 1}, AttributeError),
+            (call(1, "a", cost=math.nan), ValueError),
+        ):
             with pytest.raises(error):
                 log.write(bad)
         with pytest.raises(ValueError, match="Out of range"):
@@ -151,11 +155,11 @@ def read(path, labels, **options):
 
 def test_only_queries_that_went_to_all_models_are_learnt_from(path):
     """The small model answers what it is sure of: what got to the large one would make it look bad."""
-    write(path, *both(0), *both(1), call(2, "small", shadow=False), *both(3, shadow=False))
+    write(path, *both(0), *both(1), call(2, "small", is_shadow_query=False), *both(3, is_shadow_query=False))
     log, (message,) = read(path, answers(*"BBBB"))
     assert log.queries == (0, 1)
     assert message == "calls.jsonl: 3 of 7 rows are left out: 3 of queries that did not go to all models"
-    write(path.with_name("none.jsonl"), *both(0, shadow=False))
+    write(path.with_name("none.jsonl"), *both(0, is_shadow_query=False))
     with pytest.raises(LogError, match=r"no query of it went to all models, .* shadow=0\.05"):
         read_log(path.with_name("none.jsonl"), labels=answers("B"))
     frame = pl.read_ndjson(path).drop("call_log", "shadow").with_columns(pl.col("query").cast(int))

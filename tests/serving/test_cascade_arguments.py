@@ -38,7 +38,7 @@ TINY = ServedModel("tiny", "tiny")
         ),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_refused(arguments, message):
     given = {"client": AsyncOpenAI(api_key="x"), "signal": signals.Choice(), **arguments}
     with pytest.raises(ValueError, match=message):
         Cascade(POLICY, given.pop("client"), **given)
@@ -67,7 +67,7 @@ def test_a_policy_without_prices_in_its_provenance_needs_none():
         ("What?", " ", "query must be a whole number, or a text that is not empty"),
     ],
 )
-def test_an_invalid_question(messages, query, says):
+def test_an_invalid_question_is_refused(messages, query, says):
     with pytest.raises(TypeError, match=says):
         ask(script(small=good("A", SURE)), messages, query=query)
     with pytest.raises(TypeError, match=says):
@@ -89,7 +89,7 @@ def batch(questions):
     return asyncio.run(main()), requests
 
 
-def test_the_questions_of_a_mapping():
+def test_ask_all_takes_the_items_of_a_mapping():
     results, requests = batch({"q1": "?", "q2": "!"}.items())
-    assert [result.query for result in results] == ["q1", "q2"]
+    assert [result.query.id for result in results] == ["q1", "q2"]
     assert len(requests) == 2

@@ -279,6 +279,25 @@ def test_a_client_with_money_is_refused_until_the_ledger_has_answered(shared, le
         pass
 
 
+def test_the_spending_of_a_client_or_policy_that_is_new_while_the_ledger_is_away_is_unknown(ledgers, name):
+    known, new = (Client("0" * 64, money=LADDER.period, name=f"{name}_{which}") for which in ("known", "new"))
+    with store() as mortal:
+        one = ledgers(mortal.url)
+        limits = ClientLimits(one)
+        limits.watch([known])
+        assert one.sync()
+    with pytest.warns(UserWarning, match="does not answer"):
+        assert not one.sync()
+    with limits.reserve(known, MONEY):
+        pass
+    with pytest.raises(ApiError, match="has spent is not known yet") as refused, limits.reserve(new, 0.1):
+        pass
+    assert (refused.value.status, refused.value.reason) == (503, "ledger_unavailable")
+    assert Billing(LADDER, name, None, one).position == 0.0
+    tomorrow = LADDER.period.bounds(time.time() + 86_400.0)
+    assert not one.total(f"client {new.name}", "day", tomorrow).is_unknown  # nobody has spent of it
+
+
 def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
     """The store begins an answer that never ends: each byte of it comes in time."""
     found, begun, released = [], threading.Event(), threading.Event()
@@ -307,7 +326,7 @@ def test_requests_do_not_wait_for_a_store_that_hangs(ledgers, name):
         server.join(), sync.join()
 
 
-def test_addresses_and_passwords(capfd):
+def test_messages_show_addresses_without_passwords(capfd):
     assert place_of("rediss://name:secret@host:1/2") == "rediss://host:1/2"
     for wrong in ("http://host", "redis://", "host:6379", "redis://host:x", "redis://:se cret@[1"):
         with pytest.raises(ValueError, match=r"^the ledger's address is none: give redis://host:6379") as problem:

@@ -29,10 +29,10 @@ def path(tmp_path):
     return tmp_path / "models.toml"
 
 
-def test_all_of_it(path):
+def test_every_setting_of_a_model_is_read(path):
     path.write_text(WHOLE)
     small, large = read_models(path).values()
-    assert (small.name, small.endpoint_name, small.base_url, small.key_env) == (
+    assert (small.name, small.upstream_model, small.base_url, small.key_env) == (
         "small-1.5b",
         "org/small",
         "http://localhost:8000/v1",
@@ -43,11 +43,11 @@ def test_all_of_it(path):
         {"max_tokens": 1, "temperature": 0},
         "choice",
     )
-    assert (large.endpoint_name, large.base_url, large.key_env) == ("large", None, None)
+    assert (large.upstream_model, large.base_url, large.key_env) == ("large", None, None)
     assert (large.options, large.signal) == ({}, None)
 
 
-def test_it_is_a_file_of_prices_too(path):
+def test_a_file_of_models_is_a_file_of_prices_too(path):
     path.write_text(WHOLE)
     assert read_prices(path) == {"small-1.5b": Price(0.1, 0.4), "large": Price(2.0, 8.5)}
 

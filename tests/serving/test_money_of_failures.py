@@ -6,6 +6,7 @@ import http.client
 import itertools
 import json
 import time
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -16,8 +17,9 @@ from test_serving_votes import voting_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Ladder, Policy, Rule, signals
+from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade, CascadeError
-from rcjax.serving.exchange import Query
+from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::rcjax.serving.failures.CascadeWarning")
@@ -110,9 +112,9 @@ def test_an_abandoned_request_without_text_costs_the_mean_at_least(content, stre
         async with serving(lambda request, headers: LOST["late"]) as (server, client):
             how = {"models": models, "options": {"max_tokens": 2}, "signal": signals.Choice(), "observe": calls.append}
             async with Cascade(alone(), client, **how) as cascade:
-                query = Query("q", [{"role": "user", "content": content}], deliver=deliver if streamed else None)
-                expected = cascade.expect(query)
-                task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=query.deliver))
+                query = Query("q", [{"role": "user", "content": content}])
+                expected = cascade.estimate_cost(query)
+                task = asyncio.create_task(cascade.ask(query.messages, "q", deliver=deliver if streamed else None))
                 while not server.requests:
                     await asyncio.sleep(0.01)
                 task.cancel()
@@ -214,3 +216,45 @@ def test_votes_that_never_came_have_no_part_in_the_mean():
     last = replace(voting, calibrations={"small": voting.calibrations["small"]}, **alone)
     result, _ = ask(script(small=replies), policy=last, signal=signals.MeanLogprob(), retries=0)
     assert result.cost == pytest.approx(1e-5)  # one of three
+
+
+def test_without_prices_a_lost_attempt_costs_the_mean_as_its_retry_does():
+    unpriced = replace(alone(), prices=None)
+    replies = script(large=[LOST["reset at once"], Response(completion("A"))])
+    result, server = ask(replies, "A or B?", policy=unpriced, retries=1)
+    assert (result.text, len(server.requests)) == ("A", 2)
+    assert (result.cost, result.calls[0].estimated) == (pytest.approx(2 * MEAN), True)
+
+
+def test_without_prices_a_lost_second_question_costs_no_more_than_a_whole_call():
+    def behave(request, headers):
+        return Response(completion("A")) if len(request["messages"]) == 1 else Response([], hang=True)
+
+    unpriced = replace(alone(), prices=None)
+    result, server = ask(behave, "A or B?", policy=unpriced, signal=signals.Verification(), retries=0)
+    assert (result.text, len(server.requests)) == ("A", 2)
+    assert result.cost == pytest.approx(MEAN)
+
+
+def test_a_call_is_paid_and_logged_where_its_warnings_are_exceptions(tmp_path):
+    """The server reports a cost in place of the price, which is worth a warning; the query then fails by it."""
+    ladder = Ladder((replace(alone(), expected={"error": 0.1, "cost": MEAN}),), 0.0, budget=1.0)
+    reply = completion("A", usage=(100, 1))
+    reply = Response(reply | {"usage": reply["usage"] | {"cost": 0.02}})
+
+    async def main():
+        async with (
+            serving(lambda request, headers: reply) as (_, client),
+            Cascade(ladder, client, signal=signals.Choice(), log=log, observe=calls.append) as cascade,
+        ):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with pytest.raises(CascadeWarning, match="tells what calls cost"):
+                    await cascade.ask("A or B?")
+            return cascade.billing.balance
+
+    calls = []
+    with CallLog(tmp_path / "calls.jsonl") as log:
+        assert asyncio.run(main()) == pytest.approx(1.0 - 0.02)
+    assert [call.cost for call in calls] == [0.02]
+    assert json.loads((tmp_path / "calls.jsonl").read_text())["cost"] == 0.02

@@ -47,7 +47,7 @@ def test_signals_read_every_family():
     assert misses(read, lambda right: near(right.answer, right.logprob, right.mean, right.likeliest)) == {}
 
 
-def test_a_client_that_asks_for_log_probabilities_gets_those_that_there_are():
+def test_a_client_that_asks_for_log_probabilities_gets_as_many_as_there_are():
     body = json.loads(json.dumps(FAMILIES["LiteLLM"].body))
     with gateway(behave=lambda request, headers: Response(body)) as service:
         for top, wanted in ((None, []), ({"A": -0.3}, []), ([{"token": "A", "logprob": -0.3}], ["A"])):

@@ -17,7 +17,7 @@ import rcjax
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
 from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
-from rcjax.serving.call_log import Call, CallLog
+from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options
 
@@ -96,7 +96,7 @@ def served(path, n=60, **options):
 
 
 @pytest.mark.thorough
-def test_the_loop_keeps_how_models_are_asked(tmp_path):
+def test_the_loop_keeps_the_settings_of_models(tmp_path):
     """Service, log, tuning, the next service: which needs no signal, and refuses another."""
     path = served(
         tmp_path / "calls.jsonl", models={"small": ServedModel("small", "small", options={"temperature": 0.25})}
@@ -143,10 +143,11 @@ def test_a_signal_that_changed_is_refused_and_options_of_answers_that_are_not_us
 def again(row, **changes):
     """A call from its line."""
     told = {name: value for name, value in row.items() if name in Call.__slots__}
-    return Call(**{"text": None, "confidence": row["calibrated"], **told, **changes})
+    query = Query(changes.pop("query", row["query"]), (), is_shadow_query=row["shadow"])
+    return Call(**{"text": None, "confidence": row["calibrated"], **told, "query": query, **changes})
 
 
-def test_a_call_that_failed_tells_it_too(tmp_path):
+def test_a_failed_call_records_its_settings(tmp_path):
     async def main():
         async with serving(lambda request, headers: Response(completion(""))) as (_, client):
             with CallLog(tmp_path / "calls.jsonl") as log, pytest.raises(rcjax.CascadeError):
@@ -183,7 +184,7 @@ KEPT = [
 ]
 
 
-def test_what_is_not_in_the_list_is_a_digest():
+def test_options_outside_the_list_become_a_digest():
     for name, options in HIDDEN.items():
         text = record_request_settings(signals.Choice(), {"max_tokens": 1, **options}, PRICE)
         assert ("s3cret" in text, len(text) < 1000) == (False, True), name
@@ -207,11 +208,11 @@ def test_no_options_make_a_record_long():
     assert len({json.loads(text)["others"] for text in texts}) == 3
 
 
-def test_how_an_answer_is_drawn_is_kept():
+def test_sampling_options_are_recorded():
     assert [recorded_options(options) for options in KEPT] == [(options, None) for options in KEPT]
 
 
-def test_other_ways_of_asking_have_other_digests_and_another_key_is_no_other_way():
+def test_other_options_have_other_digests_and_another_key_has_not():
     one, other = ({"documents": [text], "extra_headers": {"a": text}} for text in "ab")
     assert recorded_options(one) != recorded_options(other)
     assert recorded_options(one) == recorded_options({"documents": ["a"]})

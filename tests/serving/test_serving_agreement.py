@@ -42,7 +42,7 @@ class City(signals.Stated):
         )
 
 
-def test_a_signal_of_ones_own_makes_keys():
+def test_a_users_signal_makes_keys_of_answers():
     result, models = ask_of(SAID, comparing("key"), signal=City(question=None))
     assert models == ["small", "middle"]
     assert result.text == "paris, I say. Confidence: 30%"
@@ -63,7 +63,7 @@ def upstream(request, headers):
     return Response(sure(said[name], UNSURE))
 
 
-def test_a_service_compares():
+def test_a_service_compares_the_answers_of_two_models():
     with gateway(behave=upstream, policy=comparing()) as service:
         replies = [service.ask(question) for question in ("A A B", "A B B", "A B C", "B B A")]
         assert [reply.json["rcjax"]["model"] for reply in replies] == ["middle", "large", "large", "middle"]

@@ -94,7 +94,7 @@ def test_shadow_models_are_asked_about_shadow_queries_alone(tmp_path):
     assert float(log.cost[j]) == pytest.approx(102e-6)
 
 
-def test_a_shadow_query_that_ends_early_says_whom_it_did_not_ask(tmp_path):
+def test_a_shadow_query_that_ends_early_logs_the_models_that_were_not_asked(tmp_path):
     """If its client leaves: otherwise those that one model answers at once would be the whole ones, easy queries."""
     slow = Response(sure("B", SURE), delay=60.0)
     whole = {"small": good("A", SURE), "middle": good("B", SURE), "large": good("C", SURE)}

@@ -46,7 +46,7 @@ def test_a_ladder_gives_each_query_to_one_rung():
             cascade = Cascade(ladder, client, signal=signals.Choice(), shadow=0.5)
             pairs = [(i, "?") for i in range(40)]
             many = [await cascade.ask_all(each) for each in (pairs, pairs, [("session-1", f"{i}?") for i in range(40)])]
-            return [[(result.model, result.calls[0].shadow) for result in results] for results in many]
+            return [[(result.model, result.query.is_shadow_query) for result in results] for results in many]
 
     lots, again, one_id = asyncio.run(main())
     assert lots == again  # retries go by the same rung
@@ -69,7 +69,7 @@ def test_requests_hold_what_signal_and_options_ask_for():
     assert first["messages"] == [{"role": "user", "content": "the prompt"}]
     assert (first["logprobs"], first["top_logprobs"], first["max_tokens"], first["seed"]) == (True, 20, 1, 5)
     assert (last["max_tokens"], last["top_logprobs"]) == (3, 5)
-    assert result.calls[0].endpoint_name == "org/small-1b"
+    assert result.calls[0].upstream_model == "org/small-1b"
     assert result.calls[0].model == "small"
 
 
@@ -252,7 +252,7 @@ async def fail_to_deliver(_):
     fail(_)
 
 
-def test_an_observer_that_fails(tmp_path):
+def test_a_failing_observer_is_a_warning(tmp_path):
     says = "observe= failed, .* RuntimeError in test_serving_cascade.py"
     with CallLog(tmp_path / "calls.jsonl") as log, pytest.warns(CascadeWarning, match=says) as told:
         result, _ = ask(script(small=good("A", SURE)), observe=fail, log=log)
@@ -275,8 +275,8 @@ def test_a_call_is_paid_for_though_its_report_fails(tmp_path, monkeypatch):
 def test_an_observer_gets_the_calls_that_a_shadow_query_adds():
     calls = []
     ask(lambda request, headers: good("A", SURE), shadow=1.0, observe=calls.append)
-    assert all(call.shadow for call in calls)
-    assert {call.model: call.is_shadow_call for call in calls} == {"small": False, "middle": True, "large": True}
+    assert all(call.query.is_shadow_query for call in calls)
+    assert {call.model: call.query.is_shadow_call for call in calls} == {"small": False, "middle": True, "large": True}
 
 
 def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_under_way():
@@ -293,7 +293,7 @@ def test_no_answer_waits_for_shadow_calls_and_only_so_many_shadow_queries_are_un
                 drawn = [first, *[await cascade.ask("?", f"q{i}") for i in range(1, 16)]]
                 with pytest.warns(CascadeWarning, match="16 shadow queries are under way") as told:
                     left_out = [await cascade.ask("?", f"q{i}") for i in range(16, 20)]
-            assert [result.calls[0].shadow for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
+            assert [result.query.is_shadow_query for result in (*drawn, *left_out)] == [True] * 16 + [False] * 4
             assert outcomes == ["asked"] * 16 + ["no slot"] * 4
             assert [each.category for each in told].count(CascadeWarning) == 1
             assert asked(server) == ["small", "middle", *["small"] * 19]
@@ -309,10 +309,10 @@ def test_shadow_queries_are_drawn_again_once_others_have_ended():
         ):
             return await cascade.ask_all([(i, "?") for i in range(20)])
 
-    assert all(result.calls[0].shadow for result in asyncio.run(main()))
+    assert all(result.query.is_shadow_query for result in asyncio.run(main()))
 
 
-def test_whoever_takes_the_pieces_fails(tmp_path):
+def test_a_failing_receiver_of_pieces_is_a_warning(tmp_path):
     behave = script(small=good("B", UNSURE), middle=good("B", UNSURE), large=Response(completion("one two three")))
     with (
         CallLog(tmp_path / "calls.jsonl") as log,

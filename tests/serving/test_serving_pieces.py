@@ -10,6 +10,7 @@ from helpers.gateway_service import SURE, UNSURE
 from helpers.scripted_cascade import POLICY, cascade_policy, good, script
 
 from rcjax.policy import signals
+from rcjax.serving.call_log import Query
 from rcjax.serving.exchange import _MAX_WAITING, Delivery, Piece
 
 
@@ -74,7 +75,7 @@ def test_a_second_question_that_takes_too_long_leaves_the_answer():
 
 
 @pytest.mark.parametrize("deadline", [0, -1, math.nan, "soon"])
-def test_a_deadline_that_can_be_none_is_refused(deadline):
+def test_an_invalid_deadline_is_refused(deadline):
     with pytest.raises((ValueError, TypeError), match="deadline"):
         ask(script(small=good("A", SURE)), deadline=deadline)
 
@@ -101,7 +102,7 @@ def test_a_first_text_after_many_empty_chunks_is_delivered():
         delivered.append(piece.chunk)
 
     async def main():
-        delivery = Delivery(deliver, Piece("large", ()))
+        delivery = Delivery(deliver, Piece("large", Query("q", ()), ()))
         for text in ["", *[""] * _MAX_WAITING, "Par", "is"]:
             await delivery.forward({"choices": [{"index": 0, "delta": {"content": text}}]})
 

@@ -13,10 +13,10 @@ from helpers.gateway_service import PRICES, make_policy
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals
 from rcjax.policy.signals.records import contradiction, record_signal
-from rcjax.serving.call_log import CallLog
+from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import AsInLog, Endpoint, votes_apart
-from rcjax.serving.exchange import Caller, Query, QueryHistory
+from rcjax.serving.exchange import Caller
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.models_file import ServedModel
 from rcjax.serving.usage import CallUsage
@@ -91,11 +91,11 @@ def test_reservations_and_estimates_count_each_answer_once(samples, n):
             price, mean = Price(0, 10), 1e-5 * 200 * samples * n
             endpoint = Endpoint(client, "small", signal, {"n": n}, price, mean, samples)
             caller = Caller({"small": endpoint}, None, 9)
-            query, history = Query("q", [{"role": "user", "content": "?"}]), QueryHistory()
-            expected = [caller.expect(query, "small")]
+            query, history = Query("q", [{"role": "user", "content": "?"}]), []
+            expected = [caller.estimate_cost(query, "small")]
             for _ in range(50):
                 await caller.call(query, "small", None, history)
-            expected.append(caller.expect(query, "small"))
+            expected.append(caller.estimate_cost(query, "small"))
             cancelled = CallUsage(unanswered=samples, unfinished=samples)
             expected.append(endpoint.call_fields(cancelled, 0.0, caller._paces["small"], {})["cost"])
             await caller.close()

@@ -28,7 +28,7 @@ LADDER = Ladder(
 
 @pytest.mark.parametrize("a_day", [40, 4_000, 10_000])
 @pytest.mark.parametrize("workers", [1, 4])
-def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
+def test_a_rate_gives_its_number_of_shadow_queries_whatever_the_traffic(a_day, workers):
     """By day five times as many queries come as by night, and more from the second week on."""
     rng, drawn, nights = random.Random(0), 0, 0
     shares = [ShadowShare(ShadowRate(200, "week", workers)) for _ in range(workers)]
@@ -45,7 +45,7 @@ def test_so_many_a_week_come_whatever_the_traffic(a_day, workers):
         assert nights / drawn == pytest.approx(asleep / total, abs=0.06)
 
 
-def test_what_came_before_is_known_from_the_log():
+def test_a_rate_begins_with_the_traffic_of_the_log():
     share = ShadowShare(ShadowRate(200, "week", 2), per_day=4_000.0)
     assert share.count_and_share(1e9) == pytest.approx(200 / 28_000, rel=0.01)
     assert ShadowShare(0.05).count_and_share(1e9) == 0.05
@@ -83,19 +83,19 @@ def test_the_traffic_is_that_of_the_last_four_weeks_and_older_files_are_not_read
 
 
 @pytest.mark.parametrize("text", ["200/year", "/week", "0/week", "-3/day", "nan/day", "many"])
-def test_what_is_no_number_a_week(text):
+def test_an_invalid_rate_is_refused(text):
     with pytest.raises(ValueError, match="give a share such as 5%, or queries and a period, such as 200/week"):
         ShadowRate.of(text)
 
 
-def test_what_it_costs_is_what_the_policy_would_not_have_asked():
+def test_a_shadow_query_costs_the_calls_that_the_policy_would_not_make():
     cost = ShadowCost.of(LADDER, ("small", "middle", "large", "huge"))
     assert cost == (pytest.approx(0.02 + 0.05 + 0.3 - 0.1), pytest.approx(0.1), ("huge",))  # of 0.8 · 0.05 + 0.2 · 0.3
     assert cost.to_json(0.05)["share_of_bill"] == pytest.approx(0.05 * 2.7)
     assert cost.describe(0.05).endswith("13.5 % on top of what the policy costs, and what huge costs")
 
 
-def test_money_for_a_period_pays_for_them_and_a_budget_per_query_does_not():
+def test_money_for_a_period_pays_shadow_calls_and_a_budget_per_query_does_not():
     call = type("Call", (), {"cost": 3.0, "seconds": 0.1})()
     per_query, monthly = LADDER, replace(LADDER, period=Period(500.0, "month"))
     for policy, on_it in ((per_query, False), (monthly, True)):

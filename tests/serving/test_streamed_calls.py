@@ -87,7 +87,7 @@ def called(calls):
 
 
 @pytest.mark.parametrize("name", [*STREAMS])
-def test_calls_are_put_together(name):
+def test_pieces_of_tool_calls_are_joined(name):
     deltas, expected = STREAMS[name]
 
     async def lines():

@@ -45,7 +45,7 @@ def test_processes_share_totals_and_a_new_one_knows_what_the_dead_have_spent(pat
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_full_disk_does_not_hinder_it_and_what_was_not_written_is_made_good(path, monkeypatch):
+def test_a_payment_that_a_full_disk_refused_is_written_later(path, monkeypatch):
     one = FileTotals(path)
     page_of(one).add(1.0)
     one.sync()

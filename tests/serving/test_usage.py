@@ -49,7 +49,7 @@ TOLD = [
 
 
 @pytest.mark.parametrize(("told", "tokens"), TOLD)
-def test_one_reader_of_usage(told, tokens):
+def test_usage_under_every_name_is_read_as_tokens(told, tokens):
     usage = CallUsage()
     usage.add(told)
     assert usage.tokens == Tokens(*tokens)
@@ -88,7 +88,7 @@ def test_audio_that_is_charged_as_text_is_remarked(read, written):
         ({"cost": "free"}, "0.00005"),
     ],
 )
-def test_a_reported_cost_counts(more, bill):
+def test_a_reported_cost_counts_in_place_of_the_price(more, bill):
     usage = CallUsage()
     usage.add({"prompt_tokens": 20, "completion_tokens": 30} | more)
     assert usage.money(Price(1.0, 1.0)) == Decimal(bill)

@@ -416,7 +416,7 @@ class CatalogMaker:
             if name.startswith("extra_") or name in _OPERATOR_OPTIONS
         }
         options = self._with_token_limit(model, kept)
-        return Endpoint(client, model.endpoint_name, None, options, model.price, None, fixed=FIXED_OPTIONS)
+        return Endpoint(client, model.upstream_model, None, options, model.price, None, fixed=FIXED_OPTIONS)
 
     def _with_token_limit(self, model: ModelSettings, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options with the service's limit on tokens, if they have none of their own."""

@@ -22,9 +22,10 @@ from starlette.types import Send
 from rcjax.policy.signals.answers import as_object, objects_in
 from rcjax.policy.signals.replies import token_content
 from rcjax.serving.billing import BudgetSpentError
+from rcjax.serving.call_log import Query
 from rcjax.serving.cascade import CascadeError, Result, make_result
 from rcjax.serving.completions import text_or_calls
-from rcjax.serving.exchange import Piece, Query, QueryHistory
+from rcjax.serving.exchange import Exchange, Piece, calls_of
 from rcjax.serving.failures import ApiError, upstream_error
 from rcjax.serving.gateway.catalog import Catalog, Deployment, Settings
 from rcjax.serving.gateway.chat_request import ChatRequest, id_headers, parse_chat_request, read_object
@@ -258,9 +259,9 @@ class RequestHandler:
         """Estimate the money that the request may cost."""
         query, deployment = self._make_query(), self._deployment
         if deployment is not None and self._is_judged:
-            return deployment.cascade.expect(query)
+            return deployment.cascade.estimate_cost(query)
         model = self.request.model if deployment is None else deployment.policy.models[-1]
-        return self.catalog.unjudged_caller.expect(query, model)
+        return self.catalog.unjudged_caller.estimate_cost(query, model)
 
     async def _ask_policy(self, deployment: Deployment) -> Result:
         query = self._make_query()
@@ -283,18 +284,18 @@ class RequestHandler:
         fields = ", ".join(self._why_not_judged)
         query = replace(
             self._make_query(),
-            deliver=self._send_piece if self.request.stream else None,
             not_judged="passed on" if deployment is None else fields,
             charge=None if deployment is None else deployment.cascade.billing.charge,
         )
-        exchanges, caller = QueryHistory(), self.catalog.unjudged_caller
-        with self._reserve_model(deployment, partial(caller.expect, query)) as model:
+        exchanges, caller = list[Exchange](), self.catalog.unjudged_caller
+        with self._reserve_model(deployment, partial(caller.estimate_cost, query)) as model:
             try:
-                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, is_final=True)
+                deliver = self._send_piece if self.request.stream else None
+                exchange = await caller.call(query, model, None, exchanges, self._seconds_left, deliver=deliver)
             finally:  # a client that disconnects still pays for the calls made
-                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in exchanges.calls))
+                self.metrics.count_cost(self.request.model, math.fsum(call.cost for call in calls_of(exchanges)))
                 if deployment is not None:
-                    deployment.cascade.billing.pay(exchanges.calls, client=self.context.client.name)
+                    deployment.cascade.billing.pay(calls_of(exchanges), client=self.context.client.name)
         return make_result(query, "failed" if exchange.completion is None else self._status, exchange, exchanges)
 
     @contextmanager
@@ -372,8 +373,8 @@ class RequestHandler:
             "policy": None if deployment is None else deployment.name,
             "policy_hash": None if deployment is None else deployment.digest,
             "confidence": known.confidence if isinstance(known, Result) else None,
-            "position": known.position,
-            "rung": known.rung,
+            "position": known.query.position,
+            "rung": known.query.rung,
             "cost": math.fsum(call.cost for call in known.calls),
             "not_judged": list(self._why_not_judged),
         }

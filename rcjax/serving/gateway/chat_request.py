@@ -20,7 +20,7 @@ from starlette.types import Receive
 from rcjax.policy.signals.answers import PLAIN, request_form_of, strict_json
 from rcjax.serving.failures import ApiError, invalid_field
 from rcjax.serving.models_file import SERVER_OPTIONS
-from rcjax.serving.openai_client import KEEP_BYTES, RESERVE_BYTES, ReserveBytes
+from rcjax.serving.openai_client import ReserveBytes, keep_prompt_bytes, reserve_reply_bytes
 from rcjax.serving.usage import TOKEN_LIMITS, token_limit
 
 _MAX_NAME_LENGTH = 64  # characters of a field's name that a message repeats
@@ -385,12 +385,12 @@ class Intake:
     def count_bytes(self) -> Iterator[_RequestBytes]:
         """Count the bytes of a request until its end."""
         held = _RequestBytes()
-        tokens = RESERVE_BYTES.set(partial(self._reserve, held)), KEEP_BYTES.set(partial(self._keep, held))
+        tokens = reserve_reply_bytes.set(partial(self._reserve, held)), keep_prompt_bytes.set(partial(self._keep, held))
         try:
             yield held
         finally:
-            RESERVE_BYTES.reset(tokens[0])
-            KEEP_BYTES.reset(tokens[1])
+            reserve_reply_bytes.reset(tokens[0])
+            keep_prompt_bytes.reset(tokens[1])
             self._size -= held.size
             held.has_ended = True
 

@@ -278,19 +278,20 @@ class ClientLimits:
     def reserve(self, client: Client, estimate_cost: Callable[[], float]) -> Iterator[None]:
         """Put aside the money that a request may cost its client, if the client's money is limited.
 
-        Raises ApiError: 429 if less is left, 503 while the ledger has not answered since the start. If the ledger is
-        away later, a client whose first request comes then counts as having spent nothing.
+        Raises ApiError: 429 if less is left, 503 while the ledger is away and the client's spending was never read.
         """
         if client.name is None or client.money is None:
             yield
             return
-        if self._totals.is_unknown:
+        now = time.time()
+        total = self._total(client, now)
+        if total.is_unknown:
             problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
             raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
         now, cost = time.time(), estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
-        left = client.money.money - self._total(client, now).last_read().money_of_all
+        left = client.money.money - total.last_read().money_of_all
         if not covers(left, cost):
             problem = f"the money left to {client.name} of {client.money} does not cover this request"
             message = f"{problem}: the next {every} begins {_format_utc(bounds[1])}"

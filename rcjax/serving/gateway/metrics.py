@@ -200,12 +200,13 @@ class Metrics:
             policy: name of the policy that made the call.
         """
         model = call.model
-        if policy is not None and not call.is_shadow_call:
+        if policy is not None and not call.query.is_shadow_call:
             self.count_cost(policy, call.cost)
-        if call.client is not None and not call.is_shadow_call:
-            self._figure("client_cost", call.client).inc(call.cost)
+        client = call.query.client
+        if client is not None and not call.query.is_shadow_call:
+            self._figure("client_cost", client).inc(call.cost)
         self._figure("call_seconds", model).observe(call.seconds)
-        self._figure("call_cost", model, "true" if call.is_shadow_call else "false").inc(call.cost)
+        self._figure("call_cost", model, "true" if call.query.is_shadow_call else "false").inc(call.cost)
         self._figure("call_attempts", model).inc(call.attempts)
         for direction, tokens in (("input", call.input_tokens), ("output", call.output_tokens)):
             if tokens:

@@ -15,7 +15,7 @@ from test_followed_bills import ladder
 
 from rcjax.policy.ladder import Ladder, Period
 from rcjax.serving.billing import Billing
-from rcjax.serving.exchange import Query
+from rcjax.serving.call_log import Query
 from rcjax.serving.failures import CascadeWarning
 
 MONEY = 0.01
@@ -189,11 +189,11 @@ def test_an_answer_without_a_limit_is_expected_to_be_as_long_as_recent_answers()
     with gateway(month(1.0), wordy) as service:
         caller = service.app.state.gateway.catalog.unjudged_caller
         prompt = json.loads('{"id": "q", "messages": [{"role": "user", "content": "' + "x" * 400 + '"}]}')
-        assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
+        assert caller.estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 500 * 15) / 1e6)
         for _ in range(30):
             service.ask(n=2)
-        assert caller.expect(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
-        assert caller.expect(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
+        assert caller.estimate_cost(Query(**prompt), "large") == pytest.approx((100 * 3 + 900 * 15) / 1e6, rel=0.05)
+        assert caller.estimate_cost(Query(**prompt, options={"max_tokens": 7}), "large") == pytest.approx(405e-6)
 
 
 def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatch):

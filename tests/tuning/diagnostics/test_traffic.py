@@ -1,16 +1,16 @@
 """What all traffic shows without labels: quiet where nothing changes, awake where confidences or calls do; folders."""
 
-import dataclasses
 import gzip
 import json
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from helpers.call_samples import vary
 
 import rcjax
 from rcjax.logs.sources import join_parts
-from rcjax.serving.call_log import Call, Charge, call_row
+from rcjax.serving.call_log import Call, Charge, Query, call_row
 from rcjax.tuning.diagnostics.weeks import check_traffic, is_call_log
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -36,9 +36,9 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             raw = log.logprob[number, log.models.index(model)] * np.exp(-surer)
             fails = bool(rng.random() < failing)
             call = Call(
-                query=query,
+                query=Query(query, (), is_shadow_query=shadowed, charge=Charge("policy", step)),
                 model=model,
-                endpoint_name=model,
+                upstream_model=model,
                 text=None if fails else "A",
                 answer="A",
                 logprob=None if fails else float(raw),
@@ -50,9 +50,7 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
                 attempts=1,
                 seconds=0.1,
                 time=when.isoformat(),
-                shadow=shadowed,
                 error="timed out" if fails else None,
-                charge=Charge("policy", step),
             )
             lines.append(call_row(call))
             decision = policy.step(model, logprob=-50.0 if fails else float(raw))
@@ -60,7 +58,8 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
             model, step = getattr(decision, "next_model", None), step + 1
         for name in asked:
             raw = float(log.logprob[number, log.models.index(name)])
-            lines.append(call_row(dataclasses.replace(call, model=name, logprob=raw, error=None, charge=None)))
+            added = vary(call, model=name, logprob=raw, error=None, charge=None)
+            lines.append(call_row(added))
     return lines
 
 
