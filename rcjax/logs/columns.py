@@ -77,6 +77,8 @@ NUMBERS = [name for name in COLUMNS if name not in ("query", "model")]
 #: Words for a missing number, in lower case.
 MISSING = ("na", "n/a", "nan", "none", "null")
 
+PROMPT_DIGEST = "prompt_digest"  # equal for equal prompts
+
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
 #: Columns of call logs.
@@ -87,7 +89,7 @@ CALL_COLUMNS = [
     "has_no_confidence",
     "not_judged",
     "request_settings",
-    "prompt_digest",
+    PROMPT_DIGEST,
     "estimated",
     "time",
 ]

@@ -32,7 +32,7 @@ from rcjax.logs.answers import (
     vote_settings,
 )
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
-from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
+from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
@@ -42,7 +42,6 @@ from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
 
-_DIGEST = "prompt_digest"  # equal for equal prompts
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
@@ -143,10 +142,6 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
             require_models(names, models, name)
     if not frame.height:
         raise LogError(f"{name}, model {brief((options.models or models)[0])}: no row can be used: {UNUSABLE}")
-    if labels is not None:
-        frame = put_labels(frame, labels, name, models)
-    if options.answers is not None:
-        frame, compare = put_answers(frame, options.answers, name, options.task)
     answers, settings, votes = _reduce_to_one_each(_number_answers(frame, reader), reader, name)
     full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # labels of a second table complete a partly filled column, and win over its labels
@@ -195,7 +190,10 @@ class _Reader:
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
-        frame = self._without_repeats(self._drop_ambiguous_ids(frame)) if "call_log" in columns else frame
+        if frame.height:
+            frame = self._join_tables(self._drop_ambiguous_ids(frame), table.name)
+        if "call_log" in columns:
+            frame = self._without_repeats(frame)
         if lacks_confidence(columns):
             effect = "every answer counts as sure, and only whether models agree counts"
             options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {effect}")
@@ -214,8 +212,8 @@ class _Reader:
             rows = rows.keep(pl.col("model").is_in([*models]) | pl.col("model").is_null())
         if "call_log" not in columns:
             return rows
-        if _DIGEST in columns:
-            self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
+        if PROMPT_DIGEST in columns:
+            self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), PROMPT_DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "not_judged" in columns:
@@ -240,7 +238,7 @@ class _Reader:
         """Record the failed calls of queries that went to all models."""
         if "shadow" in frame.columns:
             frame = frame.filter(pl.col("shadow") == "true")
-        prompt = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
+        prompt = pl.coalesce(pl.col(name).cast(pl.String) for name in (PROMPT_DIGEST, "query") if name in frame.columns)
         self.failed.append(frame.select(prompt.alias("prompt"), "model").drop_nulls())
 
     def _cells(self, rows: Rows) -> dict[str, Any]:
@@ -254,7 +252,7 @@ class _Reader:
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
         cells |= cost_cells(rows, self.options.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
-        cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
+        cells |= {PROMPT_DIGEST: frame[PROMPT_DIGEST]} if PROMPT_DIGEST in columns else {}
         if self.options.reference_model is not None:
             require_verdicts(self.options.reference_model, rows)
         if "request_settings" in columns:
@@ -275,6 +273,14 @@ class _Reader:
             cells[SAMPLE] = frame[SAMPLE]
         return cells
 
+    def _join_tables(self, frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        """Join the rows with the labels, as a column `label`, and with the answers of other tables."""
+        if self.labels is not None:
+            frame = put_labels(frame, self.labels, name, list(self.models))
+        if self.options.answers is not None:
+            frame, self.compare = put_answers(frame, self.options.answers, name, self.options.task)
+        return frame
+
     def _drop_ambiguous_ids(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Drop the rows of a query id that stands for several prompts: a label could belong to any of them."""
         if not self.prompts or not frame.height:
@@ -287,14 +293,22 @@ class _Reader:
     def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Keep one query of equal prompts, so that a flood counts once, and drop second answers to a query.
 
-        The query that most models answered stays; the first of several. With a column sample, an answer is a second
-        one if its sample number recurs.
+        The query with the most labelled models stays, then the query that most models answered, then the first. With a
+        column sample, an answer is a second one if its sample number recurs.
         """
         first = frame
-        if _DIGEST in frame.columns:
-            counted = frame.with_columns(answered=pl.col("model").n_unique().over(_DIGEST, "query"))
-            fullest = pl.col("query").get(pl.col("answered").arg_max()).over(_DIGEST)
-            first = counted.filter(pl.col(_DIGEST).is_null() | (pl.col("query") == fullest)).drop("answered")
+        if PROMPT_DIGEST in frame.columns:
+            labelled = pl.col("label" if "label" in frame.columns else "correct").is_not_nan()
+            if "label" in frame.columns and frame["correct"].is_nan().any():  # the labels complete this column
+                labelled |= pl.col("correct").is_not_nan()
+            counts = {"labels": pl.col("model").filter(labelled).n_unique(), "models": pl.col("model").n_unique()}
+            queries = (
+                frame.drop_nulls(PROMPT_DIGEST).group_by(PROMPT_DIGEST, "query", maintain_order=True).agg(**counts)
+            )
+            kept = queries.sort(*counts, descending=True, maintain_order=True).unique(PROMPT_DIGEST, keep="first")[
+                "query"
+            ]
+            first = frame.filter(pl.col(PROMPT_DIGEST).is_null() | pl.col("query").is_in(kept.implode()))
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
         self.left_out["of queries that ask what another one did"] += frame.height - first.height
         self.left_out["repeated"] += first.height - once.height
@@ -372,7 +386,7 @@ def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) 
         return _lost_answers(answers)
     if not any(part.height for part in reader.failed):
         return ()
-    first = dict(frame.select(_DIGEST, "query").reverse().rows()) if _DIGEST in frame.columns else {}
+    first = dict(frame.select(PROMPT_DIGEST, "query").reverse().rows()) if PROMPT_DIGEST in frame.columns else {}
     failed: dict[str, set[str]] = {}
     for prompt, model in pl.concat(reader.failed).iter_rows():
         failed.setdefault(first.get(prompt, prompt), set()).add(model)

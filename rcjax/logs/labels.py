@@ -18,7 +18,7 @@ import polars.selectors as cs
 from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
-from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
+from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, unlike
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import AnswerForm
@@ -146,18 +146,21 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 
 
 def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """Label rows by comparing their answers with the right answers to their queries."""
+    """Label rows by comparing their answers with the right answers to their queries, or to queries of equal prompts."""
     if frame["words"].is_null().all():
         advice = "give labels by query, model and correct"
         raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
-    right, key = labels.frame, ["query", "words"]
-    equal = frame.select(key).join(right.with_columns(right=1.0), on=key, how="left", maintain_order="left")
-    has_right_answer = pl.col("query").is_in(right["query"].implode())
+    prompt = pl.coalesce(name for name in (PROMPT_DIGEST, "query") if name in frame.columns)
+    asked, key = frame.select("query", "words", prompt=prompt), ["prompt", "words"]
+    prompts = asked.select("query", "prompt").unique()
+    right = labels.frame.join(prompts, on="query").select(key).unique().with_columns(right=1.0)
+    equal = asked.join(right, on=key, how="left", maintain_order="left")
+    has_right_answer = pl.col("prompt").is_in(right["prompt"].implode())
     rows = equal.with_columns(right=pl.when(has_right_answer).then(pl.col("right").fill_null(0.0)))
     answered = rows.drop_nulls()
     if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
-        query, answer, _ = answered.row(0)
-        example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
+        query, answer, prompt, _ = answered.row(0)
+        example = f"query {brief(query)}: label {right.filter(prompt=prompt)['words'].min()}, answer {answer}"
         raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 
