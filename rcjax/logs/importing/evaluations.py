@@ -316,7 +316,7 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
     if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
         return max(signals, key=signals.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
-    reason = f" ({_reasons(unusable)})" if unusable else ""
+    reason = f" ({_causes(unusable)})" if unusable else ""
     problem = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{reason}"
     advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
     raise LogError(f"{problem}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
@@ -333,7 +333,7 @@ def _rows(lines: Sequence[Line], signal: str | None, options: ImportOptions, lef
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
-            line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
+            line |= without_confidence(f"the files have only {SIGNALS[line['signal']]}")
         texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
         texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
         answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
@@ -350,7 +350,7 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     )
     unscored = [row for row in rows if row["logprob"] is None]
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
-    remarks = [f"{describe_missing_confidences(unscored)} ({_reasons(reasons)})"] if unscored else []
+    remarks = [f"{describe_missing_confidences(unscored)} ({_causes(reasons)})"] if unscored else []
     remarks += [not_likeliest(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]]
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
@@ -369,6 +369,10 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
 
 def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())
+
+
+def _causes(answers: Mapping[str, int]) -> str:
+    return "; ".join(f"{sentence}: {number:,}" for sentence, number in answers.items())
 
 
 _ROUNDING = 1e-9  # rounding error of a mean of full scores

@@ -415,13 +415,14 @@ _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+
 
 
 def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a file, one per document."""
+    """Yield the lines of a file, one per document; damage if the file has neither a metric nor a filter `scorer`."""
     task, model = _task_and_model(path)
-    filters: dict[str, None] = {}
+    filters, metrics = dict[str, None](), dict[str, None]()
 
     def lines(row: Mapping[str, Any], place: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
+        metrics.update(dict.fromkeys(_metrics(row)))
         if options.scorer not in (None, *_metrics(row), filtered):
             return []
         problem = f"each document stands there for several filters, {', '.join(filters)}"
@@ -431,7 +432,10 @@ def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
         return [line | _read_row(row, options.scorer, place)]
 
-    return read_lines(path, "lm-eval", lines)
+    yield from read_lines(path, "lm-eval", lines)
+    names = [*metrics, *filters]
+    if names and options.scorer not in (None, *names):
+        yield DamageError(f"{path.name}: has no metric or filter {options.scorer!r}; there are {', '.join(names)}")
 
 
 def _task_and_model(path: Path) -> tuple[str, str]:
@@ -528,10 +532,10 @@ def choose_by_likelihood(
     if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
         return without_confidence(NO_LOGPROB)
     if number < 2:
-        return without_confidence("of a likelihood alone, beside no other choice")
+        return without_confidence("the file has the likelihood of one choice alone")
     values = _values(likelihoods, number, continuations, metric)
     if values is None:
-        return without_confidence(f"{metric} goes by the lengths of the choices, which the file does not tell")
+        return without_confidence(f"{metric} needs the lengths of the choices, which the file does not have")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out

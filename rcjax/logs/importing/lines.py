@@ -350,9 +350,8 @@ def _read_source(
         nonlocal scoring
         scoring = scoring.of_table(columns)
         labels = scoring.column
-        is_calls = "call_log" in columns and labels not in columns
-        advice = "give it to rcjax tune, with --labels, as it also records how models were asked"
-        require(not is_calls, place, f"a call log needs no import: {advice}")
+        advice = "give it to rcjax tune, with --labels if it has none, as it also records how models were asked"
+        require("call_log" not in columns, place, f"a call log needs no import: {advice}")
         needed = ("query",) if model else ("query", "model", labels)
         for name in needed:
             if name not in columns:
@@ -438,7 +437,7 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
     row_columns = {name: next(filter(columns.__contains__, names[name]), None) for name in _ROW_COLUMNS}
-    problem = f"no column names the query: --column query=…; there are {listed(columns)}"
+    problem = f"no column names the query: name one, with --column query=…; there are {listed(columns)}"
     require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"

@@ -27,7 +27,7 @@ def unknown(evaluations):
 def said(right, why=WHY, *, answers="1 answer", labelled=1):
     return [
         f"no confidence in {answers} of small (right: {right} of {labelled}): they count as the least sure, and are "
-        f"passed on ({labelled} {why})"
+        f"passed on ({why}: {labelled})"
     ]
 
 
@@ -191,10 +191,10 @@ def test_the_confidence_is_that_of_the_answer_given(tmp_path):
 
 def test_a_likelihood_beside_no_other_is_no_confidence(tmp_path):
     path = lm_eval_samples(tmp_path, [-0.5], [-3.0], continuations=[" Paris"])
-    with pytest.raises(LogError, match=r"no confidence can be read .*2 of a likelihood alone, beside no other choice"):
+    with pytest.raises(LogError, match=r"no confidence can be read .*the likelihood of one choice alone: 2"):
         imported(path)
     mutual = lm_eval_samples(tmp_path, [-0.5, -0.7], metrics=["acc", "acc_mutual_info"], continuations=[" Paris"] * 2)
-    with pytest.raises(LogError, match="a likelihood alone"):
+    with pytest.raises(LogError, match="the likelihood of one choice alone"):
         imported(mutual)
 
 
