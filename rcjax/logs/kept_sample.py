@@ -65,14 +65,14 @@ _COLUMNS = {
 _NEEDED = ("logprob", "correct", "cost", "mean_cost", "names")
 
 
-def describe_reference(log: Log) -> dict[str, Any]:
+def describe_kept_sample(log: Log) -> dict[str, Any]:
     """Return the kept sample of a log as JSON values, the same for the same log; `read_reference` is the inverse.
 
     The sample has at most 400 queries and 1,800 answers. Fresh queries get half of the places, or as many as carried
     queries leave free.
 
     >>> import rcjax
-    >>> kept = describe_reference(rcjax.sample_log(300, seed=0))
+    >>> kept = describe_kept_sample(rcjax.sample_log(300, seed=0))
     >>> kept["queries"], len(kept["models"])
     (300, 5)
     """
@@ -155,7 +155,7 @@ def carried_name(hashed: int) -> str:
 
 
 def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
-    """Return the kept sample of `describe_reference` as a log with hashed names; ValueError if it is damaged."""
+    """Return the kept sample of `describe_kept_sample` as a log with hashed names; ValueError if it is damaged."""
     try:
         sample = read(Object, data, _PATH)
         size = read(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
@@ -247,9 +247,9 @@ def pooled(carried: Log, fresh: Log) -> Log:
     answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
-    >>> from rcjax.logs.kept_sample import describe_reference, read_reference
+    >>> from rcjax.logs.kept_sample import describe_kept_sample, read_reference
     >>> old, fresh = rcjax.sample_log(300, seed=0).split(0.5, seed=0)
-    >>> carried = read_reference(describe_reference(old), "choice")
+    >>> carried = read_reference(describe_kept_sample(old), "choice")
     >>> both = pooled(carried, fresh)
     >>> both.n_queries, pooled(carried, both).n_queries
     (300, 300)

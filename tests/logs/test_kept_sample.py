@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import Log
-from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_reference
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
@@ -41,7 +41,7 @@ def make_log(n: int = 50, k: int = 3) -> Log:
 
 
 def again(log: Log) -> Log:
-    return read_reference(json.loads(json.dumps(describe_reference(log), allow_nan=False)), log.task)
+    return read_reference(json.loads(json.dumps(describe_kept_sample(log), allow_nan=False)), log.task)
 
 
 def test_a_small_log_comes_back():
@@ -62,7 +62,7 @@ def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
     assert kept.n_queries == size
     rows = {tuple(row) for row in np.nan_to_num(np.asarray(log.logprob, np.float32), nan=1.0).tolist()}
     assert {tuple(row) for row in np.nan_to_num(np.asarray(kept.logprob), nan=1.0).tolist()} <= rows
-    assert describe_reference(log) == describe_reference(log)
+    assert describe_kept_sample(log) == describe_kept_sample(log)
 
 
 def packed(data, **changes):
@@ -89,7 +89,7 @@ def packed(data, **changes):
 )
 def test_a_damaged_sample_is_refused_with_its_place(damage):
     with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
-        read_reference(damage(describe_reference(make_log())), "choice")
+        read_reference(damage(describe_kept_sample(make_log())), "choice")
 
 
 @pytest.mark.thorough
@@ -116,7 +116,7 @@ def test_labels_of_some_answers_come_back():
     labelled = (np.random.default_rng(1).random(log.logprob.shape) < 0.1) & np.asarray(log.answered)
     hand = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     partly = dataclasses.replace(log, correct=log.correct & labelled, hand_labels=hand)
-    held = json.loads(json.dumps(describe_reference(partly)))
+    held = json.loads(json.dumps(describe_kept_sample(partly)))
     again = read_reference(held, log.task)
     assert again.hand_labels is not None
     assert again.labelled.sum() == labelled.sum()  # queries with labels go first
