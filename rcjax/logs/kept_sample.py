@@ -66,7 +66,7 @@ _NEEDED = ("logprob", "correct", "cost", "mean_cost", "names")
 
 
 def describe_kept_sample(log: Log) -> dict[str, Any]:
-    """Return the kept sample of a log as JSON values, the same for the same log; `read_reference` is the inverse.
+    """Return the kept sample of a log as JSON values, the same for the same log; `read_kept_sample` is the inverse.
 
     The sample has at most 400 queries and 1,800 answers. Fresh queries get half of the places, or as many as carried
     queries leave free.
@@ -154,7 +154,7 @@ def carried_name(hashed: int) -> str:
     return f"{_CARRIED}{hashed:08x}"
 
 
-def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
+def read_kept_sample(data: Any, task: Literal["generation", "choice"]) -> Log:
     """Return the kept sample of `describe_kept_sample` as a log with hashed names; ValueError if it is damaged."""
     try:
         sample = read(Object, data, _PATH)
@@ -202,7 +202,7 @@ def carried_log(policy: AbstractPolicy) -> Log:
         problem = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
         raise ValueError(f"the policy {problem}, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_reference(reference, task)
+    return read_kept_sample(reference, task)
 
 
 def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
@@ -241,15 +241,15 @@ _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.na
 
 
 def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`), followed by the fresh queries, with the models of the fresh log.
+    """Return the carried queries (`read_kept_sample`), followed by the fresh queries, with the models of the fresh log.
 
     A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
     answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
-    >>> from rcjax.logs.kept_sample import describe_kept_sample, read_reference
+    >>> from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
     >>> old, fresh = rcjax.sample_log(300, seed=0).split(0.5, seed=0)
-    >>> carried = read_reference(describe_kept_sample(old), "choice")
+    >>> carried = read_kept_sample(describe_kept_sample(old), "choice")
     >>> both = pooled(carried, fresh)
     >>> both.n_queries, pooled(carried, both).n_queries
     (300, 300)

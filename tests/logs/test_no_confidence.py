@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError, NoConfidenceWarning
-from rcjax.logs.kept_sample import describe_kept_sample, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -57,7 +57,7 @@ def test_empty_cells_nan_and_null_are_answers_and_the_log_says_how_many_and_how_
     said = f"no confidence in {number} answers of small (right: {right} of {number})"
     assert said.capitalize() in log.describe()
     assert log.complete.all()
-    kept = read_reference(describe_kept_sample(log), "generation")
+    kept = read_kept_sample(describe_kept_sample(log), "generation")
     assert int(unread(kept).sum()) == number
     table = rows()
     table.write_csv(tmp_path / "a.csv")

@@ -8,7 +8,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import HandLabels
-from rcjax.logs.kept_sample import carried_rows, describe_kept_sample, hash_names, pooled, read_reference
+from rcjax.logs.kept_sample import carried_rows, describe_kept_sample, hash_names, pooled, read_kept_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -22,7 +22,7 @@ def logs(float64):
 
 
 def carried(log):
-    return read_reference(describe_kept_sample(log), log.task)
+    return read_kept_sample(describe_kept_sample(log), log.task)
 
 
 def test_both_are_there_once_and_cost_what_they_cost_today(logs):

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from rcjax import LogError, read_log
-from rcjax.logs.kept_sample import describe_kept_sample, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.logs.labels import label_sheet
 from rcjax.policy.counted import Scores
 from rcjax.tuning.certify import overlap
@@ -70,7 +70,7 @@ def test_scores_may_begin_late_be_partial_and_vote():
 
 def test_the_queries_that_a_policy_carries_keep_their_scores():
     log = read_log(frame())
-    kept = read_reference(describe_kept_sample(log), "generation")
+    kept = read_kept_sample(describe_kept_sample(log), "generation")
     assert kept.scores is not None
     assert np.array_equal(kept.correct, np.asarray(log.correct, "f4"))
     assert overlap(log, log).covers_log
