@@ -348,7 +348,7 @@ def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
 
 
-def remembered(policy: AbstractPolicy, log: Log) -> Log:
+def with_carried_queries(policy: AbstractPolicy, log: Log) -> Log:
     """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log

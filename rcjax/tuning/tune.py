@@ -18,7 +18,7 @@ from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
-from rcjax.logs.kept_sample import carried_log, remembered
+from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
 from rcjax.logs.prices import repriced
@@ -496,7 +496,7 @@ def retune(
     held_out = None
     if spec.confidence is not None:  # carried queries were tuned on before, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
-    everything = remembered(policy, chosen)
+    everything = with_carried_queries(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:

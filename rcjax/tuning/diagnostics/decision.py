@@ -27,7 +27,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import carried_log, carried_rows, remembered
+from rcjax.logs.kept_sample import carried_log, carried_rows, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
@@ -198,7 +198,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     tuning, lam, *_ = comparable_tuning(policy, log)
     if lam is None or tuning.spec.max_seconds is not None:
         return None
-    log = _drawn(remembered(policy, log.select(tuning.models)), seed)
+    log = _drawn(with_carried_queries(policy, log.select(tuning.models)), seed)
     if log.complete.sum() < FEWEST_FOR_GAIN:
         return None
     right = average_equal_answers(corrected_log(log))
