@@ -13,7 +13,7 @@ A policy that is tuned again carries queries of the fresh log and some that its 
 forgets. Fresh queries get half of the places, or all places that carried queries leave free: a bad log fades as fast as
 it came.
 
-`pooled` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
+`pool_logs` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
 four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since
 a new price applies to all queries.
 """
@@ -240,7 +240,7 @@ def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarr
 _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.nan}
 
 
-def pooled(carried: Log, fresh: Log) -> Log:
+def pool_logs(carried: Log, fresh: Log) -> Log:
     """Return the carried queries (`read_kept_sample`), followed by the fresh queries, with the models of the fresh log.
 
     A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
@@ -250,8 +250,8 @@ def pooled(carried: Log, fresh: Log) -> Log:
     >>> from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
     >>> old, fresh = rcjax.sample_log(300, seed=0).split(0.5, seed=0)
     >>> carried = read_kept_sample(describe_kept_sample(old), "choice")
-    >>> both = pooled(carried, fresh)
-    >>> both.n_queries, pooled(carried, both).n_queries
+    >>> both = pool_logs(carried, fresh)
+    >>> both.n_queries, pool_logs(carried, both).n_queries
     (300, 300)
     """
     kept = _without(carried, fresh)
@@ -353,4 +353,4 @@ def with_carried_queries(policy: AbstractPolicy, log: Log) -> Log:
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log
     nouns = recorded_counted(policy.provenance).noun, log.counted.noun
-    return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)
+    return log if nouns[0] != nouns[1] and "difference" in nouns else pool_logs(carried_log(policy), log)
