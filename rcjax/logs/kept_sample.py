@@ -79,7 +79,7 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     has_label = None if log.hand_labels is None else np.asarray(labelled.any(axis=1))
-    rows = _draw(carried_rows(log), has_label, names, size)
+    rows = _draw(carried_mask(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
@@ -107,7 +107,7 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     return {"queries": size, "models": list(log.models), "columns": archive, **segments}
 
 
-def carried_rows(log: Log) -> np.ndarray:
+def carried_mask(log: Log) -> np.ndarray:
     """Return an (n,) bool mask of the queries that a policy carried."""
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 

@@ -8,7 +8,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import HandLabels
-from rcjax.logs.kept_sample import carried_rows, describe_kept_sample, hash_names, pool_logs, read_kept_sample
+from rcjax.logs.kept_sample import carried_mask, describe_kept_sample, hash_names, pool_logs, read_kept_sample
 
 pytestmark = pytest.mark.usefixtures("float64")
 MODELS = ("llama3.2-1b", "llama3.1-8b", "llama3.1-70b")
@@ -30,7 +30,7 @@ def test_both_are_there_once_and_cost_what_they_cost_today(logs):
     dear = dataclasses.replace(fresh, query_cost=fresh.query_cost * np.array([1.0, 2.0, 0.5])).take(slice(None))
     both = pool_logs(carried(old), dear)
     assert both.n_queries == 300
-    assert carried_rows(both).sum() == 200
+    assert carried_mask(both).sum() == 200
     np.testing.assert_allclose(both.cost, dear.cost, rtol=1e-6)
     assert hash_names(both.queries).tolist() == hash_names([*old.queries, *fresh.queries]).tolist()
     np.testing.assert_array_equal(np.asarray(both.correct)[200:], fresh.correct)
@@ -94,7 +94,7 @@ def test_a_week_has_half_of_the_places_at_most_and_fades(logs):
     names = np.array(whole.queries)
     kept = carried(whole.take(slice(400)))
     large = pool_logs(kept, whole.take(slice(400, 1_700)))
-    assert carried_rows(large).sum() == 400
+    assert carried_mask(large).sum() == 400
     first = {*hash_names(names[:400].tolist()).tolist()}
     assert len(first & {*hash_names(carried(large).queries).tolist()}) == 200
     for week in range(20):

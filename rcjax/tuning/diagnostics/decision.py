@@ -27,7 +27,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import carried_log, carried_rows, with_carried_queries
+from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
@@ -203,7 +203,7 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
         return None
     right = average_equal_answers(corrected_log(log))
     retuned, _ = _cross_fitted_losses(policy, log, right, tuning.spec, lam)
-    walked, old = replay_queries(policy, right), carried_rows(log)
+    walked, old = replay_queries(policy, right), carried_mask(log)
     terms = LossTerms(walked.wrong, walked.cost_at_means, walked.refused)
     served = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     if old.sum() >= FEWEST_FOR_GAIN:
