@@ -254,7 +254,7 @@ def pool_logs(carried: Log, fresh: Log) -> Log:
     >>> both.n_queries, pool_logs(carried, both).n_queries
     (300, 300)
     """
-    kept = _without(carried, fresh)
+    kept = _missing_in(carried, fresh)
     if kept is None:
         return fresh
     kept = _at_costs_of(fresh, _with_models(kept, fresh.models))
@@ -272,7 +272,7 @@ def pool_logs(carried: Log, fresh: Log) -> Log:
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
 
-def _without(carried: Log, fresh: Log) -> Log | None:
+def _missing_in(carried: Log, fresh: Log) -> Log | None:
     """Return the carried queries that the fresh log lacks, if a model of both logs answered them; None if none."""
     shared = [name for name in carried.models if name in fresh.models]
     if not shared:
