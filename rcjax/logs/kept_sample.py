@@ -257,7 +257,7 @@ def pool_logs(carried: Log, fresh: Log) -> Log:
     kept = _missing_in(carried, fresh)
     if kept is None:
         return fresh
-    kept = _at_costs_of(fresh, _with_models(kept, fresh.models))
+    kept = _rescale_costs(fresh, _with_models(kept, fresh.models))
     fields = {
         "queries": (*kept.queries, *fresh.queries),
         "hand_labels": _join_labels(kept, fresh),
@@ -307,7 +307,7 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
     )
 
 
-def _at_costs_of(fresh: Log, old: Log) -> Log:
+def _rescale_costs(fresh: Log, old: Log) -> Log:
     """Rescale the costs of the old log to each model's mean cost in the fresh log, if the model answers in both."""
     new_cost, old_cost = np.asarray(fresh.cost, float), np.asarray(old.cost, float)
     is_known = np.isfinite(new_cost) & np.isfinite(old_cost)
