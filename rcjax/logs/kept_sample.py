@@ -85,7 +85,7 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     columns = {
         "logprob": np.where(answered, np.asarray(log.logprob)[rows], np.nan).astype("<f4"),
         "correct": correct if correct.dtype == bool else correct.astype("<f4"),
-        "cost": _relative(np.asarray(log.query_cost)[rows], mean),
+        "cost": _in_units(np.asarray(log.query_cost)[rows], mean),
         "mean_cost": mean.astype("<f8"),
         "names": names[rows],
     }
@@ -97,7 +97,7 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     if log.seconds is not None:
         seconds = np.asarray(log.seconds, float)
         longest = np.nan_to_num(seconds).max(0)  # the unit; an unknown latency is NaN
-        columns |= {"seconds": _relative(seconds[rows], longest), "longest": longest.astype("<f8")}
+        columns |= {"seconds": _in_units(seconds[rows], longest), "longest": longest.astype("<f8")}
     if not labelled[rows][answered].all():
         columns["labelled"] = labelled[rows]
     content = io.BytesIO()
@@ -127,7 +127,7 @@ def _draw(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, s
     return np.sort(np.concatenate([fresh[:places], carried_order[: size - min(places, len(fresh))]]))
 
 
-def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def _in_units(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """Return values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
