@@ -79,7 +79,7 @@ def describe_kept_sample(log: Log) -> dict[str, Any]:
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     has_label = None if log.hand_labels is None else np.asarray(labelled.any(axis=1))
-    rows = _draw(carried_mask(log), has_label, names, size)
+    rows = _sample_rows(carried_mask(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
@@ -112,7 +112,7 @@ def carried_mask(log: Log) -> np.ndarray:
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 
 
-def _draw(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
+def _sample_rows(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
     """Draw `size` of n queries at random; return their positions, ascending.
 
     Fresh queries get half of the places, or as many as carried queries leave free. Labelled queries are drawn first.
