@@ -260,7 +260,7 @@ def pool_logs(carried: Log, fresh: Log) -> Log:
     kept = _rescale_costs(fresh, _with_models(kept, fresh.models))
     fields = {
         "queries": (*kept.queries, *fresh.queries),
-        "hand_labels": _join_labels(kept, fresh),
+        "hand_labels": _join_hand_labels(kept, fresh),
         "scores": fresh.scores or kept.scores,
         "labelled_log": None,
         "correct": _stack(kept.correct, fresh.correct),
@@ -335,7 +335,7 @@ def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
     return _stack(np.full((n, *fresh.shape[1:]), missing) if old is None else old, fresh)
 
 
-def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
+def _join_hand_labels(old: Log, fresh: Log) -> HandLabels | None:
     """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has `hand`."""
     if old.hand_labels is None and fresh.hand_labels is None:
         return None
