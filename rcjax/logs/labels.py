@@ -110,7 +110,7 @@ def normalised(answers: pl.Series) -> pl.Series:
     return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
 
 
-def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
+def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
     """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
 
     A query may have several right answers. A row without an answer is wrong if its query has a right answer.
