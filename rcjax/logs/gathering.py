@@ -34,7 +34,7 @@ from rcjax.logs.answers import (
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
-from rcjax.logs.labels import Labels, normalised, put_answers, join_labels, read_labels
+from rcjax.logs.labels import Labels, normalised, join_answers, join_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
@@ -278,7 +278,7 @@ class _Reader:
         if self.labels is not None:
             frame = join_labels(frame, self.labels, name, list(self.models))
         if self.options.answers is not None:
-            frame, self.compare = put_answers(frame, self.options.answers, name, self.options.task)
+            frame, self.compare = join_answers(frame, self.options.answers, name, self.options.task)
         return frame
 
     def _drop_ambiguous_ids(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -168,7 +168,7 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 # -- answers
 
 
-def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
+def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
     """Replace the answers of a log by the answers in a table; return the rows and the kind of comparison.
 
     An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
