@@ -34,7 +34,7 @@ from rcjax.logs.answers import (
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
-from rcjax.logs.labels import Labels, normalised, join_answers, join_labels, read_labels
+from rcjax.logs.labels import Labels, normalise_answers, join_answers, join_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import uneven
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
@@ -260,7 +260,7 @@ class _Reader:
             codes = [self.settings.setdefault(text, len(self.settings)) for text in texts]
             cells["settings"] = frame["request_settings"].replace_strict(texts, codes, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.kind == "answer":
-            cells["words"] = normalised(frame["answer"])
+            cells["words"] = normalise_answers(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:
             self.compare = comparison(answer, self.options.task)

@@ -73,7 +73,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
         return Labels("correct", table.name, _distinct_labels(rows))
     for column in ("query", "answer"):
         rows.refuse(frame[column].is_null(), column, "is missing: give the query, and a right answer to it")
-    words = frame.select("query", words=normalised(frame["answer"])).unique(maintain_order=True)
+    words = frame.select("query", words=normalise_answers(frame["answer"])).unique(maintain_order=True)
     return Labels("answer", table.name, words, tuple(frame["model"].drop_nulls().unique()))
 
 
@@ -104,7 +104,7 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
     return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
 
 
-def normalised(answers: pl.Series) -> pl.Series:
+def normalise_answers(answers: pl.Series) -> pl.Series:
     """Return answers in the form in which they are compared with labels: without regard to case and white space."""
     texts = answers.unique()
     return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
@@ -117,7 +117,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
 
     Args:
-        frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
+        frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalise_answers answer.
         labels: labels as `read_labels` returns them.
         name: name of the log, for messages.
         models: names of all models of the log.
