@@ -125,7 +125,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     if authors := sorted({*labels.authors} & {*models}):
         problem = f"its answers are those of {listed(authors)}, which the log judges"
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
-    label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
+    label = _by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
         label_models = labels.frame["model"] if labels.kind == "correct" else ()
         contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
@@ -133,7 +133,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     return frame.with_columns(label=label.fill_null(np.nan))
 
 
-def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+def _labels_by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     """Look up the labels of rows by query, model and, if the log has samples, sample."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
