@@ -125,7 +125,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     if authors := sorted({*labels.authors} & {*models}):
         problem = f"its answers are those of {listed(authors)}, which the log judges"
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
-    label = _by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
+    label = _labels_by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
         label_models = labels.frame["model"] if labels.kind == "correct" else ()
         contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
@@ -145,7 +145,7 @@ def _labels_by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Serie
     return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
 
 
-def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+def _labels_by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     """Label rows by comparing their answers with the right answers to their queries, or to queries of equal prompts."""
     if frame["words"].is_null().all():
         advice = "give labels by query, model and correct"
