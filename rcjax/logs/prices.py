@@ -134,7 +134,7 @@ def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
         raise LogError(str(problem)) from None
 
 
-def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
+def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     """Return a log at new prices; models without a new price keep their costs.
 
     Args:

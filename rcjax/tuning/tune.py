@@ -21,7 +21,7 @@ from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import doubts, odd_budget, oddities
-from rcjax.logs.prices import repriced
+from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
@@ -487,7 +487,7 @@ def retune(
         )
     if log is not None and prices is not None:
         raise ValueError("give a log or prices, not both: read the log with these prices")
-    log = repriced(carried_log(policy), before.prices, prices) if log is None else log
+    log = reprice(carried_log(policy), before.prices, prices) if log is None else log
     tuning, remarks = _restrict(log, before, intervals)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
