@@ -37,7 +37,7 @@ from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, Pri
 from rcjax.logs.labels import Labels, normalise_answers, join_answers, join_labels, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import test_evenness
-from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
+from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
@@ -367,7 +367,7 @@ def _reduce_to_one_each(
     if reader.settings:
         frame, settings = keep_common_settings(answers, [*reader.settings], name, options.warn)
     # Dropped calls must not enter the mean cost.
-    frame = mend_costs(frame, answers.models, options.rates, name, options.warn)
+    frame = impute_lost_costs(frame, answers.models, options.rates, name, options.warn)
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)

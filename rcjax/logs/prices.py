@@ -278,7 +278,7 @@ def _tokens(rows: Rows) -> Tokens:
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
 
-def mend_costs(
+def impute_lost_costs(
     frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, warn: Warn
 ) -> pl.DataFrame:
     """Replace lost costs by means: a cost of 0 becomes the mean of the model's other costs.
@@ -293,7 +293,7 @@ def mend_costs(
         warn: receives a warning that counts the lost costs.
 
     >>> rows = pl.DataFrame({"model": [0, 0, 0, 1], "cost": [0.0, 2.0, 4.0, 0.0]})
-    >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
+    >>> impute_lost_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
     [3.0, 2.0, 4.0, 0.0]
     """
     numbers = frame["model"].to_numpy()
