@@ -177,7 +177,7 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
     Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
     if rates is None:
-        return {"cost": _own_cost(rows)}
+        return {"cost": _logged_cost(rows)}
     names = [name for name in rows.frame["model"].unique().drop_nulls() if name in rates]
     priced = pl.col("model").is_in(names) if "cost" in rows.frame.columns else pl.lit(True)
     by_price = rows.frame.select(pl.col("model").is_not_null() & priced).to_series().to_numpy()
@@ -186,11 +186,11 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
         for name, values in _priced_cells(rows.keep(priced), rates).items():
             cells[name][by_price] = values
     if not by_price.all():
-        cells["cost"][~by_price] = _own_cost(rows.keep(~priced))
+        cells["cost"][~by_price] = _logged_cost(rows.keep(~priced))
     return cells
 
 
-def _own_cost(rows: Rows) -> np.ndarray:
+def _logged_cost(rows: Rows) -> np.ndarray:
     cost = numbers(rows, "cost")
     require_money(rows, cost, "cost")
     return cost
