@@ -100,7 +100,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
         raise LogError(f"{place}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
-    if not {*PRICES} & {*entry} and (listed_value := _by_list(entry, place, model)) is not None:
+    if not {*PRICES} & {*entry} and (listed_value := _listed_price(entry, place, model)) is not None:
         return listed_value
     for key in PRICES[:2]:
         if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
@@ -122,7 +122,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
 
-def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
+def _listed_price(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
     """Look up the price of an entry of `models.toml` in genai-prices; None for an entry of another file."""
     from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
