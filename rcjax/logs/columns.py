@@ -133,10 +133,10 @@ def known_columns(columns: Iterable[str]) -> set[str]:
     return names | {f"{name}{REPEATED_SUFFIX}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
-def in_place_of(name: str) -> tuple[str, ...]:
+def equivalent_columns(name: str) -> tuple[str, ...]:
     """Return the canonical columns that hold the same quantity as a column, itself included.
 
-    >>> in_place_of("logprob"), in_place_of("query")
+    >>> equivalent_columns("logprob"), equivalent_columns("query")
     (('logprob', 'confidence'), ('query',))
     """
     return next((pair for pair in ONE_OF_TWO if name in pair), (name,))
@@ -163,7 +163,7 @@ def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list
     """
     known = known_columns(columns)
     given = {name: column for name, column in assigned.items() if column in columns}
-    taken = {alternative for name in given for alternative in in_place_of(name)}
+    taken = {alternative for name in given for alternative in equivalent_columns(name)}
     names = [plain_name(column) for column in columns]
     pairs = [
         (name if name in known and name not in columns else column, column)

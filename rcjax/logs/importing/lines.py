@@ -35,7 +35,17 @@ import numpy as np
 import polars as pl
 
 from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed_rows, with_points
-from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
+from rcjax.logs.columns import (
+    CACHED,
+    SAMPLE,
+    SECONDS,
+    TOKENS,
+    Scoring,
+    column_of,
+    equivalent_columns,
+    meant_for,
+    require_once,
+)
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -356,7 +366,7 @@ def _read_source(
         for name in needed:
             if name not in columns:
                 _refuse_missing(name, assigned.get(name, name), place, columns)
-        if model is None and not {*in_place_of("confidence")} & {*columns} and meant_for(["logprob"], columns):
+        if model is None and not {*equivalent_columns("confidence")} & {*columns} and meant_for(["logprob"], columns):
             _refuse_missing("confidence", "logprob or confidence", place, columns)
         require_once(place, columns)
         return [
@@ -390,7 +400,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= measured_cells(rows)
-    if {*in_place_of("logprob")} & {*columns}:
+    if {*equivalent_columns("logprob")} & {*columns}:
         values = logprobs(rows)
         measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
