@@ -238,7 +238,7 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         names = ", ".join(either.get(column, column) for column in missing)
         is_plural = len(missing) > 1
-        suggestion = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
+        suggestion = suggest_columns(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
         options = " ".join(f"--column {column}=…" for column in missing)
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
@@ -246,10 +246,10 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {listed(columns)}")
 
 
-def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
+def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
     """Ask, in brackets, whether similar columns were meant for the missing ones; "" if no column is similar.
 
-    >>> meant_for(["logprob"], ["query", "p_true"])
+    >>> suggest_columns(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
     """
     pairs = _renamings(missing, [column for column in columns if column not in COLUMNS])

@@ -43,7 +43,7 @@ from rcjax.logs.columns import (
     Scoring,
     column_of,
     equivalent_columns,
-    meant_for,
+    suggest_columns,
     require_once,
 )
 from rcjax.logs.errors import LogError, listed, near
@@ -366,7 +366,11 @@ def _read_source(
         for name in needed:
             if name not in columns:
                 _refuse_missing(name, assigned.get(name, name), place, columns)
-        if model is None and not {*equivalent_columns("confidence")} & {*columns} and meant_for(["logprob"], columns):
+        if (
+            model is None
+            and not {*equivalent_columns("confidence")} & {*columns}
+            and suggest_columns(["logprob"], columns)
+        ):
             _refuse_missing("confidence", "logprob or confidence", place, columns)
         require_once(place, columns)
         return [
@@ -384,7 +388,7 @@ def _read_source(
 
 
 def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
-    suggestion = meant_for(["logprob" if name == "confidence" else name], columns) or near(column, columns)
+    suggestion = suggest_columns(["logprob" if name == "confidence" else name], columns) or near(column, columns)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
     advice += ["give --format wide for columns of each model"] if any("|" in name for name in columns) else []
