@@ -109,7 +109,7 @@ REPEATED_SUFFIX = "_duplicated_0"
 _JUDGE = re.compile("judged(_.+)?")  # names of judges' columns
 
 #: Advice for a log without labels, for messages.
-TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
+HOW_TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
 
 
 def column_of(name: str) -> Column:
@@ -202,7 +202,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
-            f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {TO_LABEL}"
+            f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {HOW_TO_LABEL}"
         )
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
@@ -238,7 +238,7 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         names = ", ".join(either.get(column, column) for column in missing)
         is_plural = len(missing) > 1
-        suggestion = suggest_columns(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
+        suggestion = suggest_columns(missing, columns) or (f"; {HOW_TO_LABEL}" if missing == ["correct"] else "")
         options = " ".join(f"--column {column}=…" for column in missing)
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"

@@ -30,7 +30,7 @@ from rcjax.logs.answers import (
     query_ids,
     warn_of_few_labels,
 )
-from rcjax.logs.columns import TO_LABEL, as_labels
+from rcjax.logs.columns import HOW_TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
     LeftOutWarning,
@@ -249,17 +249,17 @@ def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> t
     """Return the models with labels; a model without labels is left out with a warning, or refused if `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
-        raise LogError(f"{place}: no answer has a label: {TO_LABEL}")
+        raise LogError(f"{place}: no answer has a label: {HOW_TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
         left_out = listed(name for name in labels if name not in names)
-        warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({TO_LABEL})")
+        warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({HOW_TO_LABEL})")
     if few := [name for name in names if labels[name] < _MIN_LABELS]:
         problem = f"{count(labels[few[0]], 'label')}, {_MIN_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {TO_LABEL}")
+        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {HOW_TO_LABEL}")
     if not named and len(names) < 2:
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
-        raise LogError(f"{place}: {problem}: {TO_LABEL}")
+        raise LogError(f"{place}: {problem}: {HOW_TO_LABEL}")
     return names
 
 
