@@ -175,7 +175,7 @@ def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list
     ]
 
 
-def require_once(name: str, columns: Sequence[str]) -> None:
+def require_unique_columns(name: str, columns: Sequence[str]) -> None:
     """Refuse a table with a column twice, or with both columns of a pair in `ONE_OF_TWO`; `columns` are canonical."""
     for column in (*COLUMNS, *ANSWERS, SAMPLE, *judge_columns(columns)):
         if columns.count(column) > 1 or f"{column}{REPEATED_SUFFIX}" in columns:
@@ -198,7 +198,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
     Raises `LogError` if a column is missing, or occurs twice.
     """
     judges = judge_columns(columns)
-    require_once(name, columns)
+    require_unique_columns(name, columns)
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(

@@ -44,7 +44,7 @@ from rcjax.logs.columns import (
     column_of,
     equivalent_columns,
     suggest_columns,
-    require_once,
+    require_unique_columns,
 )
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
@@ -372,7 +372,7 @@ def _read_source(
             and suggest_columns(["logprob"], columns)
         ):
             _refuse_missing("confidence", "logprob or confidence", place, columns)
-        require_once(place, columns)
+        require_unique_columns(place, columns)
         return [
             name
             for name in ("query", "model", labels, *OPTIONAL)
