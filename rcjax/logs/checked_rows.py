@@ -20,7 +20,7 @@ from rcjax.logs.columns import (
     TOKENS,
     WORDS,
     Scoring,
-    column_of,
+    find_column,
     judge_columns,
     lacks_confidence,
 )
@@ -130,7 +130,7 @@ def _spelling(column: str, scoring: Scoring) -> str:
 
 
 def _advice(column: str, scoring: Scoring) -> str:
-    return scoring.advice if column == "correct" else column_of(column).advice
+    return scoring.advice if column == "correct" else find_column(column).advice
 
 
 def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
@@ -147,10 +147,10 @@ def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> l
 def require_names(rows: Rows) -> None:
     """Refuse a row without a model or a query."""
     for name in ("model", "query"):
-        rows.refuse(rows.frame[name].is_null(), name, f"is missing: {column_of(name).advice}")
+        rows.refuse(rows.frame[name].is_null(), name, f"is missing: {find_column(name).advice}")
     if isinstance(rows.source, TextFile) and rows.source.separator is None:
         nested = rows.frame["model"].str.contains(r"^\{.*\}$|^\[.*\]$")
-        rows.refuse(nested, "model", f"is no text: {column_of('model').advice}")
+        rows.refuse(nested, "model", f"is no text: {find_column('model').advice}")
 
 
 def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
@@ -159,7 +159,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     An empty cell, or one with a word for a missing value, is NaN if `optional`, else an error. Labels are rescaled to
     [0, 1].
     """
-    texts, column, advice = with_points(rows, name), column_of(name), _advice(name, rows.scoring)
+    texts, column, advice = with_points(rows, name), find_column(name), _advice(name, rows.scoring)
     high = rows.scoring.most if name == "correct" else column.most
     if texts.dtype == pl.String:
         texts = texts.set(texts.str.to_lowercase().is_in(MISSING).fill_null(False), None)

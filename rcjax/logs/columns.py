@@ -112,7 +112,7 @@ _JUDGE = re.compile("judged(_.+)?")  # names of judges' columns
 HOW_TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
 
 
-def column_of(name: str) -> Column:
+def find_column(name: str) -> Column:
     """Return the description of a column; a name that is not in `COLUMNS` is a judge's."""
     return COLUMNS.get(name, _VERDICT)
 
@@ -260,7 +260,7 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
     """Match missing columns with others by synonym or spelling, each at most once; return the pairs in words."""
     free, pairs = list(columns), []
     for column in missing:
-        synonyms = [name for name in free if plain_name(name) in column_of(column).synonyms]
+        synonyms = [name for name in free if plain_name(name) in find_column(column).synonyms]
         similar = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if similar:
             free.remove(similar[0])

@@ -41,7 +41,7 @@ from rcjax.logs.columns import (
     SECONDS,
     TOKENS,
     Scoring,
-    column_of,
+    find_column,
     equivalent_columns,
     suggest_columns,
     require_unique_columns,
@@ -397,7 +397,7 @@ def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> N
 
 def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
-        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
+        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {find_column(column).advice}")
     columns = rows.frame.columns
     cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
     if "correct" in columns:
