@@ -206,7 +206,7 @@ def logprobs(rows: Rows) -> np.ndarray:
         return np.where(np.isnan(values), NO_CONFIDENCE, values if column == "logprob" else np.log(values))
 
 
-def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
+def seconds_cells(rows: Rows) -> dict[str, np.ndarray]:
     """Return {"seconds": seconds per answer, NaN for an empty cell}; {} if the rows have no such column."""
     column = next((name for name in SECONDS if name in rows.frame.columns), None)
     return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed_rows, with_points
+from rcjax.logs.checked_rows import Rows, logprobs, seconds_cells, numbers, typed_rows, with_points
 from rcjax.logs.columns import (
     CACHED,
     SAMPLE,
@@ -403,7 +403,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     if "correct" in columns:
         cells["correct"] = with_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
-    measured |= measured_cells(rows)
+    measured |= seconds_cells(rows)
     if {*equivalent_columns("logprob")} & {*columns}:
         values = logprobs(rows)
         measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
