@@ -159,7 +159,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     An empty cell, or one with a word for a missing value, is NaN if `optional`, else an error. Labels are rescaled to
     [0, 1].
     """
-    texts, column, advice = with_points(rows, name), find_column(name), _advice(name, rows.scoring)
+    texts, column, advice = with_decimal_points(rows, name), find_column(name), _advice(name, rows.scoring)
     high = rows.scoring.most if name == "correct" else column.most
     if texts.dtype == pl.String:
         texts = texts.set(texts.str.to_lowercase().is_in(MISSING).fill_null(False), None)
@@ -180,7 +180,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     return array / high if name == "correct" and high != 1 else array
 
 
-def with_points(rows: Rows, column: str) -> pl.Series:
+def with_decimal_points(rows: Rows, column: str) -> pl.Series:
     """Return a column; in a file with semicolons, replace decimal commas by points, except in counts of tokens."""
     values, source = rows.frame[column], rows.source
     if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, seconds_cells, numbers, typed_rows, with_points
+from rcjax.logs.checked_rows import Rows, logprobs, seconds_cells, numbers, typed_rows, with_decimal_points
 from rcjax.logs.columns import (
     CACHED,
     SAMPLE,
@@ -401,7 +401,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     columns = rows.frame.columns
     cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
     if "correct" in columns:
-        cells["correct"] = with_points(rows, "correct").replace("nan", None)
+        cells["correct"] = with_decimal_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= seconds_cells(rows)
     if {*equivalent_columns("logprob")} & {*columns}:
