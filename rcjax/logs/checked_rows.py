@@ -196,7 +196,7 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
     rows.refuse((money > 0) & (money < MIN_COST), column, f"{verb}< {MIN_COST:g}: {advice}")
 
 
-def logprobs(rows: Rows) -> np.ndarray:
+def read_logprobs(rows: Rows) -> np.ndarray:
     """Return raw log-probabilities, `NO_CONFIDENCE` for empty cells; all 0 for a log without a confidence column."""
     if lacks_confidence(rows.frame.columns):
         return np.zeros(rows.frame.height)

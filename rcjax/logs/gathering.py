@@ -31,7 +31,7 @@ from rcjax.logs.answers import (
     vote,
     vote_settings,
 )
-from rcjax.logs.checked_rows import Rows, logprobs, seconds_cells, numbers, require_names, typed_rows
+from rcjax.logs.checked_rows import Rows, read_logprobs, seconds_cells, numbers, require_names, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, normalise_answers, join_answers, join_labels, read_labels
@@ -246,7 +246,7 @@ class _Reader:
         require_names(rows)
         self.rows, frame, columns = rows, rows.frame, rows.frame.columns
         cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}
-        cells |= {"row": rows.position, "logprob": logprobs(rows), **seconds_cells(rows)}
+        cells |= {"row": rows.position, "logprob": read_logprobs(rows), **seconds_cells(rows)}
         cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(columns)}
         unlabelled = np.full(frame.height, np.nan)
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
