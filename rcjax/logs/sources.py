@@ -37,7 +37,7 @@ TABLES = (*SEPARATED, ".parquet", ".jsonl", ".ndjson")
 BATCH = 250_000
 
 #: The beginning of each line of a call log.
-CALL = b'{"call_log": '
+CALL_BEGINNING = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
 
@@ -349,8 +349,10 @@ def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
     1
     """
     with text.open() as file:
-        first = next((line for line in file if not CALL.startswith(line.strip())), CALL)  # skips truncated lines
-        if not first.startswith(CALL):
+        first = next(
+            (line for line in file if not CALL_BEGINNING.startswith(line.strip())), CALL_BEGINNING
+        )  # skips truncated lines
+        if not first.startswith(CALL_BEGINNING):
             return text, 0
         file.seek(0)
         cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
@@ -363,7 +365,7 @@ def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
 
 def _is_cut(line: bytes) -> bool:
     """Return whether a line of a call log is truncated: it lacks the closing brace, or ends within a text."""
-    if not line or line[: len(CALL)] != CALL[: len(line)]:
+    if not line or line[: len(CALL_BEGINNING)] != CALL_BEGINNING[: len(line)]:
         return False
     if not line.endswith(b"}"):
         return True
