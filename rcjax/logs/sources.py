@@ -355,7 +355,7 @@ def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
         if not first.startswith(CALL_BEGINNING):
             return text, 0
         file.seek(0)
-        cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
+        cut = {number for number, line in enumerate(file) if _is_truncated(line.strip())}
         if not cut:
             return text, 0
         file.seek(0)
@@ -363,7 +363,7 @@ def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
         return dataclasses.replace(text, content=sound), len(cut)
 
 
-def _is_cut(line: bytes) -> bool:
+def _is_truncated(line: bytes) -> bool:
     """Return whether a line of a call log is truncated: it lacks the closing brace, or ends within a text."""
     if not line or line[: len(CALL_BEGINNING)] != CALL_BEGINNING[: len(line)]:
         return False
