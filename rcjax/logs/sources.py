@@ -406,7 +406,7 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
-    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read(path)])]
+    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read_file(path)])]
     name = paths[0].name or str(paths[0].absolute())
     name = name if len(parts) == 1 else f"{name} ({count(len(parts), 'file')})"
     frames, cut = zip(*parts, strict=True)
@@ -416,7 +416,7 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
     parts = []
-    for frame, cut in map(_read, _files_in(folder)):
+    for frame, cut in map(_read_file, _files_in(folder)):
         names = {*map(plain_name, frame.columns)}
         if {"query", "model"} <= names and {"logprob", "confidence", "cost", *TOKENS} & names:
             parts.append((frame, cut))
@@ -431,7 +431,7 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
 
-def _read(file: Path) -> tuple[pl.DataFrame, int]:
+def _read_file(file: Path) -> tuple[pl.DataFrame, int]:
     """Return (the rows of a file, as texts unless it is Parquet; the number of truncated lines of a call log)."""
     ending = _TABLE.search(file.name)
     if ending is None:
