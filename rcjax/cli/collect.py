@@ -377,13 +377,13 @@ async def _ask(
 ) -> tuple[Run, list[str]]:
     """Ask all questions and show the progress; an interrupt lets calls under way finish."""
     from rcjax.collecting.plan import choose_signals
-    from rcjax.collecting.run import Run, grade_anew
+    from rcjax.collecting.run import Run, clear_stale_verdicts
 
     if file.lost:
         lost = f"{count(file.lost, 'call')} {'was' if file.lost == 1 else 'were'} under way when an earlier run ended"
         warn(f"{lost}: what may have been spent counts as spent, and is asked again")
     models, remarks = await choose_signals(resources, questions, file)
-    regraded = grade_anew(file, questions)
+    regraded = clear_stale_verdicts(file, questions)
     run = Run(questions, models, file, resources, concurrency)
     with busy("asking", progress=partial(describe_progress, run, time.monotonic())), interruptible(run.stop):
         await run.go()

@@ -217,7 +217,7 @@ def _comparable(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
+def clear_stale_verdicts(file: AnswerFile, questions: Iterable[Question]) -> str | None:
     """Remove the verdicts on answers whose right answer has changed; return a sentence about them, or None.
 
     Args:
