@@ -320,7 +320,7 @@ async def _work(
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
     from rcjax.collecting.plan import RunResources, assume_signals, estimate
-    from rcjax.collecting.run import require_same
+    from rcjax.collecting.run import require_same_settings
 
     async with aclosing(RunResources(plan)) as resources:
         resources.graders.require(questions)
@@ -330,7 +330,7 @@ async def _work(
             answers = log_file.answers if log_file else AnswerRows() if out is None else read_answer_file(out)
             assumed = assume_signals(resources, questions, answers)
             if out is not None:
-                require_same(assumed, questions, answers, out)
+                require_same_settings(assumed, questions, answers, out)
             resources.go_on(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),

@@ -279,7 +279,7 @@ async def choose_signals(
     """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
     A signal comes from the model's settings, the command, or existing answers; otherwise it is chosen by the questions
-    and a probe of the model. `rcjax.collecting.run.require_same` refuses existing answers with other settings.
+    and a probe of the model. `rcjax.collecting.run.require_same_settings` refuses existing answers with other settings.
     """
 
     async def choose(name: str) -> tuple[ModelSetup, str | None]:

@@ -1,6 +1,6 @@
 """A run asks every model every question: concurrently, within the budget, never twice, and until it is stopped.
 
-`require_same` refuses existing answers to another question, of another model, or with other request settings.
+`require_same_settings` refuses existing answers to another question, of another model, or with other request settings.
 `collected` summarises a run. `Reservations` reserves the money for all answers to a question before the first model is
 asked.
 """
@@ -177,7 +177,9 @@ class Reservations:
         return Reservation(sum(max_costs(setup, question), Decimal(0)), judging_cost(setup, question, self._judge_of))
 
 
-def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
+def require_same_settings(
+    models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path
+) -> None:
     """Raise LogError if existing answers have another question, model or settings than the run; name the first.
 
     Args:
