@@ -190,7 +190,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     """Join the texts of the answers in a log with their questions, from the log or from a second file."""
     import polars as pl
 
-    from rcjax.collecting.questions import conversation, read_questions, spoken
+    from rcjax.collecting.questions import conversation, read_questions, readable_prompt
     from rcjax.logs.labels import answer_texts
 
     texts = answer_texts(log)
@@ -203,7 +203,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
         question_texts = pl.DataFrame({"query": [*by_id], **columns})
         return texts.drop(*columns, strict=False).join(question_texts, on="query", how="left")
     if "question" in texts.columns:
-        spoken_texts = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        spoken_texts = [text and readable_prompt(text).encode(errors="replace").decode() for text in texts["question"]]
         return texts.with_columns(question=pl.Series(spoken_texts, dtype=pl.String))
     return texts
 

@@ -139,10 +139,10 @@ def _of_parts(content: Any) -> str:
     return "\n".join(filled)
 
 
-def spoken(text: str) -> str:
+def readable_prompt(text: str) -> str:
     """Return a prompt in a log as a readable text: messages in JSON become their texts, other prompts are unchanged.
 
-    >>> spoken('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), spoken("Why?"), spoken("[1]")
+    >>> readable_prompt('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), readable_prompt("Why?"), readable_prompt("[1]")
     ('Why?', 'Why?', '[1]')
     """
     try:

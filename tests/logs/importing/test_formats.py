@@ -177,10 +177,10 @@ def test_promptfoo():
     small = evaluations.frame.filter(pl.col("model") == "toy-small")
     assert small.height == 7
     assert small["cost"].to_list() == [1e-5] * 7
-    spoken = [
+    readable_prompt = [
         row for row in results["results"] if row["provider"]["label"] == "toy-small" and row["failureReason"] != 2
     ]
-    for row, result in zip(small.iter_rows(named=True), spoken, strict=True):
+    for row, result in zip(small.iter_rows(named=True), readable_prompt, strict=True):
         assert row["logprob"] == pytest.approx(np.mean(result["response"]["logProbs"]))
         assert row["correct"] == result["success"]
     assert not any("What is" in str(value) for row in evaluations.frame.iter_rows() for value in row)
