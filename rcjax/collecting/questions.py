@@ -115,13 +115,13 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
     'Why?'
     """
     shown = [message for message in messages if message.get("role") != "system"]
-    texts = [_spoken_message(message) for message in shown]
+    texts = [_message_text(message) for message in shown]
     if len(shown) == 1:
         return texts[0]
     return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(shown, texts, strict=True))
 
 
-def _spoken_message(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     """Return the text of a message, followed by its tool calls."""
     content, calls = message.get("content"), message.get("tool_calls")
     text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
