@@ -124,12 +124,12 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
 def _message_text(message: Mapping[str, Any]) -> str:
     """Return the text of a message, followed by its tool calls."""
     content, calls = message.get("content"), message.get("tool_calls")
-    text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
+    text = content if isinstance(content, str) else _content_text(content) if content is not None or not calls else ""
     made = objects_in(calls)
     return "\n".join(filter(None, [text, written_calls(made) if made else ""]))
 
 
-def _of_parts(content: Any) -> str:
+def _content_text(content: Any) -> str:
     """Return a message's content in parts as a text: texts as they are, other parts as JSON."""
     parts = content if isinstance(content, list) else [content]
     texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
