@@ -23,15 +23,25 @@ from rcjax.serving.call_log import Call
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
 #: Names of the log's own columns, which columns of questions must not have.
-TAKEN = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
+RESERVED_COLUMNS = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
     "call_log",
     "latency_ms",
     "calibrated",
     "answer_key",
     "prompt_digest",
 }
-TAKEN |= {"correct", "graded_by", "grading_cost", "at_most", "call", "sample", "reference", "choices", "grade"}
-TAKEN |= {"question_digest"}
+RESERVED_COLUMNS |= {
+    "correct",
+    "graded_by",
+    "grading_cost",
+    "at_most",
+    "call",
+    "sample",
+    "reference",
+    "choices",
+    "grade",
+}
+RESERVED_COLUMNS |= {"question_digest"}
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -201,7 +211,7 @@ def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str, folder: Path) -> Question:
     others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
-    taken = [name for name in others if name in TAKEN]
+    taken = [name for name in others if name in RESERVED_COLUMNS]
     if taken:
         raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
     names, words = _choices(row.get("choices"), where)
