@@ -20,7 +20,7 @@ from rcjax.policy.policy import draw_lot
 from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
 from rcjax.serving.call_log import Call
 
-_OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
+_COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
 #: Names of the log's own columns, which columns of questions must not have.
 RESERVED_COLUMNS = {one.name for one in fields(Call)} - {"segment", "is_shadow_call", "charge"} | {
@@ -184,7 +184,7 @@ def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Qu
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table under canonical names of columns; empty texts are missing."""
     for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
-        named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
+        named = {plain_name(name) if plain_name(name) in _COLUMNS else name: value for name, value in row.items()}
         if not {"prompt", "messages"} & {*named}:
             raise LogError(
                 f"{path.name}: no column prompt or messages{near('prompt', named)}; it has {listed([*named])}"
@@ -194,7 +194,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of JSON Lines, whose values may be lists and objects."""
-    text = open_text(path, _OURS)
+    text = open_text(path, _COLUMNS)
     damage = find_damage(text)
     if damage is not None:
         raise LogError(f"{path.name}{damage}")
@@ -210,7 +210,7 @@ def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str, folder: Path) -> Question:
-    others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
+    others = {name: _plain_value(value) for name, value in row.items() if name not in _COLUMNS}
     taken = [name for name in others if name in RESERVED_COLUMNS]
     if taken:
         raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
