@@ -351,7 +351,11 @@ async def _work(
 def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     from rcjax.serving.models_file import describe_listed
 
-    notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
+    notes = [
+        f"{setup.name}: {setup.why_samples_equal}: its samples will be alike"
+        for setup in assumed
+        if setup.why_samples_equal
+    ]
     notes += describe_listed(setup.respondent.settings for setup in assumed)
     ids = {question.query for question in questions}
     unrelated = sum(query not in ids for query, *_ in answers.answered)

@@ -390,7 +390,7 @@ class ModelSetup:
         return self.respondent.settings.name
 
     @property
-    def why_alike(self) -> str | None:
+    def why_samples_equal(self) -> str | None:
         """Reason why several samples would be equal, in words; None without such a reason, or with one sample."""
         options = {**self.options, **as_object(self.options.get("extra_body"))}
         if self.samples > 1 and options.get("temperature") == 0:
