@@ -378,7 +378,7 @@ def _questions_of(
 
     Raises LogError for a file without answers.
     """
-    from rcjax.collecting.grading import questions_against
+    from rcjax.collecting.grading import questions_with_answers_of
     from rcjax.collecting.questions import read_questions
     from rcjax.logs.errors import LogError
 
@@ -386,7 +386,7 @@ def _questions_of(
         raise LogError(f"{file.path.name}: no answers in it: was it written completely?")
     by_id = {} if shadow is None else dict(shadow.questions)
     by_id |= {question.query: question for question in read_questions(questions)} if questions else {}
-    return by_id if reference is None else questions_against(file.answers, by_id, reference)
+    return by_id if reference is None else questions_with_answers_of(file.answers, by_id, reference)
 
 
 def _gradable(

@@ -312,7 +312,7 @@ class ShadowCalls:
         """Return the names of the calls whose answers can be graded, and count the others.
 
         Args:
-            questions: questions by query; with a reference, those that it has answered (`questions_against`).
+            questions: questions by query; with a reference, those that it has answered (`questions_with_answers_of`).
             reference: name of the model whose answers count as right, and are not graded; or None.
             by_judge: whether a judge must see the questions.
         """

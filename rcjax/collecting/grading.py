@@ -305,7 +305,7 @@ class GradingOptions:
     regrade: bool = False
     """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
-    """Name of the model whose answers count as right (`questions_against`); its own answers are not graded, nor are
+    """Name of the model whose answers count as right (`questions_with_answers_of`); its own answers are not graded, nor are
     queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
@@ -443,7 +443,9 @@ async def regrade(
     return _summarise(judged, now, options.into, next(iter(problems), None))
 
 
-def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
+def questions_with_answers_of(
+    answers: AnswerRows, questions: Mapping[str, Question], reference: str
+) -> dict[str, Question]:
     """Return the questions that a model has answered, with its answers as the right ones.
 
     Args:
