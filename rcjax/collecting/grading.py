@@ -252,7 +252,7 @@ def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
     return Submission(question, text, str(answer))
 
 
-def judge_by(respondent: Respondent) -> Ask:
+def make_ask_judge(respondent: Respondent) -> Ask:
     """Make a judge of a model, with its options; without a limit there, replies have at most eight tokens."""
     configured = respondent.settings.options
     limits = {} if "max_completion_tokens" in configured else _LETTER

@@ -19,7 +19,7 @@ from typing import Any
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import Ask, GraderError
-from rcjax.collecting.grading import Graders, judge_by, make_graders
+from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
@@ -222,7 +222,7 @@ class RunResources:
         return [*self.graders.remarks(), *self.checks.remarks()]
 
     def _ask_of(self, name: str) -> Ask:
-        return judge_by(self._respondent(name))
+        return make_ask_judge(self._respondent(name))
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""
