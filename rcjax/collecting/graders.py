@@ -127,7 +127,7 @@ class ProcessGrader:
             await asyncio.to_thread(self._pool.close)
 
 
-class Matching(ProcessGrader):
+class PatternGrader(ProcessGrader):
     """A grader that searches the reply for a regular expression, in which `{answer}` stands for a right answer.
 
     Args:

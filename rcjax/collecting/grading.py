@@ -25,7 +25,7 @@ from rcjax.collecting.graders import (
     Grader,
     GraderError,
     Judge,
-    Matching,
+    PatternGrader,
     NoVerdictError,
     ProcessGrader,
     Program,
@@ -208,7 +208,7 @@ def make_graders(
 
 def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
     kind, _, rest = name.partition(":")
-    makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
+    makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
     makers |= {"python": lambda: Function(name, max_score), "command": lambda: Program(name, max_score)}
     if kind not in makers or not rest:
         raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
