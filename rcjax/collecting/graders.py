@@ -156,7 +156,7 @@ class PatternGrader(ProcessGrader):
 PROGRAM_SECONDS = 60.0  # seconds per answer
 
 
-class Function(ProcessGrader):
+class FunctionGrader(ProcessGrader):
     """A grader that calls a function of the reply and the right answers, which may be asynchronous.
 
     It runs in processes of its own, which import the module: what it prints is discarded.
