@@ -187,7 +187,7 @@ class FunctionGrader(ProcessGrader):
         return as_verdict(reply["value"], self.name, self.max_score)
 
 
-class Program:
+class ProgramGrader:
     """A grader that starts a program of the user for each answer; the program reads and prints JSON.
 
     Input: `{"query", "text", "answer", "reference", "choices"}`. Output: true, false or a score; nothing or null means

@@ -28,7 +28,7 @@ from rcjax.collecting.graders import (
     PatternGrader,
     NoVerdictError,
     ProcessGrader,
-    Program,
+    ProgramGrader,
     Submission,
     UnpaidError,
 )
@@ -209,7 +209,7 @@ def make_graders(
 def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
     kind, _, rest = name.partition(":")
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
-    makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: Program(name, max_score)}
+    makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: ProgramGrader(name, max_score)}
     if kind not in makers or not rest:
         raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
     return makers[kind]()
