@@ -184,7 +184,7 @@ class FunctionGrader(ProcessGrader):
         reply = await self.call(run_check, arguments, seconds=PROGRAM_SECONDS)
         if "failed" in reply:
             raise NoVerdictError(f"{self.name} failed: {reply['failed']}")
-        return as_verdict(reply["value"], self.name, self.max_score)
+        return convert_verdict(reply["value"], self.name, self.max_score)
 
 
 class ProgramGrader:
@@ -228,10 +228,10 @@ class ProgramGrader:
             raise NoVerdictError(f"{self.name} prints what is no JSON: it must print true, false or null") from None
         if status:
             raise NoVerdictError(f"{self.name} has ended with status {status}")
-        return as_verdict(verdict, self.name, self.max_score)
+        return convert_verdict(verdict, self.name, self.max_score)
 
 
-def as_verdict(value: Any, name: str, max_score: float | None) -> float | None:
+def convert_verdict(value: Any, name: str, max_score: float | None) -> float | None:
     """Convert a grader's output to True, False, a share of the full score, or None without a verdict."""
     if value is None or type(value).__name__ in ("bool", "bool_") or (max_score is None and type(value) is int):
         verdict = value if value is None or value in (0, 1) else math.nan

@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, Judge, Submission, as_verdict, parse_score, rubric
+from rcjax.collecting.graders import GraderError, Judge, Submission, convert_verdict, parse_score, rubric
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
@@ -35,7 +35,7 @@ ASKED = Submission(Question("q", ({"role": "user", "content": "Capital?"},), ("P
     ],
 )
 def test_what_a_function_may_return(value, most, verdict):
-    graded = as_verdict(value, "mine", most)
+    graded = convert_verdict(value, "mine", most)
     assert graded == verdict
     assert type(graded) is type(verdict)
 
@@ -51,7 +51,7 @@ def test_what_a_function_may_return(value, most, verdict):
 )
 def test_what_is_no_verdict(value, most, words):
     with pytest.raises(GraderError) as problem:
-        as_verdict(value, "mine", most)
+        convert_verdict(value, "mine", most)
     assert words in str(problem.value)
 
 
