@@ -331,7 +331,7 @@ async def _work(
             assumed = assume_signals(resources, questions, answers)
             if out is not None:
                 require_same_settings(assumed, questions, answers, out)
-            resources.go_on(answers)
+            resources.resume(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),

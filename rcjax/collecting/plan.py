@@ -199,7 +199,7 @@ class RunResources:
             self._respondents[name] = Respondent(settings[name], self.plan.timeout)
         return self._respondents[name]
 
-    def go_on(self, answers: AnswerRows) -> None:
+    def resume(self, answers: AnswerRows) -> None:
         """Continue earlier runs: take over the money that they spent, and their highest costs."""
         self.budget.spent = answers.spent
         for name, respondent in self.respondents.items():
