@@ -261,7 +261,7 @@ class Tally:
     """Reason why the model is not asked any more in this run."""
 
     @property
-    def goes_on(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the model is still to be asked."""
         return self.stopped is None and self.done + self.failed < self.to_do
 
@@ -404,7 +404,7 @@ class Run:
 
     def _look_ahead(self) -> None:
         """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
-        left = [one for one in self.models if self.tallies[one.name].goes_on]
+        left = [one for one in self.models if self.tallies[one.name].is_active]
         fewest = min((self.tallies[one.name].done for one in left), default=0)
         if fewest >= self._enough:
             self._enough = 2 * fewest
