@@ -145,7 +145,7 @@ def decoded(value: Any) -> Any:
     return value
 
 
-def query_of(content: Sequence[Any]) -> str:
+def hash_query(content: Sequence[Any]) -> str:
     """Return a name of a query, a hash of its messages, or of a prompt and its variables: the same for every model."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -289,7 +289,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     payload = record.get("standard_logging_object", record)
     request = decoded(payload.get("proxy_server_request")) or {}
     messages = messages_of(decoded(payload.get("messages")) or request.get("messages"))
-    query_name = query_of(messages) if query is None else _looked_up(payload, query)
+    query_name = hash_query(messages) if query is None else _looked_up(payload, query)
     require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)

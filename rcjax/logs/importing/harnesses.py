@@ -35,7 +35,7 @@ from rcjax.logs.importing.api_logs import (
     count_tokens,
     messages_of,
     prompt_of,
-    query_of,
+    hash_query,
 )
 from rcjax.logs.importing.lines import (
     DamageError,
@@ -371,7 +371,7 @@ def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
 def _read_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
+    line = {"query": hash_query([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
     if row.get("failureReason") == _ERROR:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
