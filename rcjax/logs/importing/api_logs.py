@@ -150,10 +150,10 @@ def hash_query(content: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
+def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
     """Return the prompt for a human reader: the message, or several messages with their roles.
 
-    >>> prompt_of([("system", "Be brief."), ("user", "Who?")]), prompt_of([("user", "Who?")])
+    >>> format_prompt([("system", "Be brief."), ("user", "Who?")]), format_prompt([("user", "Who?")])
     ('system: Be brief.\\nuser: Who?', 'Who?')
     """
     if len(messages) == 1:
@@ -295,7 +295,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
-    line["prompt"] = prompt_of(messages)
+    line["prompt"] = format_prompt(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
     tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
