@@ -89,12 +89,12 @@ def _mean(tokens: Sequence[Token]) -> Line:
     return {"logprob": mean_logprob(tokens), "signal": "mean"}
 
 
-def messages_of(prompt: Any) -> list[tuple[str, str]]:
+def read_messages(prompt: Any) -> list[tuple[str, str]]:
     """Return (role, text) of each message, from a text, a message or a list of messages.
 
     Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
 
-    >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
+    >>> read_messages([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), read_messages("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
     """
     if isinstance(prompt, str):
@@ -288,7 +288,7 @@ _REDACTED = "redacted-by-litellm"
 def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
     request = decoded(payload.get("proxy_server_request")) or {}
-    messages = messages_of(decoded(payload.get("messages")) or request.get("messages"))
+    messages = read_messages(decoded(payload.get("messages")) or request.get("messages"))
     query_name = hash_query(messages) if query is None else _looked_up(payload, query)
     require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}

@@ -33,7 +33,7 @@ from rcjax.logs.importing.api_logs import (
     confidence_of_logprobs,
     confidence_of_tokens,
     count_tokens,
-    messages_of,
+    read_messages,
     format_prompt,
     hash_query,
 )
@@ -164,7 +164,7 @@ def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: Im
     reply = calls or output.get("completion") or ""
     answer = calls or answer
     line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
-    line |= {"prompt": format_prompt(messages_of(sample.get("input"))), "seconds": to_amount(output.get("time"))}
+    line |= {"prompt": format_prompt(read_messages(sample.get("input"))), "seconds": to_amount(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
         usage |= tokens_or_estimate(None, None, line["prompt"] or None, [reply])

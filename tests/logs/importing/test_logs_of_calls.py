@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.api_logs import messages_of, hash_query
+from rcjax.logs.importing.api_logs import read_messages, hash_query
 from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
@@ -244,4 +244,4 @@ def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
 def test_earlier_calls_distinguish_queries():
     asked = [{"role": "assistant", "content": None, "tool_calls": [tool_call("f", "{}")]}]
     other = [{"role": "assistant", "content": None, "tool_calls": [tool_call("g", "{}")]}]
-    assert hash_query(messages_of(asked)) != hash_query(messages_of(other))
+    assert hash_query(read_messages(asked)) != hash_query(read_messages(other))
