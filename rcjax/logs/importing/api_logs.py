@@ -101,14 +101,14 @@ def read_messages(prompt: Any) -> list[tuple[str, str]]:
         return [("user", prompt)] if prompt else []
     messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
     parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
-    texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
+    texts = [filter(None, [_text_of(part.get("content")), read_tool_calls(part)]) for part in parts]
     return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
 
 
-def calls_in(message: Any) -> str | None:
+def read_tool_calls(message: Any) -> str | None:
     """Return the tool calls of a message as the text of an answer; None without any.
 
-    >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
+    >>> read_tool_calls({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
     '[{"arguments":{"x":1},"name":"f"}]'
     """
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -179,7 +179,7 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         called = [_write_calls([item for item in body["output"] if item.get("type") == "function_call"])]
     else:
         parts = [_without_echo(_read_completion(choice), body) for choice in choices]
-        called = [calls_in(choice.get("message")) for choice in choices]
+        called = [read_tool_calls(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (confidence_of_tokens(content, text) if content and text and not (calls or tools) else {})

@@ -28,7 +28,7 @@ from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
     answer_fields,
-    calls_in,
+    read_tool_calls,
     confidence_of_choice,
     confidence_of_logprobs,
     confidence_of_tokens,
@@ -160,7 +160,7 @@ def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: Im
     letters = tuple(_LETTERS[: len(sample.get("choices") or ())])
     value = options.score_max * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
     line |= {"correct": value, "scorer": scorer}
-    calls = calls_in(_convert_calls(choice.get("message")))
+    calls = read_tool_calls(_convert_calls(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
     line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
