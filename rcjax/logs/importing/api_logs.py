@@ -161,7 +161,7 @@ def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
+def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
 
     Args:
@@ -299,7 +299,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
     tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
-    return replies_of(decoded(payload["response"]), line, tools=bool(tools))
+    return read_replies(decoded(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
@@ -360,7 +360,7 @@ def _read_request(record: Mapping[str, Any], query: str | None, place: str) -> l
         return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
         return [line | {"error": f"of another kind of call ({body.get('object')})"}]
-    return replies_of(body, line)
+    return read_replies(body, line)
 
 
 def _is_litellm(path: Path, head: bytes) -> bool:
