@@ -131,10 +131,10 @@ def _text_of(content: Any) -> str:
     return "\n".join(texts)
 
 
-def decoded(value: Any) -> Any:
+def decode_json(value: Any) -> Any:
     """Decode a value that may be JSON in a text; other values are returned unchanged.
 
-    >>> decoded('[{"role": "user"}]'), decoded("[sic]")
+    >>> decode_json('[{"role": "user"}]'), decode_json("[sic]")
     ([{'role': 'user'}], '[sic]')
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
@@ -287,8 +287,8 @@ _REDACTED = "redacted-by-litellm"
 
 def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
-    request = decoded(payload.get("proxy_server_request")) or {}
-    messages = read_messages(decoded(payload.get("messages")) or request.get("messages"))
+    request = decode_json(payload.get("proxy_server_request")) or {}
+    messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
     query_name = hash_query(messages) if query is None else _looked_up(payload, query)
     require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
@@ -298,8 +298,8 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     line["prompt"] = format_prompt(messages)
     if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
-    return read_replies(decoded(payload["response"]), line, tools=bool(tools))
+    tools = (decode_json(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
+    return read_replies(decode_json(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
