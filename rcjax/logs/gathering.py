@@ -31,10 +31,10 @@ from rcjax.logs.answers import (
     vote,
     vote_settings,
 )
-from rcjax.logs.checked_rows import Rows, read_logprobs, seconds_cells, numbers, require_names, typed_rows
+from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, require_names, seconds_cells, typed_rows
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
-from rcjax.logs.labels import Labels, normalise_answers, join_answers, join_labels, read_labels
+from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import test_evenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs

@@ -117,7 +117,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
 
     Args:
-        frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalise_answers answer.
+        frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
         labels: labels as `read_labels` returns them.
         name: name of the log, for messages.
         models: names of all models of the log.

@@ -28,14 +28,14 @@ from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
     answer_fields,
-    read_tool_calls,
     confidence_of_choice,
     confidence_of_logprobs,
     confidence_of_tokens,
     count_tokens,
-    read_messages,
     format_prompt,
     hash_query,
+    read_messages,
+    read_tool_calls,
 )
 from rcjax.logs.importing.lines import (
     DamageError,

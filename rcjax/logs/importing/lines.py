@@ -34,17 +34,17 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, seconds_cells, numbers, typed_rows, with_decimal_points
+from rcjax.logs.checked_rows import Rows, logprobs, numbers, seconds_cells, typed_rows, with_decimal_points
 from rcjax.logs.columns import (
     CACHED,
     SAMPLE,
     SECONDS,
     TOKENS,
     Scoring,
-    find_column,
     equivalent_columns,
-    suggest_columns,
+    find_column,
     require_unique_columns,
+    suggest_columns,
 )
 from rcjax.logs.errors import LogError, listed, near
 from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text

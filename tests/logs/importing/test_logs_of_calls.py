@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.api_logs import read_messages, hash_query
+from rcjax.logs.importing.api_logs import hash_query, read_messages
 from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
