@@ -36,7 +36,7 @@ from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_co
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
 from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
-from rcjax.logs.oddities import test_evenness
+from rcjax.logs.oddities import measure_unevenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
 from rcjax.logs.sources import Table, load, name_of
 from rcjax.policy.counted import Reference
@@ -416,7 +416,9 @@ def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
 
     def depends_on(j: int, i: int) -> bool:  # missing answers of model j on the confidence of model i
         rows = answered[:, i]
-        return i != j and bool(rows.any()) and tests * test_evenness(logprob[rows, i], answered[rows, j])[1] < _LEVEL
+        return (
+            i != j and bool(rows.any()) and tests * measure_unevenness(logprob[rows, i], answered[rows, j])[1] < _LEVEL
+        )
 
     positions = range(len(models))
     lost = frozenset(models[j] for j in positions if any(depends_on(j, i) for i in positions))

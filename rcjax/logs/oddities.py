@@ -1,7 +1,7 @@
 """A summary of a log by model, and checks for a log that looks wrong although every row is valid.
 
 Answers that are present, or labelled, are a fair sample if that happens at random, and a biased one if it depends on a
-confidence (`test_evenness`).
+confidence (`measure_unevenness`).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def unsure(confidence: np.ndarray) -> np.ndarray:
     return below + up_to < len(confidence)
 
 
-def test_evenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
+def measure_unevenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
     """Test whether a subset of queries holds an unusual share of unsure queries.
 
     Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
@@ -159,7 +159,7 @@ def test_evenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, fl
         subset: (n,) bool mask of the subset.
 
     >>> sure = np.arange(100.0)
-    >>> test_evenness(sure, sure % 2 == 0), test_evenness(sure, sure < 30)[0], test_evenness(sure, sure >= 0)
+    >>> measure_unevenness(sure, sure % 2 == 0), measure_unevenness(sure, sure < 30)[0], measure_unevenness(sure, sure >= 0)
     ((0.0, 1.0), 0.5, (0.0, 1.0))
     """
     is_unsure = unsure(confidence)

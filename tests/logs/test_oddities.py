@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import NoConfidenceWarning, OddBudgetWarning, OddLogWarning
-from rcjax.logs.oddities import doubts, oddities, test_evenness
+from rcjax.logs.oddities import doubts, oddities, measure_unevenness
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
 
@@ -35,7 +35,7 @@ def test_each_oddity_is_described_in_one_line():
 
 
 def test_one_query_among_many_is_some():
-    assert test_evenness(np.arange(100.0), np.arange(100) == 3)[0] == 0.5  # half of all are unsure, and it is
+    assert measure_unevenness(np.arange(100.0), np.arange(100) == 3)[0] == 0.5  # half of all are unsure, and it is
 
 
 def test_uninformative_confidences_are_not_called_inverted():

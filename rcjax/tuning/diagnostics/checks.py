@@ -25,7 +25,7 @@ import numpy as np
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import test_evenness, unsure
+from rcjax.logs.oddities import measure_unevenness, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
@@ -275,7 +275,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     for name, labelled in sets.values():
         if labelled.all() or not labelled.any() or not doubted.any():
             continue
-        gap, p_value = test_evenness(sure, labelled)
+        gap, p_value = measure_unevenness(sure, labelled)
         low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
         advice = (
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "
