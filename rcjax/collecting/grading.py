@@ -305,8 +305,8 @@ class GradingOptions:
     regrade: bool = False
     """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
-    """Name of the model whose answers count as right (`questions_with_answers_of`); its own answers are not graded, nor are
-    queries that it did not answer."""
+    """Name of the model whose answers count as right (`questions_with_answers_of`). Its own answers, and queries that it
+    did not answer, are not graded."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)

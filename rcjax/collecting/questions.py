@@ -152,8 +152,8 @@ def _content_text(content: Any) -> str:
 def readable_prompt(text: str) -> str:
     """Return a prompt in a log as a readable text: messages in JSON become their texts, other prompts are unchanged.
 
-    >>> readable_prompt('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), readable_prompt("Why?"), readable_prompt("[1]")
-    ('Why?', 'Why?', '[1]')
+    >>> readable_prompt('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), readable_prompt("[1]")
+    ('Why?', '[1]')
     """
     try:
         messages = json.loads(text)

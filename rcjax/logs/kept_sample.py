@@ -13,9 +13,9 @@ A policy that is tuned again carries queries of the fresh log and some that its 
 forgets. Fresh queries get half of the places, or all places that carried queries leave free: a bad log fades as fast as
 it came.
 
-`pool_logs` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
-four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since
-a new price applies to all queries.
+`pool_logs` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three
+or four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log,
+since a new price applies to all queries.
 """
 
 import base64

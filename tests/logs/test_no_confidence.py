@@ -92,11 +92,11 @@ def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype
     share = (np.asarray(log.correct)[there, 0].sum() + 0.5) / (there.sum() + 1)
     if right < by_curve[~there].min():
         assert confidence[there] == pytest.approx(share, rel=1e-5)
-    # Those that are pool_logs with them have their mean; the others are calibrated as if they were not there.
-    pool_logs = ~there & (by_curve < confidence[~there].min() - 1e-6)
-    mean = (share * (there.sum() + 1) + by_curve[pool_logs].sum()) / (there.sum() + 1 + pool_logs.sum())
+    # Those that are pooled with them have their mean; the others are calibrated as if they were not there.
+    pooled = ~there & (by_curve < confidence[~there].min() - 1e-6)
+    mean = (share * (there.sum() + 1) + by_curve[pooled].sum()) / (there.sum() + 1 + pooled.sum())
     assert confidence[there] == pytest.approx(mean, rel=2e-3)
-    assert confidence[~there & ~pool_logs] == pytest.approx(by_curve[~there & ~pool_logs], abs=2e-3)
+    assert confidence[~there & ~pooled] == pytest.approx(by_curve[~there & ~pooled], abs=2e-3)
     slopes = np.asarray(model.calibrators.coefficients)
     assert np.isfinite(slopes).all()
     assert (slopes[:, 1] > 0).all()

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, numbers, seconds_cells, typed_rows, with_decimal_points
+from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, seconds_cells, typed_rows, with_decimal_points
 from rcjax.logs.columns import (
     CACHED,
     SAMPLE,
@@ -405,7 +405,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
     measured |= seconds_cells(rows)
     if {*equivalent_columns("logprob")} & {*columns}:
-        values = logprobs(rows)
+        values = read_logprobs(rows)
         measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
     if SAMPLE in columns:
