@@ -33,12 +33,12 @@ _INVERTED = 0.45  # ROC area below which confidences look inverted
 _MIN_Z = 3.5  # standard errors below a half
 
 
-def doubts(log: Log) -> Iterator[str]:
+def describe_doubts(log: Log) -> Iterator[str]:
     """Yield a sentence for each reason to doubt the policies of a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> [*doubts(log)], [*doubts(log.take(slice(30)))]
+    >>> [*describe_doubts(log)], [*describe_doubts(log.take(slice(30)))]
     ([], ['30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more'])
     """
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))

@@ -20,7 +20,7 @@ from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import doubts, odd_budget, oddities
+from rcjax.logs.oddities import describe_doubts, odd_budget, oddities
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error
@@ -292,7 +292,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, tuned.single_models[0].model
     (True, 'llama3.2-1b')
     """
-    for oddity in (*oddities(log), *doubts(log)):
+    for oddity in (*oddities(log), *describe_doubts(log)):
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):

@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import NoConfidenceWarning, OddBudgetWarning, OddLogWarning
-from rcjax.logs.oddities import doubts, measure_unevenness, oddities
+from rcjax.logs.oddities import describe_doubts, measure_unevenness, oddities
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
 
@@ -50,17 +50,17 @@ def test_uninformative_confidences_are_not_called_inverted():
 
 @pytest.mark.filterwarnings("error::rcjax.logs.OddLogWarning")
 def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_refused():
-    assert [*doubts(LOG)] == []
+    assert [*describe_doubts(LOG)] == []
     few = LOG.take(slice(36))
-    assert [*oddities(few), *doubts(few)] == [
+    assert [*oddities(few), *describe_doubts(few)] == [
         "36 queries tell an error to ± 9 points, whichever policy it is of: log 100 or more",
     ]
     constant = dataclasses.replace(LOG, logprob=LOG.logprob.at[:, 0].set(-0.7))
-    assert [told.split(":")[0] for told in doubts(constant)] == [
+    assert [told.split(":")[0] for told in describe_doubts(constant)] == [
         "the confidence of llama3.2-1b is 0.497 in all 300 answers"
     ]
     three = rcjax.sample_log(100, seed=1).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
-    (told,) = doubts(dataclasses.replace(three, logprob=three.logprob.at[:].set(-0.7)))
+    (told,) = describe_doubts(dataclasses.replace(three, logprob=three.logprob.at[:].set(-0.7)))
     assert told.startswith("the confidence of llama3.2-1b, llama3.1-8b is 0.497 in all 100 answers of each: ")
     with pytest.raises(OddLogWarning, match="no threshold parts the right ones"):  # as an error: before any search
         rcjax.tune(constant, budget=1e-4, intervals=False)
@@ -71,8 +71,8 @@ def test_reading_warns_once_of_a_log_without_confidences():
     frame = pl.DataFrame(rows, ["query", "model", "correct", "cost", "answer"], orient="row")
     with pytest.warns(NoConfidenceWarning, match="only whether models agree counts"):
         log = rcjax.read_log(frame)
-    assert [*doubts(log)] == []
-    assert [told.split(" is ")[0] for told in doubts(dataclasses.replace(log, answer=None))] == [
+    assert [*describe_doubts(log)] == []
+    assert [told.split(" is ")[0] for told in describe_doubts(dataclasses.replace(log, answer=None))] == [
         "the confidence of small"
     ]
 
