@@ -297,7 +297,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd_facts = [*oddities(log)]
+    odd_facts = [*describe_oddities(log)]
     for oddity in (*odd_facts, *describe_doubts(log)):
         warn(f"{Path(log.source).name}: {oddity}")
     if odd_facts and target is not None and not really:

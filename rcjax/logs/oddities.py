@@ -99,12 +99,12 @@ def _advise_on_budget(budget: float, costs: Sequence[float], write: Callable[[st
     return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_alone}"
 
 
-def oddities(log: Log) -> Iterator[str]:
+def describe_oddities(log: Log) -> Iterator[str]:
     """Yield a sentence for each oddity of a log, with advice; empty for a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> [*oddities(log)], [*oddities(log.take(slice(11)))]
+    >>> [*describe_oddities(log)], [*describe_oddities(log.take(slice(11)))]
     ([], ['11 queries tell good policies from lucky ones no better than dice: log 100 or more'])
     """
     if log.n_queries < MIN_QUERIES:

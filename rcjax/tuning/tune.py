@@ -292,7 +292,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, tuned.single_models[0].model
     (True, 'llama3.2-1b')
     """
-    for oddity in (*oddities(log), *describe_doubts(log)):
+    for oddity in (*describe_oddities(log), *describe_doubts(log)):
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):

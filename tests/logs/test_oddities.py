@@ -28,9 +28,9 @@ ODD = [
 
 
 def test_each_oddity_is_described_in_one_line():
-    assert [*oddities(LOG)] == []
+    assert [*describe_oddities(LOG)] == []
     for log, told in ODD:
-        found = [*oddities(log)]
+        found = [*describe_oddities(log)]
         assert [start for line, start in zip(found, told, strict=True) if line.startswith(start)] == told
 
 
@@ -43,16 +43,16 @@ def test_uninformative_confidences_are_not_called_inverted():
     for seed in range(40):
         noise = jnp.log(jnp.asarray(np.random.default_rng(seed).uniform(0.01, 1, LOG.logprob.shape)))
         log = dataclasses.replace(LOG, logprob=noise)
-        assert [*oddities(log)] == []
+        assert [*describe_oddities(log)] == []
     ties = dataclasses.replace(LOG, logprob=jnp.asarray(rng.choice([-0.5, 0.0], LOG.logprob.shape)))
-    assert [*oddities(ties)] == []
+    assert [*describe_oddities(ties)] == []
 
 
 @pytest.mark.filterwarnings("error::rcjax.logs.OddLogWarning")
 def test_few_queries_and_a_confidence_that_never_varies_are_doubtful_and_not_refused():
     assert [*describe_doubts(LOG)] == []
     few = LOG.take(slice(36))
-    assert [*oddities(few), *describe_doubts(few)] == [
+    assert [*describe_oddities(few), *describe_doubts(few)] == [
         "36 queries tell an error to ± 9 points, whichever policy it is of: log 100 or more",
     ]
     constant = dataclasses.replace(LOG, logprob=LOG.logprob.at[:, 0].set(-0.7))
