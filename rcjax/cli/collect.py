@@ -77,7 +77,7 @@ def import_(
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
     from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, write_table
-    from rcjax.logs.oddities import summarise
+    from rcjax.logs.oddities import summarise_models
     from rcjax.logs.sources import TABLES
 
     if out.suffix.lower() not in ("", *TABLES):
@@ -90,7 +90,7 @@ def import_(
         problem = attempt(partial(write_table, evaluations.frame, out))
     if evaluations.damage is not None:
         warn(evaluations.damage)
-    summary = summarise(evaluations.frame)
+    summary = summarise_models(evaluations.frame)
     document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
     document |= {} if problem else {"out": str(out)}
     show = partial(_show_import, summary, evaluations.notes, None if problem else out)
@@ -119,7 +119,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     """Return (advice, command) for a log of answers; the command accepts the log.
 
     Args:
-        summary: `models`, and the number of queries `answered_by_all`, from `summarise`.
+        summary: `models`, and the number of queries `answered_by_all`, from `summarise_models`.
         out: path of the log.
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.

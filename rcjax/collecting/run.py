@@ -25,7 +25,7 @@ from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.oddities import describe_missing_confidences, summarise
+from rcjax.logs.oddities import describe_missing_confidences, summarise_models
 from rcjax.serving.call_log import has_failed
 
 
@@ -508,7 +508,7 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
         for row in rows
     ]
     frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(numbers, pl.Float64))
-    figures = {one["model"]: one for one in summarise(frame)["models"]} if rows else {}
+    figures = {one["model"]: one for one in summarise_models(frame)["models"]} if rows else {}
     unknown = {"answers": 0, "accuracy": None, "separation": None, "cost": None}
     return [
         {

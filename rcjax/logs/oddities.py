@@ -171,7 +171,7 @@ def measure_unevenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[floa
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 
-def summarise(frame: pl.DataFrame) -> dict[str, Any]:
+def summarise_models(frame: pl.DataFrame) -> dict[str, Any]:
     """Summarise a log: numbers of queries, and each model's number of answers, accuracy, separation and cost.
 
     Separation is the area under the ROC curve of the raw confidence: the probability that a right answer is more
@@ -183,7 +183,7 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
     right with the weight of its score.
 
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
-    >>> summarise(pl.DataFrame(rows))["models"]
+    >>> summarise_models(pl.DataFrame(rows))["models"]
     [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
     """
     scored = {} if "correct" in frame.columns else {"scored": True}

@@ -10,7 +10,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
 from rcjax.logs.errors import LogError
-from rcjax.logs.oddities import summarise
+from rcjax.logs.oddities import summarise_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -76,7 +76,7 @@ def test_the_command_line_warns_of_free_answers_and_means_leave_them_out(tmp_pat
     assert result.exit_code == 0, result.stderr
     assert "40 of 120 answers of large" in " ".join(result.stderr.split())
     frame = frame_of().with_columns(logprob=pl.col("confidence").log())
-    costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
+    costs = {row["model"]: row["cost"] for row in summarise_models(frame)["models"]}
     assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
 
 
