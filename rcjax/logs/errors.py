@@ -69,10 +69,10 @@ def near(word: str, names: Iterable[str]) -> str:
     return f" (did you mean {brief(similar[0])!r} for {brief(word)!r}?)" if similar else ""
 
 
-def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
+def contrast_names(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
     """Contrast the first names in a log with the first names in a table that matches none of its rows, with advice.
 
-    >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
+    >>> contrast_names([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
     query, model = (next(map(brief, names), None) for names in log)

@@ -19,7 +19,7 @@ from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
-from rcjax.logs.errors import LogError, brief, listed, unlike
+from rcjax.logs.errors import LogError, brief, listed, contrast_names
 from rcjax.logs.sources import load
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
@@ -128,7 +128,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
     label = _labels_by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
         label_models = labels.frame["model"] if labels.kind == "correct" else ()
-        contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
+        contrast = contrast_names([frame["query"], models], [labels.frame["query"], label_models])
         raise LogError(f"{name}: no row has a label in {labels.name}: {contrast}")
     return frame.with_columns(label=label.fill_null(np.nan))
 
@@ -202,7 +202,7 @@ def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tupl
     codes = codes.unique(key, keep="first")
     joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
     if not (joined["answer"].fill_null(NO_HASH) != NO_HASH).any():
-        contrast = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
+        contrast = contrast_names([frame["query"], frame["model"]], [codes["query"], codes["model"]])
         raise LogError(f"{name}: no row has an answer in {table.name}: {contrast}")
     return joined.with_columns(pl.col("answer").fill_null(NO_HASH)), compare
 
