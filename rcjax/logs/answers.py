@@ -111,10 +111,10 @@ def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     return tuple(map(int, texts) if are_whole else texts)
 
 
-def comparison(column: str, task: str) -> AnswerForm:
+def comparison_form(column: str, task: str) -> AnswerForm:
     """Return the kind of comparison for the answers of a column.
 
-    >>> comparison("answer", "choice"), comparison("answer_key", "choice")
+    >>> comparison_form("answer", "choice"), comparison_form("answer_key", "choice")
     ('choice', 'key')
     """
     if column == "answer_key":

@@ -22,7 +22,7 @@ from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
     UNUSABLE,
     Answers,
-    comparison,
+    comparison_form,
     hash_answers,
     keep_common_settings,
     number_entries,
@@ -159,7 +159,7 @@ class _Reader:
 
     def __init__(self, options: ReadOptions, labels: Labels | None) -> None:
         self.options, self.labels = options, labels
-        self.compare: AnswerForm = comparison("answer", options.task)
+        self.compare: AnswerForm = comparison_form("answer", options.task)
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
         self.left_out = Counter[str]()  # keys complete the sentence "n rows are left out: …"
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
@@ -263,7 +263,7 @@ class _Reader:
             cells["words"] = normalise_answers(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:
-            self.compare = comparison(answer, self.options.task)
+            self.compare = comparison_form(answer, self.options.task)
             cells["answer"] = hash_answers(frame[answer], self.compare)
         if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")

@@ -16,7 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
-from rcjax.logs.answers import NO_HASH, comparison, hash_answers
+from rcjax.logs.answers import NO_HASH, comparison_form, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, contrast_names
@@ -195,7 +195,7 @@ def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tupl
     column = answers.columns[-1]
     rows = Rows(table.name, table.source, answers, np.arange(answers.height))
     require_names(rows)
-    compare = comparison(column, task)
+    compare = comparison_form(column, task)
     codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
     is_different = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
     rows.refuse(is_different, column, "is another answer to the query than in an earlier row: keep one of them")
