@@ -291,7 +291,7 @@ def _run(
     """Ask the models (without a `concurrency`, estimate the cost), print the results, and set the exit status."""
     import asyncio  # slow to import
 
-    from rcjax.collecting.run import collected
+    from rcjax.collecting.run import summarise_run
 
     try:
         with terminable():
@@ -302,7 +302,7 @@ def _run(
     if run is None:
         conclude(document, partial(_show_estimate, document), as_json=as_json)
         return
-    results = collected(run)
+    results = summarise_run(run)
     document |= results | {"notes": document["notes"] + results["notes"]}
     conclude(document, partial(_show_collected, document, source), as_json=as_json)
     if run.interrupted:

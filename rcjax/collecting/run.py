@@ -1,7 +1,7 @@
 """A run asks every model every question: concurrently, within the budget, never twice, and until it is stopped.
 
 `require_same_settings` refuses existing answers to another question, of another model, or with other request settings.
-`collected` summarises a run. `Reservations` reserves the money for all answers to a question before the first model is
+`summarise_run` summarises a run. `Reservations` reserves the money for all answers to a question before the first model is
 asked.
 """
 
@@ -457,7 +457,7 @@ _ASK_ANEW = (
 )
 
 
-def collected(run: Run) -> dict[str, Any]:
+def summarise_run(run: Run) -> dict[str, Any]:
     """Summarise a run in JSON values.
 
     - `models`, one record per model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer);
@@ -498,7 +498,7 @@ def collected(run: Run) -> dict[str, Any]:
 
 
 def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
-    """Return the records of the models for `collected`."""
+    """Return the records of the models for `summarise_run`."""
     import polars as pl
 
     numbers = ("correct", "logprob", "cost")
