@@ -287,7 +287,7 @@ _WORDS = {"yes": True, "y": True, "correct": True, "right": True}
 _WORDS |= {"no": False, "n": False, "incorrect": False, "wrong": False}
 
 
-class Judge:
+class JudgeGrader:
     """A grader that asks a model.
 
     Args:

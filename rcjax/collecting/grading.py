@@ -24,7 +24,7 @@ from rcjax.collecting.graders import (
     FunctionGrader,
     Grader,
     GraderError,
-    Judge,
+    JudgeGrader,
     NoVerdictError,
     PatternGrader,
     ProcessGrader,
@@ -126,7 +126,7 @@ class Graders:
             f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
             f"it must reply with {one.reply_form} alone on its last line"
             for name, one in self.by_name.items()
-            if isinstance(one, Judge) and one.without_verdict
+            if isinstance(one, JudgeGrader) and one.without_verdict
         ]
         failures = [
             f"no verdict on {count(len(lines), 'answer')}, as {name} failed; the first one is {lines[0]}"
@@ -176,10 +176,10 @@ def make_graders(
     Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
 
-    def judge(model: str) -> Judge:
+    def judge(model: str) -> JudgeGrader:
         if ask is None:
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
-        return Judge(ask(model), template, score_max)
+        return JudgeGrader(ask(model), template, score_max)
 
     max_score = None if binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
@@ -206,7 +206,7 @@ def make_graders(
     return Graders(common, by_name, kinds)
 
 
-def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
+def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader]) -> Grader:
     kind, _, rest = name.partition(":")
     makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
     makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: ProgramGrader(name, max_score)}

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.collecting import graders
-from rcjax.collecting.graders import GraderError, Judge, NoVerdictError, Submission, parse_verdict, rubric
+from rcjax.collecting.graders import GraderError, JudgeGrader, NoVerdictError, Submission, parse_verdict, rubric
 from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import plain, same_number
@@ -204,7 +204,7 @@ def judged(*replies):
         asked.append(messages)
         return next(waiting)
 
-    judge = Judge(ask)
+    judge = JudgeGrader(ask)
     row = attempt("Paris", "Paris", messages=({"role": "user", "content": "Capital?"},))
     return asyncio.run(judge.grade(row)), asked, judge.without_verdict
 
@@ -228,7 +228,7 @@ def test_a_judge_sees_the_question_and_not_the_model():
         return "Y"
 
     paris = attempt("Paris {reference}", "Paris", "Lutetia", messages=messages)
-    assert asyncio.run(Judge(ask).grade(paris)) is True
+    assert asyncio.run(JudgeGrader(ask).grade(paris)) is True
     (prompt,) = asked
     assert "Capital of {answer}?" in prompt
     assert "Paris\nor\nLutetia" in prompt

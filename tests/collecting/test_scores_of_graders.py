@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, Judge, Submission, convert_verdict, parse_score, rubric
+from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, parse_score, rubric
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
@@ -84,7 +84,7 @@ def test_a_judge_gets_the_scale_and_a_reminder():
         asked.append(messages)
         return "good" if len(asked) == 1 else "8"
 
-    judge = Judge(ask, max_score=10)
+    judge = JudgeGrader(ask, max_score=10)
     assert asyncio.run(judge.grade(ASKED)) == 0.8
     assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
     assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
