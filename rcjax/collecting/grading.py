@@ -20,7 +20,7 @@ from typing import Any
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
-    Ask,
+    AskJudge,
     FunctionGrader,
     Grader,
     GraderError,
@@ -158,7 +158,7 @@ def suited_grader(question: Question) -> str | None:
 
 def make_graders(
     named: Sequence[str],
-    ask: Callable[[str], Ask] | None = None,
+    ask: Callable[[str], AskJudge] | None = None,
     template: str | None = None,
     score_max: float | None = None,
     binary: bool = False,
@@ -167,7 +167,7 @@ def make_graders(
 
     Args:
         named: graders in the notation of the command line, such as `["exact", "math=number"]`.
-        ask: returns the `Ask` of a judge, from the name of a model; None without models.
+        ask: returns the `AskJudge` of a judge, from the name of a model; None without models.
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
@@ -252,7 +252,7 @@ def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
     return Submission(question, text, str(answer))
 
 
-def make_ask_judge(respondent: Respondent) -> Ask:
+def make_ask_judge(respondent: Respondent) -> AskJudge:
     """Make a judge of a model, with its options; without a limit there, replies have at most eight tokens."""
     configured = respondent.settings.options
     limits = {} if "max_completion_tokens" in configured else _LETTER

@@ -18,7 +18,7 @@ from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.graders import Ask, GraderError
+from rcjax.collecting.graders import AskJudge, GraderError
 from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
@@ -221,7 +221,7 @@ class RunResources:
         """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
 
-    def _ask_of(self, name: str) -> Ask:
+    def _ask_of(self, name: str) -> AskJudge:
         return make_ask_judge(self._respondent(name))
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
