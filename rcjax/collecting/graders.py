@@ -311,7 +311,7 @@ class JudgeGrader:
 
     async def grade(self, submission: Submission) -> float | None:
         """AskJudge the judge, and ask once more if its reply is unreadable; None if that is unreadable too."""
-        messages = [{"role": "user", "content": rubric(submission, self.template, self.max_score)}]
+        messages = [{"role": "user", "content": judge_prompt(submission, self.template, self.max_score)}]
         reply = await self.ask(messages)
         grade = self._read(reply)
         if grade is None:
@@ -325,12 +325,12 @@ class JudgeGrader:
         return parse_verdict(reply) if self.max_score is None else parse_score(reply, self.max_score)
 
 
-def rubric(submission: Submission, template: str | None = None, max_score: float | None = None) -> str:
+def judge_prompt(submission: Submission, template: str | None = None, max_score: float | None = None) -> str:
     """Return the prompt of a judge about an answer. Raises GraderError if the question is unknown.
 
     >>> from rcjax.collecting.questions import Question
     >>> question = Question("q", ({"role": "user", "content": "Capital?"},), ("Paris",))
-    >>> rubric(Submission(question, "Paris"), "{question} {reference} {answer}")
+    >>> judge_prompt(Submission(question, "Paris"), "{question} {reference} {answer}")
     'Capital? Paris Paris'
     """
     messages, reference = submission.question.messages, submission.question.reference

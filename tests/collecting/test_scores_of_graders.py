@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, parse_score, rubric
+from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, parse_score, judge_prompt
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
@@ -89,8 +89,8 @@ def test_a_judge_gets_the_scale_and_a_reminder():
     assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
     assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
     assert judge.reply_form == "a number from 0 to 10"
-    assert rubric(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
-    assert "score_max" not in rubric(ASKED)
+    assert judge_prompt(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
+    assert "score_max" not in judge_prompt(ASKED)
 
 
 def test_a_full_score_that_nobody_gives_is_refused():
