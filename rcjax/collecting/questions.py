@@ -167,11 +167,11 @@ def readable_prompt(text: str) -> str:
     return conversation(messages) if are_messages else text
 
 
-def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
+def sample_questions(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
     """Sample `limit` questions at random, in their order; a larger sample contains a smaller one of the same seed.
 
     >>> questions = [Question(str(i), ()) for i in range(9)]
-    >>> {q.query for q in draw(questions, 3, 0)} <= {q.query for q in draw(questions, 5, 0)}
+    >>> {q.query for q in sample_questions(questions, 3, 0)} <= {q.query for q in sample_questions(questions, 5, 0)}
     True
     """
     if limit is None or limit >= len(questions):

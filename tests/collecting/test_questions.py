@@ -8,7 +8,7 @@ from helpers.sample_models import write_questions
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.collecting.questions import Question, draw, read_questions
+from rcjax.collecting.questions import Question, sample_questions, read_questions
 from rcjax.logs.errors import LogError
 
 
@@ -130,6 +130,9 @@ def test_two_questions_of_one_name(place):
 @settings(max_examples=examples(50))
 def test_samples_are_nested_and_in_order(n, seed, small, large):
     questions = [Question(f"q{i}", ()) for i in range(n)]
-    few, many = draw(questions, min(small, large), seed), draw(questions, max(small, large), seed)
+    few, many = (
+        sample_questions(questions, min(small, large), seed),
+        sample_questions(questions, max(small, large), seed),
+    )
     assert len(few) == min(small, large, n)
     assert [question for question in many if question in few] == few
