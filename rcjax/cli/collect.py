@@ -390,7 +390,7 @@ async def _ask(
     regraded = clear_stale_verdicts(file, questions)
     run = Run(questions, models, file, resources, concurrency)
     with busy("asking", progress=partial(describe_progress, run, time.monotonic())), interruptible(run.stop):
-        await run.go()
+        await run.ask_all()
     return run, [*remarks, *([] if regraded is None else [regraded]), *resources.remarks()]
 
 

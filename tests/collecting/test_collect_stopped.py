@@ -87,7 +87,7 @@ def test_a_second_interrupt_does_not_wait(place):
 
 def test_a_full_disk_ends_a_run_whose_money_is_all_put_aside(place, monkeypatch):
     """The money for verdicts on answers that could not be written stayed put aside, and later questions waited."""
-    go = Run.go
+    go = Run.ask_all
 
     async def go_within_a_minute(self):
         async with asyncio.timeout(60.0):
