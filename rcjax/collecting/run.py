@@ -323,7 +323,7 @@ class Run:
         """Begin no more calls; finish those under way."""
         self.interrupted = True
 
-    async def go(self) -> None:
+    async def ask_all(self) -> None:
         """Ask until every question is answered, the money is spent, or the run is stopped.
 
         Raises OSError if the file cannot be written any more, after the calls under way have ended.
