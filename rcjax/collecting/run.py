@@ -379,7 +379,7 @@ class Run:
             if _is_cancelled():
                 raise asyncio.CancelledError
             await self._grade(row, question, reservation.judge)
-            self._look_ahead()
+            self._update_forecast()
 
     async def _verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
         """Pay for verdicts that were not covered earlier, before another answer begins.
@@ -402,7 +402,7 @@ class Run:
         tally.failed += failed
         tally.error = row["error"] or tally.error
 
-    def _look_ahead(self) -> None:
+    def _update_forecast(self) -> None:
         """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
         left = [one for one in self.models if self.tallies[one.name].is_active]
         fewest = min((self.tallies[one.name].done for one in left), default=0)
