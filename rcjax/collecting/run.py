@@ -358,7 +358,7 @@ class Run:
                 if self._is_ending:
                     await self._reservations.close(reservation)  # others may wait for it
                     return
-                reservation = await self._verdicts_first(reservation, setup, question)
+                reservation = await self._pay_verdicts_first(reservation, setup, question)
                 async with setup.respondent.serialise_until_priced(self.budget):
                     reservation = await self._reservations.raise_to_worst_case(reservation, setup, question)
                     sample = number if self._has_samples else None
@@ -381,7 +381,7 @@ class Run:
             await self._grade(row, question, reservation.judge)
             self._update_forecast()
 
-    async def _verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
+    async def _pay_verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
         """Pay for verdicts that were not covered earlier, before another answer begins.
 
         Returns the reservation of that answer. Raises NotCoveredError if the budget does not cover both.
