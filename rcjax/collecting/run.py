@@ -300,7 +300,7 @@ class Run:
         self._grading: dict[str, str] = {}  # errors of graders that cannot work any more, by name
         self._judged: set[str] = set()
         self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
-        self._ends = False
+        self._is_last_grading = False
         self._problem: OSError | None = None
         self._waiting = {setup.name: setup.waiting(questions, answered) for setup in models}
         self._reservations = Reservations(
@@ -428,7 +428,7 @@ class Run:
         except OSError as full:
             self._problem = self._problem or full
             return
-        if isinstance(problem, UnpaidError) and not self._ends:
+        if isinstance(problem, UnpaidError) and not self._is_last_grading:
             self._judged.discard(row["call"])
             self._unpaid.append((row, question))
         elif problem is not None:
@@ -436,7 +436,7 @@ class Run:
 
     async def _grade_the_rest(self) -> None:
         """Grade the answers without a verdict, those of earlier runs included."""
-        self._ends = True
+        self._is_last_grading = True
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:
