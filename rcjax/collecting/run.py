@@ -83,7 +83,7 @@ class Reservations:
         """
         place = self._places[question.query]
         if self._deciding is None:
-            self._deciding = asyncio.ensure_future(self._decide())
+            self._deciding = asyncio.ensure_future(self._reserve_in_order())
         self._wanted = max(self._wanted, place)
         self._wish.set()
         await self._decided[place].wait()
@@ -142,7 +142,7 @@ class Reservations:
             if isinstance(problem, Exception):
                 raise problem
 
-    async def _decide(self) -> None:
+    async def _reserve_in_order(self) -> None:
         """Reserve money for one question after the other, up to the last one wanted."""
         try:
             for place, missing in enumerate(self._missing):
