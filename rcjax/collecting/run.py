@@ -72,7 +72,7 @@ class Reservations:
         self._places = {query: place for place, query in enumerate(missing)}
         self._decided = [asyncio.Event() for _ in missing]
         self._wanted, self._wish = -1, asyncio.Event()
-        self._deciding: asyncio.Task[None] | None = None
+        self._reserving: asyncio.Task[None] | None = None
         self._reserved: dict[str, dict[tuple[str, int], Reservation]] = {}  # by model
 
     async def claim(self, setup: ModelSetup, question: Question, number: int) -> Reservation:
@@ -82,8 +82,8 @@ class Reservations:
         answers to the question.
         """
         place = self._places[question.query]
-        if self._deciding is None:
-            self._deciding = asyncio.ensure_future(self._reserve_in_order())
+        if self._reserving is None:
+            self._reserving = asyncio.ensure_future(self._reserve_in_order())
         self._wanted = max(self._wanted, place)
         self._wish.set()
         await self._decided[place].wait()
@@ -136,9 +136,9 @@ class Reservations:
 
     async def end(self) -> None:
         """Stop reserving money; re-raise an error of the reservations."""
-        if self._deciding is not None:
-            self._deciding.cancel()
-            (problem,) = await asyncio.gather(self._deciding, return_exceptions=True)
+        if self._reserving is not None:
+            self._reserving.cancel()
+            (problem,) = await asyncio.gather(self._reserving, return_exceptions=True)
             if isinstance(problem, Exception):
                 raise problem
 
