@@ -278,7 +278,7 @@ class Respondent:
             max_cost = self.max_cost(messages, options)
             expense.reserve(max_cost + after)
             try:
-                completion = await self._once(endpoint, messages, options, usage, expense, max_cost)
+                completion = await self._attempt(endpoint, messages, options, usage, expense, max_cost)
             except CallError as problem:
                 limited = problem.failure.status == 429
                 waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
@@ -296,7 +296,7 @@ class Respondent:
                 self._failures = 0
                 return completion
 
-    async def _once(
+    async def _attempt(
         self,
         endpoint: Endpoint,
         messages: Any,
