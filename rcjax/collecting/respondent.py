@@ -274,7 +274,7 @@ class Respondent:
         messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
         attempt, waits = 1, 0
         while True:
-            await self._open()
+            await self._wait_until_allowed()
             max_cost = self.max_cost(messages, options)
             expense.reserve(max_cost + after)
             try:
@@ -328,7 +328,7 @@ class Respondent:
             usage.join(once)
             self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
 
-    async def _open(self) -> None:
+    async def _wait_until_allowed(self) -> None:
         """Wait until the model may be asked."""
         loop = asyncio.get_running_loop()
         while self.stopped is None and (wait := self._closed_until - loop.time()) > 0:
