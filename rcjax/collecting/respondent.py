@@ -291,7 +291,7 @@ class Respondent:
                     if self._failures >= _FAILURES:
                         self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
                     raise
-                await self._wait(problem.failure, attempt + waits)
+                await self._back_off(problem.failure, attempt + waits)
             else:
                 self._failures = 0
                 return completion
@@ -336,7 +336,7 @@ class Respondent:
         if self.stopped is not None:
             raise StoppedError(self.stopped)
 
-    async def _wait(self, failure: Failure, attempt: int) -> None:
+    async def _back_off(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
         first, longest = BACKOFF_SECONDS
         seconds = failure.wait if failure.wait is not None else min(longest, first * 2 ** (attempt - 2))
