@@ -347,7 +347,7 @@ class Respondent:
         else:
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
 
-    def count_reading(self, problem: str | None) -> None:
+    def note_reading(self, problem: str | None) -> None:
         """Record whether a reply's confidence could be read; stop the model after ten failures in a row."""
         self._unreadable = 0 if problem is None else self._unreadable + 1
         if self._unreadable >= _FAILURES:
@@ -476,7 +476,7 @@ async def call(
         try:
             await exchange.run(partial(send, after=second), send, setup.checks)
             if exchange.reading is not None or exchange.no_confidence is not None:
-                respondent.count_reading(exchange.no_confidence)
+                respondent.note_reading(exchange.no_confidence)
         except StoppedError as problem:
             exchange.error = str(problem)
         except NotCoveredError:
