@@ -404,7 +404,7 @@ def estimate(
         answers: existing answers.
         judge: returns the model that judges answers to a question, or None.
     """
-    waiting = [question for question, _ in setup.waiting(questions, answers.answered)]
+    waiting = [question for question, _ in setup.missing_answers(questions, answers.answered)]
     worst = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)

@@ -397,7 +397,7 @@ class ModelSetup:
             return "temperature is 0"
         return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None
 
-    def waiting(
+    def missing_answers(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
     ) -> list[tuple[Question, int]]:
         """Return (question, sample) of each missing answer, question by question.

@@ -302,7 +302,7 @@ class Run:
         self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
         self._is_last_grading = False
         self._problem: OSError | None = None
-        self._waiting = {setup.name: setup.waiting(questions, answered) for setup in models}
+        self._waiting = {setup.name: setup.missing_answers(questions, answered) for setup in models}
         self._reservations = Reservations(
             resources.budget, questions, [(setup, self._waiting[setup.name]) for setup in models], resources.judge_of
         )
