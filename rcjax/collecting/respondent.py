@@ -116,20 +116,20 @@ def max_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str
     >>> max_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return _PER_REQUEST + sum(sizes) + _in_json(options, FORM_OPTIONS)
+    sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages)
+    return _PER_REQUEST + sum(sizes) + _json_length(options, FORM_OPTIONS)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
-    sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORM_OPTIONS) // _CHARACTERS
+    sizes = (_bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages)
+    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _json_length(options, FORM_OPTIONS) // _CHARACTERS
 
 
 _CALLS = ("tool_calls", "tool_call_id")
 
 
-def _in_json(values: Mapping[str, Any], names: Sequence[str]) -> int:
+def _json_length(values: Mapping[str, Any], names: Sequence[str]) -> int:
     """Return the number of characters of some values as JSON."""
     present = {name: values[name] for name in names if values.get(name) is not None}
     return len(json.dumps(present, default=str)) if present else 0
