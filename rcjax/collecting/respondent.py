@@ -116,13 +116,15 @@ def max_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str
     >>> max_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages)
+    sizes = (
+        _PER_MESSAGE + _content_bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages
+    )
     return _PER_REQUEST + sum(sizes) + _json_length(options, FORM_OPTIONS)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
-    sizes = (_bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages)
+    sizes = (_content_bytes(message.get("content")) + _json_length(message, _CALLS) for message in messages)
     return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _json_length(options, FORM_OPTIONS) // _CHARACTERS
 
 
@@ -135,13 +137,13 @@ def _json_length(values: Mapping[str, Any], names: Sequence[str]) -> int:
     return len(json.dumps(present, default=str)) if present else 0
 
 
-def _bytes(content: Any) -> int:
+def _content_bytes(content: Any) -> int:
     if content is None:
         return 0
     if isinstance(content, str):
         return len(content.encode("utf-8", "replace"))
     parts = content if isinstance(content, Sequence) else [content]
-    texts = sum(_bytes(part.get("text")) for part in parts if isinstance(part, Mapping))
+    texts = sum(_content_bytes(part.get("text")) for part in parts if isinstance(part, Mapping))
     others = [part for part in parts if not isinstance(part, Mapping) or part.get("type") != "text"]
     return texts + sum(max(_IMAGE, len(json.dumps(part, default=str)) // 8) for part in others)
 
