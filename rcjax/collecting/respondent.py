@@ -31,7 +31,7 @@ from rcjax.serving.usage import CallUsage, token_limit
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
-_IMAGE = 20_000  # most tokens of a part that is not text
+_MAX_PART_TOKENS = 20_000  # most tokens of a part that is not text
 
 _CHARACTERS = 4  # per token, in usual texts
 
@@ -145,7 +145,7 @@ def _content_bytes(content: Any) -> int:
     parts = content if isinstance(content, Sequence) else [content]
     texts = sum(_content_bytes(part.get("text")) for part in parts if isinstance(part, Mapping))
     others = [part for part in parts if not isinstance(part, Mapping) or part.get("type") != "text"]
-    return texts + sum(max(_IMAGE, len(json.dumps(part, default=str)) // 8) for part in others)
+    return texts + sum(max(_MAX_PART_TOKENS, len(json.dumps(part, default=str)) // 8) for part in others)
 
 
 def max_output_tokens(options: Mapping[str, Any]) -> int:
