@@ -174,7 +174,7 @@ _MAX_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
 _MAX_WAIT = 120.0  # seconds; a model that asks for more is left to another run
 
-_UNPRICED = 2  # calls made one at a time while no cost is known
+_MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
 _ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
 
@@ -242,7 +242,7 @@ class Respondent:
         yield
 
     def _has_known_cost(self, budget: Budget) -> bool:
-        return budget.limit is None or self.highest_cost > 0 or self._unpriced >= _UNPRICED
+        return budget.limit is None or self.highest_cost > 0 or self._unpriced >= _MAX_UNPRICED_CALLS
 
     def counted_money(self, usage: CallUsage) -> Decimal:
         """Return the money for the tokens that the replies count."""
