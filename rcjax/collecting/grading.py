@@ -86,7 +86,7 @@ class Graders:
     """Descriptions of failures by grader."""
     _in_a_row: Counter[str] = field(default_factory=Counter)
 
-    def named(self, question: Question) -> str | None:
+    def grader_name(self, question: Question) -> str | None:
         """Return the name of a question's grader; None if no grader can grade it."""
         if question.grade is not None:
             name: str | None = self.kinds.get(question.grade, question.grade)
@@ -116,7 +116,7 @@ class Graders:
             if question.grade is not None and self.kinds.get(question.grade, question.grade) not in self.by_name:
                 kind = question.grade
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
-            grader = self.by_name.get(self.named(question) or "")
+            grader = self.by_name.get(self.grader_name(question) or "")
             if isinstance(grader, ProcessGrader):
                 grader.require()
 
@@ -280,7 +280,7 @@ async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders)
 
     Raises GraderError if the grader cannot work any more.
     """
-    name = graders.named(question)
+    name = graders.grader_name(question)
     if name is None:
         return None
     try:
@@ -358,7 +358,7 @@ async def grade_row(
         token = _EXPENSE.set(expense)
         try:
             verdict = await _verdict(row, question, graders)
-            placed |= options.columns(row, question, verdict, graders.named(question))
+            placed |= options.columns(row, question, verdict, graders.grader_name(question))
         except GraderError as problem:
             return problem
         finally:  # an interrupted call may be charged, too
@@ -423,7 +423,7 @@ async def regrade(
             options.watch(number, len(judged))
             question = questions.get(row["query"]) or question_of(row)
             verdict = row.get(options.into)
-            is_current = row == {**row, **options.columns(row, question, verdict, graders.named(question))}
+            is_current = row == {**row, **options.columns(row, question, verdict, graders.grader_name(question))}
             if verdict is None or not is_current or options.regrade:
                 problem = await grade_row(file, row, question, graders, budget, options)
                 problems.extend([] if problem is None else [problem])

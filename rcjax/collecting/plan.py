@@ -207,7 +207,7 @@ class RunResources:
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""
-        kind, _, model = (self.graders.named(question) or "").partition(":")
+        kind, _, model = (self.graders.grader_name(question) or "").partition(":")
         return self._respondent(model) if kind == "judge" else None
 
     def check(self, name: str) -> ReplyCheck | None:

@@ -416,7 +416,7 @@ class Run:
 
         `reserved` is money reserved for its judge.
         """
-        grader = self.graders.named(question)
+        grader = self.graders.grader_name(question)
         if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
             await self.budget.release(reserved)
             return

@@ -123,7 +123,7 @@ def test_invalid_graders(named, says):
 
 def test_kinds_of_question():
     graders = make_graders(["contains", "math=number", "x=regex:^{answer}!"])
-    named = [graders.named(Question("q", (), ("3",), grade=kind)) for kind in (None, "math", "x", "exact")]
+    named = [graders.grader_name(Question("q", (), ("3",), grade=kind)) for kind in (None, "math", "x", "exact")]
     assert named == ["contains", "number", "regex:^{answer}!", "exact"]
     graders.require([Question("q", (), ("3",), grade="math")])
     with pytest.raises(GraderError, match=r"no grader for the kind 'essay': give --grade essay="):
