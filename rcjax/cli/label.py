@@ -351,7 +351,7 @@ def grade(
         by_id = _questions_of(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
         progress = Progress()
-        options = GradingOptions(column, again, verdicts.reference, calls, watch=progress.note)
+        options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
         with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}

@@ -311,7 +311,7 @@ class GradingOptions:
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)
     """Money reserved for the judge of one answer."""
-    watch: Callable[[int, int], object] = lambda done, whole: None
+    report_progress: Callable[[int, int], object] = lambda done, whole: None
     """Progress callback: number of answers processed, and of all."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
@@ -420,7 +420,7 @@ async def regrade(
         for number, row in waiting:
             if problems:
                 return
-            options.watch(number, len(judged))
+            options.report_progress(number, len(judged))
             question = questions.get(row["query"]) or question_of(row)
             verdict = row.get(options.into)
             is_current = row == {**row, **options.columns(row, question, verdict, graders.grader_name(question))}
