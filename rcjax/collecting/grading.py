@@ -351,20 +351,20 @@ async def grade_row(
     Returns:
         An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
     """
-    name, placed = f"{row['call']}/judge", {**row}
+    name, graded = f"{row['call']}/judge", {**row}
     async with budget.expense(partial(file.begin, name, row["query"], row["model"]), options.reserved) as expense:
         if options.reserved:
             expense.note(options.reserved)
         token = _EXPENSE.set(expense)
         try:
             verdict = await _verdict(row, question, graders)
-            placed |= options.columns(row, question, verdict, graders.grader_name(question))
+            graded |= options.columns(row, question, verdict, graders.grader_name(question))
         except GraderError as problem:
             return problem
         finally:  # an interrupted call may be charged, too
-            placed["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
-            if placed != row:
-                file.write(placed)
+            graded["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
+            if graded != row:
+                file.write(graded)
             file.end(name)
             _EXPENSE.reset(token)
     return None
