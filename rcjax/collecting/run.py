@@ -329,7 +329,7 @@ class Run:
         Raises OSError if the file cannot be written any more, after the calls under way have ended.
         """
         if self._has_samples:
-            self.file.number()
+            self.file.number_samples()
         tasks = [task for setup in self.models for task in self._workers(setup)]
         try:
             await asyncio.gather(*tasks)
