@@ -232,7 +232,7 @@ class AnswerFile:
         self.answers.add(row)
         self._open.discard(row["call"])
 
-    def number(self) -> None:
+    def number_samples(self) -> None:
         """Number the existing answers without a sample number as first samples."""
         first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
         for row in first:
