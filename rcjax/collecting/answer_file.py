@@ -237,9 +237,9 @@ class AnswerFile:
         first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
         for row in first:
             row["sample"] = 1
-        self.tidy(anew=bool(first))
+        self.rewrite_if_needed(anew=bool(first))
 
-    def tidy(self, anew: bool = False) -> None:
+    def rewrite_if_needed(self, anew: bool = False) -> None:
         """Rewrite the file with one line per call if lines are replaced or truncated, or if `anew`."""
         if not (anew or self.answers.repeated or self.answers.broken):
             return

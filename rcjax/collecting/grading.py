@@ -438,7 +438,7 @@ async def regrade(
         if isinstance(problem, KeyboardInterrupt):  # it has ended the loop, which would raise it a second time
             raise asyncio.CancelledError from None
         raise
-    file.tidy()
+    file.rewrite_if_needed()
     now = [file.answers.rows[row["call"]] for row in judged]
     return _summarise(judged, now, options.into, next(iter(problems), None))
 

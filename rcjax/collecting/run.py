@@ -344,7 +344,7 @@ class Run:
             await self._grade_the_rest()
         if self._problem is not None:
             raise self._problem
-        self.file.tidy()
+        self.file.rewrite_if_needed()
 
     def _workers(self, setup: ModelSetup) -> list[asyncio.Task[None]]:
         waiting = iter(self._waiting[setup.name])

@@ -131,7 +131,7 @@ def test_an_answer_written_again_counts_once(path):
     file.write(row("a"))
     file.write(row("a", correct=True, grading_cost=0.5))
     assert file.answers.spent == Decimal("0.75")
-    file.tidy()
+    file.rewrite_if_needed()
     file.write(row("b"))
     file.close()
     assert [json.loads(line)["call"] for line in path.read_text().splitlines()] == ["a", "b"]
