@@ -173,7 +173,7 @@ class AnswerFile:
             self.answers = read_answer_file(path)
             self._lines = LineFile(self._real)
         except BaseException:
-            self._leave(done=not os.fstat(self._journal).st_size)
+            self._unlock(done=not os.fstat(self._journal).st_size)
             raise
         self.lost = self._close_lost()
         os.ftruncate(self._journal, 0)
@@ -256,9 +256,9 @@ class AnswerFile:
         with suppress(OSError):
             if self._is_new and not self._real.stat().st_size:
                 self._real.unlink()
-        self._leave(done=not self._open)
+        self._unlock(done=not self._open)
 
-    def _leave(self, done: bool) -> None:
+    def _unlock(self, done: bool) -> None:
         """Release the lock, as the last step; remove the journal first if `done`."""
         if done:
             with suppress(OSError):
