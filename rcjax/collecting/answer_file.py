@@ -167,7 +167,7 @@ class AnswerFile:
         self.path, self._real = path, Path(os.path.realpath(path))  # one lock, through any link
         self.under_way = self._real.with_name(f"{self._real.name}.under-way")
         self._open: set[str] = set()
-        self._journal = self._locked()
+        self._journal = self._open_journal()
         self._is_new = not self._real.exists()
         try:
             self.answers = read_answer_file(path)
@@ -178,7 +178,7 @@ class AnswerFile:
         self.lost = self._close_lost()
         os.ftruncate(self._journal, 0)
 
-    def _locked(self) -> int:
+    def _open_journal(self) -> int:
         """Open and lock the journal of calls under way; the lock ends with the process."""
         while True:
             journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
