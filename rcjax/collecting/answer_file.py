@@ -175,7 +175,7 @@ class AnswerFile:
         except BaseException:
             self._unlock(done=not os.fstat(self._journal).st_size)
             raise
-        self.lost = self._close_lost()
+        self.lost = self._record_lost_calls()
         os.ftruncate(self._journal, 0)
 
     def _open_journal(self) -> int:
@@ -190,7 +190,7 @@ class AnswerFile:
                     return journal
             os.close(journal)  # a run that has just ended removed this file
 
-    def _close_lost(self) -> int:
+    def _record_lost_calls(self) -> int:
         """Write a failed call for each call that an earlier run began and did not end; return their number."""
         notes = [note for note in map(object_in, self.under_way.read_bytes().splitlines()) if note]
         begun = {note["call"]: note for note in notes if "call" in note}
