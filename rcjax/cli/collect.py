@@ -383,8 +383,8 @@ async def _ask(
     from rcjax.collecting.plan import choose_signals
     from rcjax.collecting.run import Run, clear_stale_verdicts
 
-    if file.lost:
-        lost = f"{count(file.lost, 'call')} {'was' if file.lost == 1 else 'were'} under way when an earlier run ended"
+    if file.lost_calls:
+        lost = f"{count(file.lost_calls, 'call')} {'was' if file.lost_calls == 1 else 'were'} under way when an earlier run ended"
         warn(f"{lost}: what may have been spent counts as spent, and is asked again")
     models, remarks = await choose_signals(resources, questions, file)
     regraded = clear_stale_verdicts(file, questions)

@@ -175,7 +175,7 @@ class AnswerFile:
         except BaseException:
             self._unlock(done=not os.fstat(self._journal).st_size)
             raise
-        self.lost = self._record_lost_calls()
+        self.lost_calls = self._record_lost_calls()
         os.ftruncate(self._journal, 0)
 
     def _open_journal(self) -> int:

@@ -116,13 +116,13 @@ def test_a_call_that_was_lost_counts_at_its_most(path):
     first.write(row("a"))
     os.close(first._journal)  # as a kill does
     second = AnswerFile(path)
-    assert second.lost == 1
+    assert second.lost_calls == 1
     assert second.answers.rows["b"]["error"] == LOST
     assert second.answers.spent == Decimal("1")
     second.close()
     assert not second.under_way.exists()
     third = AnswerFile(path)
-    assert (third.lost, third.answers.spent) == (0, Decimal("1"))
+    assert (third.lost_calls, third.answers.spent) == (0, Decimal("1"))
     third.close()
 
 
