@@ -282,7 +282,7 @@ class ShadowCalls:
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Add a line of the log, or count it as left out. Raises LogError for a line that no service writes."""
-        call = _name(row)
+        call = _call_name(row)
         reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _REPEATED)
         why = next((why for holds, why in reasons if holds), None)
         if why is not None:
@@ -362,6 +362,6 @@ def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
     return ()
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _call_name(row: Mapping[str, Any]) -> str:
     """Return a name for a call: a hash, so that it is the same at each reading and hides the model from a grader."""
     return sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]
