@@ -308,7 +308,7 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     ):
         raise LogError(f"{where}: messages must be a list of messages as the API has them, with one at least")
     if messages is None:
-        messages = [{"role": "user", "content": _filled(template, str(prompt), row)}]
+        messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]
     if words:
         sent = _with_choices(sent, words, where)
@@ -320,7 +320,7 @@ def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, 
     return tuple(sent)
 
 
-def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
+def _fill_template(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
     """Fill a template with the columns of a row; unknown names in braces, and braces in the values, stay."""
     if template is None:
         return prompt
