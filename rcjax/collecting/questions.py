@@ -219,7 +219,7 @@ def _question(row: Mapping[str, Any], system: str | None, template: str | None, 
     messages = (*([{"role": "system", "content": system}] if system else []), *messages)
     by_words = {text: name for name, text in reversed(words.items())}  # the first of two equal texts
     options = _options(row, where, folder)
-    answer = _documents(row.get("answer")) if options else _texts(row.get("answer"), f"{where}: answer")
+    answer = _structured_answers(row.get("answer")) if options else _texts(row.get("answer"), f"{where}: answer")
     reference = tuple(by_words.get(text, text) for text in answer)
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
@@ -279,7 +279,7 @@ def _read_option(value: Any, where: str, folder: Path) -> Any:
         ) from None
 
 
-def _documents(value: Any) -> tuple[str, ...]:
+def _structured_answers(value: Any) -> tuple[str, ...]:
     """Return right answers to a question with tools or a schema: texts as they are, other values as JSON."""
     if value is None:
         return ()
