@@ -1,6 +1,6 @@
 """Graders that compare a reply with the right answers: equality, containment, the choice, the number, calls and JSON.
 
-math-verify reads numbers, in a process with a time limit. `plain` rewrites what people and models type for it, such as
+math-verify reads numbers, in a process with a time limit. `rewrite_numbers` rewrites what people and models type for it, such as
 Unicode minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, and drops numbers that a reply denies.
 
 Graders of tool calls and of JSON use the values that the right answer allows for each argument or field.
@@ -185,13 +185,13 @@ def same_number(text: str, reference: Sequence[str]) -> bool:
 def _parsed(text: str) -> list[Any]:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
-    return parse(plain(text), [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
+    return parse(rewrite_numbers(text), [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
 
 
-def plain(text: str) -> str:
+def rewrite_numbers(text: str) -> str:
     r"""Return the answer of a text in a form that math-verify reads.
 
-    >>> plain("The balance is −$1 200."), plain("1.2 × 10³"), plain("It's 17, not 18."), plain(r"so \boxed{3\pi}")
+    >>> rewrite_numbers("The balance is −$1 200."), rewrite_numbers("1.2 × 10³"), rewrite_numbers("It's 17, not 18."), rewrite_numbers(r"so \boxed{3\pi}")
     ('The balance is -1,200.', '1200', "It's 17, not .", '$3\\pi$')
     """
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda power: "^" + power[0].translate(_SUPERSCRIPTS), final_answer(text))
