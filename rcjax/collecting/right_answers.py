@@ -206,15 +206,15 @@ def rewrite_numbers(text: str) -> str:
     text = re.sub(r"[$€£¥₹]\s?(-?\d)(?![^$\n]{0,80}\$(?!\d))", r"\1", text)
     text = re.sub(r"(?<![\d/])(\d{1,9}) (\d{1,9}/\d{1,9})(?!\d)", r"(\1+\2)", text)
     text = _PI.sub(r"$\1\\pi$", text)
-    text = _POWER.sub(lambda at: _written(float(f"{(at[1] or '1').replace(',', '')}e{at[2]}")), text)
-    text = _EXPONENT.sub(lambda at: _written(float(f"{at[1].replace(',', '')}e{at[2]}")), text)
-    text = _SIZE.sub(lambda at: _written(float(at[1].replace(",", "")) * _SIZES[at[2][0].lower()]), text)
+    text = _POWER.sub(lambda at: _write_decimal(float(f"{(at[1] or '1').replace(',', '')}e{at[2]}")), text)
+    text = _EXPONENT.sub(lambda at: _write_decimal(float(f"{at[1].replace(',', '')}e{at[2]}")), text)
+    text = _SIZE.sub(lambda at: _write_decimal(float(at[1].replace(",", "")) * _SIZES[at[2][0].lower()]), text)
     text = _NUMBER.sub(lambda at: "" if is_denied(text, *at.span()) else at[0], text)
     marked = _MARKED.match(text)
     return marked[1] if marked else text.strip("()")
 
 
-def _written(value: float) -> str:
+def _write_decimal(value: float) -> str:
     return f"{value:.20f}".rstrip("0").rstrip(".")
 
 
