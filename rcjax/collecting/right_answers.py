@@ -172,9 +172,9 @@ def same_number(text: str, reference: Sequence[str]) -> bool:
     """
     from math_verify import verify
 
-    reply = _parsed(text)
+    reply = _parse_number(text)
     for right in reference:
-        wanted, decimals = _parsed(right), len(re.sub(r"\A[^.]*\.?", "", right))
+        wanted, decimals = _parse_number(right), len(re.sub(r"\A[^.]*\.?", "", right))
         enough = len(re.sub(r"\D", "", right).lstrip("0")) >= 3
         rounding = decimals if decimals > 0 and enough and re.fullmatch(r"[-$€£\d.,]+", right) else 9
         if wanted and reply and verify(wanted, reply, float_rounding=rounding, timeout_seconds=0):
@@ -182,7 +182,7 @@ def same_number(text: str, reference: Sequence[str]) -> bool:
     return False
 
 
-def _parsed(text: str) -> list[Any]:
+def _parse_number(text: str) -> list[Any]:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
     return parse(rewrite_numbers(text), [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
