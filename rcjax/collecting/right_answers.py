@@ -96,10 +96,10 @@ def contains(submission: Submission) -> bool:
     """
     reply = plain_answer(without_thoughts(submission.text))
     forms = [plain_answer(text) for text in submission.question.reference]
-    return any(form and _stands_in(form, reply) for form in forms)
+    return any(form and _occurs_in(form, reply) for form in forms)
 
 
-def _stands_in(form: str, reply: str) -> bool:
+def _occurs_in(form: str, reply: str) -> bool:
     pattern = re.escape(form)
     if _SCRIPTS.search(form) is None:
         # A whole number is not the end of 13.5 or .5, not −5 without its sign, and not a part of 5/8.
