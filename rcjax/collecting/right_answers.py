@@ -243,7 +243,9 @@ def right_call(submission: Submission) -> bool:
     True
     """
     calls = _calls_of(submission)
-    return calls is not None and any(_same_calls(calls, _wanted_calls(text)) for text in submission.question.reference)
+    return calls is not None and any(
+        _same_calls(calls, _read_right_calls(text)) for text in submission.question.reference
+    )
 
 
 def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
@@ -255,7 +257,7 @@ def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
     return read_calls(document) if isinstance(document, list) else []
 
 
-def _wanted_calls(text: str) -> list[Mapping[str, Any]]:
+def _read_right_calls(text: str) -> list[Mapping[str, Any]]:
     wanted = read_json_text(text)
     calls = [wanted] if isinstance(wanted, Mapping) else wanted
     if not isinstance(calls, list) or not all(_is_wanted(call) for call in calls):
