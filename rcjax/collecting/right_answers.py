@@ -260,12 +260,12 @@ def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
 def _read_right_calls(text: str) -> list[Mapping[str, Any]]:
     wanted = read_json_text(text)
     calls = [wanted] if isinstance(wanted, Mapping) else wanted
-    if not isinstance(calls, list) or not all(_is_wanted(call) for call in calls):
+    if not isinstance(calls, list) or not all(_is_right_call_form(call) for call in calls):
         raise NoVerdictError('call: the right answer is no list of calls: give {"name": …, "arguments": {…}}, or []')
     return calls
 
 
-def _is_wanted(call: Any) -> bool:
+def _is_right_call_form(call: Any) -> bool:
     return (
         isinstance(call, Mapping)
         and isinstance(call.get("name"), str)
