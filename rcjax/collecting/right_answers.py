@@ -242,13 +242,13 @@ def right_call(submission: Submission) -> bool:
     >>> right_call(Submission(Question("q", (), (right,)), said, said))
     True
     """
-    calls = _calls_of(submission)
+    calls = _read_made_calls(submission)
     return calls is not None and any(
         _same_calls(calls, _read_right_calls(text)) for text in submission.question.reference
     )
 
 
-def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
+def _read_made_calls(submission: Submission) -> list[dict[str, Any]] | None:
     """Return the calls of a reply: [] for a text, None if they are malformed."""
     document = read_json_text(submission.answer.removeprefix(INVALID))
     document = read_json_text(submission.text) if document is None else document
