@@ -320,12 +320,12 @@ class JsonGrader:
         """Compare the fields of the reply with those of each right answer, and return the best verdict."""
         document = read_json_text(submission.answer.removeprefix(INVALID))
         document = read_json_text(submission.text) if document is None else document
-        shares = [_share(document, _wanted_document(text)) for text in submission.question.reference]
+        shares = [_share(document, _read_right_document(text)) for text in submission.question.reference]
         best = max(shares, default=0.0)
         return best if self.scores else best == 1
 
 
-def _wanted_document(text: str) -> Any:
+def _read_right_document(text: str) -> Any:
     document = read_json_text(text)
     if document is None:
         raise NoVerdictError("json: the right answer is no JSON object or list: give one, in a text or as it is")
