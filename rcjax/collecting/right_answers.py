@@ -320,7 +320,7 @@ class JsonGrader:
         """Compare the fields of the reply with those of each right answer, and return the best verdict."""
         document = read_json_text(submission.answer.removeprefix(INVALID))
         document = read_json_text(submission.text) if document is None else document
-        shares = [_share(document, _read_right_document(text)) for text in submission.question.reference]
+        shares = [_equal_share(document, _read_right_document(text)) for text in submission.question.reference]
         best = max(shares, default=0.0)
         return best if self.scores else best == 1
 
@@ -332,7 +332,7 @@ def _read_right_document(text: str) -> Any:
     return document
 
 
-def _share(given: Any, wanted: Any) -> float:
+def _equal_share(given: Any, wanted: Any) -> float:
     """Return the share of equal fields among the fields of both objects; for other values, 1 if equal, else 0."""
     if not isinstance(given, Mapping) or not isinstance(wanted, Mapping):
         return float(given is not None and _form(given) == _form(wanted))
