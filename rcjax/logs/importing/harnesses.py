@@ -263,7 +263,7 @@ _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
-def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = read_document(path, "HELM")
     stats_file = path.with_name(_STATS)
@@ -395,7 +395,7 @@ HELM = Format(
     "helm",
     "HELM (scenario_state.json beside per_instance_stats.json)",
     lambda path, head: path.name == _STATE or holds_keys(b"adapter_spec", b"request_states")(path, head),
-    _read_run,
+    _read_helm,
 )
 
 PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_results)
