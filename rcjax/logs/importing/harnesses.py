@@ -285,7 +285,7 @@ def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageErro
         require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
         key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_read_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
+        return [_read_helm_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
     yield from read_pieces(requests, f"{path.name}, request", "HELM", lines)
 
@@ -296,7 +296,7 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
-def _read_request(
+def _read_helm_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
