@@ -352,7 +352,7 @@ _USAGE = {"prompt_tokens": "prompt", "completion_tokens": "completion", "total_t
 _ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 
-def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+def _read_promptfoo(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
     content = read_document(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
@@ -398,7 +398,7 @@ HELM = Format(
     _read_helm,
 )
 
-PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_results)
+PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_promptfoo)
 
 
 # -- lm-evaluation-harness
