@@ -361,14 +361,14 @@ def _read_promptfoo(path: Path, options: ImportOptions) -> Iterator[Line | Damag
     attempts: Counter[tuple[str, str]] = Counter()
 
     def numbered(row: Mapping[str, Any], place: str) -> list[Line]:
-        line = _read_result(row, options, place)
+        line = _read_promptfoo_result(row, options, place)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
     yield from read_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
 
 
-def _read_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
+def _read_promptfoo_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
     line = {"query": hash_query([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
