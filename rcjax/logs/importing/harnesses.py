@@ -414,7 +414,7 @@ _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
-def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file, one per document; damage if the file has neither a metric nor a filter `scorer`."""
     task, model = _task_and_model(path)
     filters, metrics = dict[str, None](), dict[str, None]()
@@ -577,4 +577,4 @@ def _normalise(likelihoods: Sequence[float], index: int) -> float:
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_samples)
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_lm_eval)
