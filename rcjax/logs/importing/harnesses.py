@@ -430,7 +430,7 @@ def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _read_row(row, options.scorer, place)]
+        return [line | _read_lm_eval_document(row, options.scorer, place)]
 
     yield from read_lines(path, "lm-eval", lines)
     names = [*metrics, *filters]
@@ -457,7 +457,7 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _read_row(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
+def _read_lm_eval_document(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     metrics = _metrics(row)
     preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
