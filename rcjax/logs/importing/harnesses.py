@@ -94,7 +94,7 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             continue
         evaluation = evaluation or _evaluation(head(), path.name)
         place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from read_piece(place, "Inspect", partial(_lines, sample, evaluation, options, place))
+        yield from read_piece(place, "Inspect", partial(_read_inspect_sample, sample, evaluation, options, place))
 
 
 def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
@@ -145,7 +145,9 @@ def _open_json(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
-def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str) -> list[Line]:
+def _read_inspect_sample(
+    sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str
+) -> list[Line]:
     """Return the line of a sample, in a list."""
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
