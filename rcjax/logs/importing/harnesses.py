@@ -273,7 +273,9 @@ def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageErro
     stats = read_document(stats_file, "HELM")
     try:
         figures = {
-            _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
+            _helm_key(row): {
+                stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None
+            }
             for row in stats
         }
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
@@ -286,13 +288,13 @@ def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageErro
         has_all_choices = request.get("reference_index") is None
         require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
-        key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
+        key = _helm_key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
         return [_read_helm_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
     yield from read_pieces(requests, f"{path.name}, request", "HELM", lines)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+def _helm_key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """Return the (instance, perturbation, trial) of a row."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
