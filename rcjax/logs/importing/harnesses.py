@@ -537,7 +537,7 @@ def choose_by_likelihood(
         return without_confidence(NO_LOGPROB)
     if number < 2:
         return without_confidence("the file has the likelihood of one choice alone")
-    values = _values(likelihoods, number, continuations, metric)
+    values = _metric_values(likelihoods, number, continuations, metric)
     if values is None:
         return without_confidence(f"{metric} needs the lengths of the choices, which the file does not have")
     likelihoods = likelihoods[:number]
@@ -554,7 +554,7 @@ def _logprob(value: Any) -> float | None:
         return None
 
 
-def _values(
+def _metric_values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str | None], metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
