@@ -468,11 +468,13 @@ def _read_lm_eval_document(row: Mapping[str, Any], scorer: str | None, place: st
     metric = str(scorer if scorer in metrics else preferred[0])
     problem = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
     require(metric not in _LOSSES, place, problem)
-    prompt, replies = next(iter(_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
+    prompt, replies = next(iter(_argument_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
-        choice = choose_by_likelihood(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
+        choice = choose_by_likelihood(
+            replies, _argument_texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics
+        )
         return line | choice | tokens_or_estimate(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
@@ -495,7 +497,7 @@ def _confidence_of_votes(texts: Sequence[str | None], answer: str | None) -> Lin
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
-def _texts(arguments: Any, argument: int) -> list[str | None]:
+def _argument_texts(arguments: Any, argument: int) -> list[str | None]:
     """Return the argument of each request of a document at a position, 0 for the prompt; None where it is unknown."""
     requests = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
     parts = [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
