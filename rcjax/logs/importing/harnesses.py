@@ -92,12 +92,12 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         if isinstance(sample, DamageError):
             yield sample
             continue
-        evaluation = evaluation or _evaluation(head(), path.name)
+        evaluation = evaluation or _require_evaluation(head(), path.name)
         place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
         yield from read_piece(place, "Inspect", partial(_read_inspect_sample, sample, evaluation, options, place))
 
 
-def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
+def _require_evaluation(head: Any, place: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
     fields = evaluation if isinstance(evaluation, dict) else {}
     require_sound(isinstance(fields.get("model"), str), place, "no evaluation of a model: is it a log of Inspect?")

@@ -12,7 +12,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
-from rcjax.logs.importing.harnesses import DamageError, _evaluation
+from rcjax.logs.importing.harnesses import DamageError, _require_evaluation
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
@@ -43,7 +43,7 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
 def test_what_names_no_model_is_no_evaluation():
     for head in ({"eval": {}}, {"eval": "m"}, []):
         with pytest.raises(DamageError, match=r"a\.json: no evaluation of a model"):
-            _evaluation(head, "a.json")
+            _require_evaluation(head, "a.json")
 
 
 def test_a_folder_with_an_aborted_run_in_it(tmp_path):
