@@ -352,7 +352,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
 # -- OpenAI's batches
 
 
-def _read_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
+def _read_batch_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
@@ -376,5 +376,5 @@ BATCHES = Format(
     "openai-batch",
     "OpenAI's batches (their output)",
     holds_keys(b"custom_id", b"response", b"error"),
-    _make_reader("OpenAI", _read_request),
+    _make_reader("OpenAI", _read_batch_request),
 )
