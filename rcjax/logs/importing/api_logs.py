@@ -289,7 +289,7 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     payload = record.get("standard_logging_object", record)
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
-    query_name = hash_query(messages) if query is None else _looked_up(payload, query)
+    query_name = hash_query(messages) if query is None else _look_up(payload, query)
     require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
@@ -332,10 +332,10 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
     return to_amount(payload.get("response_time"))
 
 
-def _looked_up(record: Mapping[str, Any], path: str) -> Any:
+def _look_up(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of names joined by dots; None if there is none.
 
-    >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
+    >>> _look_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _look_up({}, "metadata")
     (7, None)
     """
     if path in record:
@@ -343,7 +343,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
     names = path.split(".")
     for end in range(1, len(names)):
         inner = record.get(".".join(names[:end]))
-        value = _looked_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
+        value = _look_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
         if value is not None:
             return value
     return None
