@@ -327,7 +327,7 @@ def _rows(lines: Sequence[Line], signal: str | None, options: ImportOptions, lef
     rows = []
     for line in lines:
         place = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
-        label = label_of(line.get("correct"), options.score_max, place)
+        label = score_to_label(line.get("correct"), options.score_max, place)
         if label is None and "correct" in line:
             left_out["without a score"] += 1
             continue
@@ -378,7 +378,7 @@ def _causes(answers: Mapping[str, int]) -> str:
 _ROUNDING = 1e-9  # rounding error of a mean of full scores
 
 
-def label_of(score: Any, most: float, place: str) -> float | None:
+def score_to_label(score: Any, most: float, place: str) -> float | None:
     """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
 
     Args:
@@ -388,7 +388,7 @@ def label_of(score: Any, most: float, place: str) -> float | None:
 
     Raises LogError for a score below 0 or above the full score, and for a value that is no score.
 
-    >>> label_of("yes", 1, "a"), label_of(7, 10, "a")
+    >>> score_to_label("yes", 1, "a"), score_to_label(7, 10, "a")
     (1.0, 0.7)
     """
     word = score.strip().lower() if isinstance(score, str) else score

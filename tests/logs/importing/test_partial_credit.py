@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, label_of
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, score_to_label
 from rcjax.logs.oddities import summarise_models
 
 FILES = Path(__file__).parent / "files"
@@ -114,7 +114,7 @@ LABELS = [
 
 @pytest.mark.parametrize(("score", "most", "label"), LABELS)
 def test_labels(score, most, label):
-    assert label_of(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
+    assert score_to_label(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 
 
 def test_the_separation_of_scores_is_that_of_parts_of_answers():
