@@ -269,7 +269,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
         raise LogError(f"no answer can be used: {reason}" if answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
-    frame, notes = as_frame(rows, options, sampled=bool(sampled))
+    frame, notes = build_frame(rows, options, sampled=bool(sampled))
     if sampled:
         samples = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
         notes.append(f"{samples}, whose confidence is how many agree")
@@ -407,7 +407,7 @@ def score_to_label(score: Any, most: float, place: str) -> float | None:
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
-def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
+def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
     """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
 
     Args:
