@@ -81,7 +81,7 @@ def collect_answers(
     names = _final_names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
     for line in lines:
         line["model"] = names[line["model"]]
-        _insert(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+        _insert_sample(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
     return answers, tuple(unreadable)
 
 
@@ -133,7 +133,7 @@ def _is_evaluation(file: Path) -> bool:
         return False
 
 
-def _insert(samples: list[Line], line: Line) -> None:
+def _insert_sample(samples: list[Line], line: Line) -> None:
     """Insert a line into the samples of its model and query, by number; LogError for a number that occurs twice."""
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
