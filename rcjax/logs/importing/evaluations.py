@@ -432,7 +432,7 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
         advice = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
         raise LogError(f"neither money nor tokens are in the files, {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
-    answers = _answers(rows)
+    answers = _answer_columns(rows)
     if answers:
         fact = "what was answered is in the column"
         notes.append(f"{fact} {' and '.join(answers)}, for rcjax tune to compare")
@@ -449,7 +449,7 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     return frame.rename({"correct": "score"}) if scored else frame, notes
 
 
-def _answers(rows: list[Line]) -> list[str]:
+def _answer_columns(rows: list[Line]) -> list[str]:
     """Return the columns of answers; if some rows have keys, the answers of the other rows become keys."""
     if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []
