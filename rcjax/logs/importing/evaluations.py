@@ -263,7 +263,7 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
             sampled.append(model)
         signal = _signal(model, sound)
         by_signal.setdefault(signal, []).extend([model] if sound else [])
-        rows += _rows(sound, signal, options, left_out)
+        rows += _model_rows(sound, signal, options, left_out)
     if not rows:
         reason = _reasons(left_out) or f"none has a score of {options.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {reason}" if answers else "no answers in the files")
@@ -322,7 +322,9 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
     raise LogError(f"{problem}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _rows(lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]) -> list[Line]:
+def _model_rows(
+    lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]
+) -> list[Line]:
     """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
     rows = []
     for line in lines:
