@@ -207,10 +207,10 @@ def count_tokens(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[s
     return dict(zip(TOKENS, tokens, strict=False)) | caches
 
 
-def answer_fields(answer: str | None, reply: str | None) -> Line:
+def answer_or_key(answer: str | None, reply: str | None) -> Line:
     """Return a scorer's extracted answer as `answer` if the reply says the same, else as `answer_key`.
 
-    >>> answer_fields("B", "ANSWER: B"), answer_fields("42", "It is 42, I think.")
+    >>> answer_or_key("B", "ANSWER: B"), answer_or_key("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
     """
     same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))

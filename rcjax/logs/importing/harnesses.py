@@ -27,7 +27,7 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
-    answer_fields,
+    answer_or_key,
     confidence_of_choice,
     confidence_of_logprobs,
     confidence_of_tokens,
@@ -165,7 +165,7 @@ def _read_inspect_sample(
     calls = read_tool_calls(_convert_calls(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
-    line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
+    line |= {"finish": choice.get("stop_reason"), **answer_or_key(answer or reply, reply)}
     line |= {"prompt": format_prompt(read_messages(sample.get("input"))), "seconds": to_amount(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
@@ -478,7 +478,7 @@ def _read_lm_eval_document(row: Mapping[str, Any], scorer: str | None, place: st
         return line | choice | tokens_or_estimate(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
-    line |= answer_fields(answer, texts[0]) if answer not in texts else {"answer": answer}
+    line |= answer_or_key(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
     return line | tokens_or_estimate(None, None, prompt, texts) | _confidence_of_votes(texts, answer)
