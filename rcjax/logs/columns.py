@@ -299,10 +299,10 @@ class Scoring(NamedTuple):
             raise ValueError(f"score_max is {self.most}; it must be a positive number, such as 10")
         return self
 
-    def of_table(self, columns: Sequence[str]) -> Scoring:
+    def for_columns(self, columns: Sequence[str]) -> Scoring:
         """Return the scoring with the label column of a table: `score` if it has no `correct`.
 
-        >>> Scoring().of_table(["query", "score", "logprob"]).column
+        >>> Scoring().for_columns(["query", "score", "logprob"]).column
         'score'
         """
         # Without a confidence, the score may be the confidence: a message then asks for the confidence.

@@ -174,7 +174,7 @@ class _Reader:
         def choose(name: str, columns: list[str]) -> list[str]:
             nonlocal texts, scoring
             texts = [] if options.reference_model is None else verdict_columns(options.reference_model, name, columns)
-            scoring = scoring.of_table(columns)
+            scoring = scoring.for_columns(columns)
             names = ["correct" if column == scoring.column else column for column in columns]
             names = needed_columns(name, names, options.rates is not None, needed)
             return [scoring.column if column == "correct" else column for column in names] + texts

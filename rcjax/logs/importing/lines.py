@@ -358,7 +358,7 @@ def _read_source(
 
     def choose(_: str, columns: list[str]) -> list[str]:
         nonlocal scoring
-        scoring = scoring.of_table(columns)
+        scoring = scoring.for_columns(columns)
         labels = scoring.column
         advice = "give it to rcjax tune, with --labels if it has none, as it also records how models were asked"
         require("call_log" not in columns, place, f"a call log needs no import: {advice}")
