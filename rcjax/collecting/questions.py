@@ -15,7 +15,7 @@ from typing import Any
 
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
+from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import draw_lot
 from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
 from rcjax.serving.call_log import Call
@@ -205,7 +205,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
-    table = load(str(path), lambda _, columns: columns)
+    table = load_table(str(path), lambda _, columns: columns)
     return (row for frame in table.frames for row in frame.iter_rows(named=True))
 
 

@@ -38,7 +38,7 @@ from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answe
 from rcjax.logs.log import FailedCalls, require_models
 from rcjax.logs.oddities import measure_unevenness
 from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
-from rcjax.logs.sources import Table, load, name_of
+from rcjax.logs.sources import Table, load_table, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
 
@@ -179,7 +179,7 @@ class _Reader:
             names = needed_columns(name, names, options.rates is not None, needed)
             return [scoring.column if column == "correct" else column for column in names] + texts
 
-        table, rows_read, parts = load(source, choose), 0, list[pl.DataFrame]()
+        table, rows_read, parts = load_table(source, choose), 0, list[pl.DataFrame]()
         columns: list[str] = []
         for rows in typed_rows(table, scoring, texts):
             rows_read, columns = rows_read + rows.frame.height, rows.frame.columns

@@ -20,7 +20,7 @@ from rcjax.logs.answers import NO_HASH, comparison_form, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
 from rcjax.logs.errors import LogError, brief, listed, contrast_names
-from rcjax.logs.sources import load
+from rcjax.logs.sources import load_table
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
 
@@ -61,7 +61,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
-    table = load(source, _label_columns)
+    table = load_table(source, _label_columns)
     texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
     frames = [plain_cells(frame).with_columns(texts, *labels_as_texts(frame, scoring)) for frame in table.frames]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
@@ -186,7 +186,7 @@ def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tupl
         require_columns(name, needed, columns)
         return needed
 
-    table, key = load(source, choose), ["query", "model"]
+    table, key = load_table(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
         problem = f"a table of answers does not tell the samples of {name} apart"
         raise LogError(f"{table.name}: {problem}: put a column answer into the log itself")
@@ -287,7 +287,7 @@ def answer_texts(source: Path) -> pl.DataFrame:
         return list(dict.fromkeys(["query", "model", *names.values(), *further]))
 
     parts = []
-    for frame in load(source, choose).frames:
+    for frame in load_table(source, choose).frames:
         if "error" in frame.columns:
             frame = frame.filter(pl.col("error").is_null())
         if "shadow" in frame.columns:
@@ -339,5 +339,5 @@ def read_sheet(path: Path) -> pl.DataFrame:
         require_columns(name, ["query", "model", "correct"], columns)
         return columns
 
-    frames = [plain_cells(frame) for frame in load(path, choose).frames]
+    frames = [plain_cells(frame) for frame in load_table(path, choose).frames]
     return pl.concat(frames).filter(pl.col("query").is_not_null())

@@ -45,7 +45,7 @@ from rcjax.logs.errors import (
 from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
-from rcjax.logs.sources import load, name_of
+from rcjax.logs.sources import load_table, name_of
 from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -302,7 +302,7 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         return ["query"] if column == "query" else ["query", column]
 
     segments: dict[str, str] = {}
-    table = load(source, choose)
+    table = load_table(source, choose)
     for frame in table.frames:
         if (dtype := frame.schema[column]).is_nested():
             raise LogError(f"{table.name}: column {column} holds {dtype} values: give texts or numbers")
@@ -338,7 +338,7 @@ def with_times(log: Log, source: Any) -> Log:
         return ["query", "time"] if {"query", "time"} <= {*columns} else columns[:1]
 
     earliest: dict[str, float] = {}
-    for frame in load(source, choose).frames:
+    for frame in load_table(source, choose).frames:
         if "time" not in frame.columns:
             return log
         rows = frame.select(pl.col("query").cast(pl.String), seconds_since_1970(frame["time"]).alias("time"))

@@ -81,7 +81,9 @@ class Table(NamedTuple):
     columns: list[str]  # all columns, in the source's spelling
 
 
-def load(source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None) -> Table:
+def load_table(
+    source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None
+) -> Table:
     """Read the columns of a source that `choose` selects, under their canonical names.
 
     Texts are stripped, and empty texts are missing; ids are in Unicode's normal form NFC. Errors of the readers become

@@ -47,7 +47,7 @@ from rcjax.logs.columns import (
     suggest_columns,
 )
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
+from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load_table, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.serving.failures import ends_badly
 
@@ -322,7 +322,7 @@ def _is_array(head: bytes) -> bool:
 
 
 def open_table(path: Path) -> Path | TextFile:
-    """Return a table for `load`; a JSON array becomes JSON Lines."""
+    """Return a table for `load_table`; a JSON array becomes JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
     with open(path, "rb") as file:
@@ -379,7 +379,7 @@ def _read_source(
             if name in columns and (name != "prompt" or options.prompts)
         ]
 
-    table = load(source, choose, assigned, place)
+    table = load_table(source, choose, assigned, place)
     options.table_columns.update(table.columns)
     for rows in typed_rows(table, scoring, ["prompt"]):
         if model is not None:
@@ -444,7 +444,7 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         columns[:] = names
         return names
 
-    load(source, choose, name=path.name)
+    load_table(source, choose, name=path.name)
     options.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
         name: (options.columns[name],) if name in options.columns else alternatives
@@ -465,7 +465,7 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
 
 
 def _open_separated(path: Path) -> Path | TextFile:
-    """Return the table for `load`, with a separator other than the bar, which occurs in names of columns."""
+    """Return the table for `load_table`, with a separator other than the bar, which occurs in names of columns."""
     if path.suffix.lower() not in SEPARATED:
         return open_table(path)
     text = open_text(path, ())
