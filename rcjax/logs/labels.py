@@ -19,7 +19,7 @@ from rcjax._base.files import write_atomically
 from rcjax.logs.answers import NO_HASH, comparison_form, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
 from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
-from rcjax.logs.errors import LogError, brief, listed, contrast_names
+from rcjax.logs.errors import LogError, brief, contrast_names, listed
 from rcjax.logs.sources import load_table
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from rcjax.collecting import graders
-from rcjax.collecting.graders import GraderError, JudgeGrader, NoVerdictError, Submission, parse_verdict, judge_prompt
+from rcjax.collecting.graders import GraderError, JudgeGrader, NoVerdictError, Submission, judge_prompt, parse_verdict
 from rcjax.collecting.grading import COMPARISONS, make_graders, suited_grader
 from rcjax.collecting.questions import Question
 from rcjax.collecting.right_answers import rewrite_numbers, same_number

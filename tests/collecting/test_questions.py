@@ -8,7 +8,7 @@ from helpers.sample_models import write_questions
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.collecting.questions import Question, sample_questions, read_questions
+from rcjax.collecting.questions import Question, read_questions, sample_questions
 from rcjax.logs.errors import LogError
 
 

@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, parse_score, judge_prompt
+from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, judge_prompt, parse_score
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
