@@ -221,7 +221,7 @@ def collect(
         raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
     require_libraries("rcjax collect", "run", "openai")
     from rcjax.collecting.plan import Plan
-    from rcjax.collecting.questions import draw, read_questions
+    from rcjax.collecting.questions import read_questions, sample_questions
     from rcjax.serving.models_file import read_models
 
     require_plausible_models(models, really)
@@ -238,8 +238,8 @@ def collect(
     if out is None and not dry_run:
         raise typer.BadParameter("is missing: give answers.jsonl", param_hint="--out")
     _require_log(out, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
-    drawn = draw(read_questions(questions, asking.system, asking.template), limit, seed)
-    _run(plan, drawn, questions, out, None if dry_run else asking.concurrency, json_)
+    sampled = sample_questions(read_questions(questions, asking.system, asking.template), limit, seed)
+    _run(plan, sampled, questions, out, None if dry_run else asking.concurrency, json_)
 
 
 def _require_signal(signal: str | None) -> None:
@@ -384,8 +384,9 @@ async def _ask(
     from rcjax.collecting.run import Run, clear_stale_verdicts
 
     if file.lost_calls:
-        lost = f"{count(file.lost_calls, 'call')} {'was' if file.lost_calls == 1 else 'were'} under way when an earlier run ended"
-        warn(f"{lost}: what may have been spent counts as spent, and is asked again")
+        calls = f"{count(file.lost_calls, 'call')} {'was' if file.lost_calls == 1 else 'were'}"
+        lost = f"{calls} under way when an earlier run ended"
+        warn(f"{lost}: their largest possible cost counts as spent, and they are made again")
     models, remarks = await choose_signals(resources, questions, file)
     regraded = clear_stale_verdicts(file, questions)
     run = Run(questions, models, file, resources, concurrency)

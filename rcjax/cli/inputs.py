@@ -292,7 +292,7 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.oddities import describe_doubts
+    from rcjax.logs.oddities import describe_doubts, describe_oddities
 
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"

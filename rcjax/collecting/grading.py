@@ -305,8 +305,8 @@ class GradingOptions:
     regrade: bool = False
     """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
-    """Name of the model whose answers count as right (`questions_with_answers_of`). Its own answers, and queries that it
-    did not answer, are not graded."""
+    """Name of the model whose answers count as right (`questions_with_answers_of`). Neither its own answers are graded
+    nor answers to queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)

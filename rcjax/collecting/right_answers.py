@@ -1,9 +1,8 @@
 """Graders that compare a reply with the right answers: equality, containment, the choice, the number, calls and JSON.
 
-math-verify reads numbers, in a process with a time limit. `rewrite_numbers` rewrites what people and models type for it, such as
-Unicode minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, and drops numbers that a reply denies.
-
-Graders of tool calls and of JSON use the values that the right answer allows for each argument or field.
+math-verify reads numbers, in a process with a time limit. `rewrite_numbers` turns common notations, such as Unicode
+minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, into notations that math-verify reads, and drops numbers that a reply
+denies. Graders of tool calls and of JSON use the values that the right answer allows for each argument or field.
 """
 
 from __future__ import annotations
@@ -191,8 +190,8 @@ def _parse_number(text: str) -> list[Any]:
 def rewrite_numbers(text: str) -> str:
     r"""Return the answer of a text in a form that math-verify reads.
 
-    >>> rewrite_numbers("The balance is −$1 200."), rewrite_numbers("1.2 × 10³"), rewrite_numbers("It's 17, not 18."), rewrite_numbers(r"so \boxed{3\pi}")
-    ('The balance is -1,200.', '1200', "It's 17, not .", '$3\\pi$')
+    >>> [rewrite_numbers(text) for text in ("It is −$1 200.", "1.2 × 10³", "17, not 18.", r"so \boxed{3\pi}")]
+    ['It is -1,200.', '1200', '17, not .', '$3\\pi$']
     """
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda power: "^" + power[0].translate(_SUPERSCRIPTS), final_answer(text))
     text = tidied(re.sub(r"(?<=\d)\s?(?=[¼½¾⅐-⅞])", " ", text)).replace("⁄", "/")

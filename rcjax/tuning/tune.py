@@ -20,7 +20,7 @@ from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import describe_doubts, odd_budget
+from rcjax.logs.oddities import describe_doubts, describe_oddities, odd_budget
 from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import Fitted
 from rcjax.model.calibration import expected_calibration_error

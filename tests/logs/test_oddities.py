@@ -9,7 +9,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import NoConfidenceWarning, OddBudgetWarning, OddLogWarning
-from rcjax.logs.oddities import describe_doubts, measure_unevenness
+from rcjax.logs.oddities import describe_doubts, describe_oddities, measure_unevenness
 
 LOG = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-70b"])
 
