@@ -23,7 +23,15 @@ from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
+from rcjax.collecting.respondent import (
+    Budget,
+    ModelSetup,
+    NotCoveredError,
+    Respondent,
+    StoppedError,
+    ask_question,
+    max_costs,
+)
 from rcjax.logs.errors import LogError, brief
 from rcjax.logs.oddities import describe_missing_confidences, summarise_models
 from rcjax.serving.call_log import has_failed
@@ -354,7 +362,7 @@ class Run:
                 async with setup.respondent.serialise_until_priced(self.budget):
                     reservation = await self._reservations.raise_to_worst_case(reservation, setup, question)
                     sample = number if self._has_samples else None
-                    row = await call(setup, question, self.file, self.budget, reservation.call, sample)
+                    row = await ask_question(setup, question, self.file, self.budget, reservation.call, sample)
                     self.file.write(row)  # before anything else: the answer is paid for
             except StoppedError as reason:
                 tally.stopped = str(reason)
