@@ -1,7 +1,7 @@
-"""Make graders from their names, and grade the rows of an answer file, at once or later; the account of judges.
+"""Make graders from their names, and grade the rows of an answer file, during a run or later.
 
 Each kind of question may have its grader: `math=number`, `essay=judge:large`. The column `grade` of a question names
-its kind. Only the command can name a grader that runs code or costs money; a file of questions can only select one.
+its kind. Only the command can name a grader that runs code or costs money; a file of questions selects among these.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from rcjax.serving.usage import CallUsage
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
-_FAILURES = 10  # in a row, after which grading ends
+_MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more
 
-_LONG = 300  # characters of an error in a message
+_MAX_CHARACTERS = 300  # of an error in a message
 
 _GRADER_NAMES = (
     "exact",
@@ -84,7 +84,7 @@ class Graders:
     """Names of graders by kind of question."""
     _failures: dict[str, list[str]] = field(default_factory=dict)
     """Descriptions of failures by grader."""
-    _in_a_row: Counter[str] = field(default_factory=Counter)
+    _failures_in_a_row: Counter[str] = field(default_factory=Counter)
 
     def grader_name(self, question: Question) -> str | None:
         """Return the name of a question's grader; None if no grader can grade it."""
@@ -96,19 +96,19 @@ class Graders:
             return None
         return name
 
-    def note_failure(self, name: str, where: str, error: Exception) -> GraderError | None:
-        """Record a grader's failure on an answer; return an error after ten failures in a row, else None."""
-        why = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
-        line = f"{where}: {' '.join(why.split())[:_LONG]}"
+    def note_failure(self, name: str, place: str, error: Exception) -> GraderError | None:
+        """Record a grader's failure on an answer; after ten failures in a row, return an error."""
+        reason = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
+        line = f"{place}: {' '.join(reason.split())[:_MAX_CHARACTERS]}"
         self._failures.setdefault(name, []).append(line)
-        self._in_a_row[name] += 1
-        if self._in_a_row[name] < _FAILURES:
+        self._failures_in_a_row[name] += 1
+        if self._failures_in_a_row[name] < _MAX_FAILURES:
             return None
-        return GraderError(f"{_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
+        return GraderError(f"{_MAX_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
 
     def note_success(self, name: str) -> None:
         """Record that a grader worked on an answer."""
-        self._in_a_row[name] = 0
+        self._failures_in_a_row[name] = 0
 
     def require(self, questions: Iterable[Question]) -> None:
         """Raise GraderError for a kind of question without a grader, and for a missing library."""
@@ -122,17 +122,17 @@ class Graders:
 
     def remarks(self) -> list[str]:
         """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
-        without = [
-            f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
-            f"it must reply with {one.reply_form} alone on its last line"
-            for name, one in self.by_name.items()
-            if isinstance(one, JudgeGrader) and one.without_verdict
+        unreadable = [
+            f"{name}: asked twice, no verdict on {count(judge.without_verdict, 'answer')}: "
+            f"it must reply with {judge.reply_form} alone on its last line"
+            for name, judge in self.by_name.items()
+            if isinstance(judge, JudgeGrader) and judge.without_verdict
         ]
         failures = [
             f"no verdict on {count(len(lines), 'answer')}, as {name} failed; the first one is {lines[0]}"
             for name, lines in self._failures.items()
         ]
-        return without + failures
+        return unreadable + failures
 
     async def close(self) -> None:
         """End the graders' processes."""
@@ -167,7 +167,7 @@ def make_graders(
 
     Args:
         named: graders in the notation of the command line, such as `["exact", "math=number"]`.
-        ask: returns the `AskJudge` of a judge, from the name of a model; None without models.
+        ask: returns the function that asks a judge, from the name of a model; None without models.
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
@@ -201,8 +201,8 @@ def make_graders(
             by_name[name] = _make(name, max_score, judge)
     scoring = re.compile(r"(?:judge|python|command):|json\Z")
     if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
-        what = "is the full score of judge:MODEL, python:module:function, command:… or json: name one"
-        raise GraderError(f"--score-max {score_max:g}: {what}, or leave it out")
+        graders = "judge:MODEL, python:module:function, command:… or json"
+        raise GraderError(f"--score-max {score_max:g}: no grader gives scores: name one of {graders}, or leave it out")
     return Graders(common, by_name, kinds)
 
 
@@ -215,13 +215,13 @@ def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader
     return makers[kind]()
 
 
-#: The expense of the row under grading, which pays for a judge.
+#: The expense that pays for the judge of the row under grading.
 _EXPENSE: ContextVar[Expense] = ContextVar("_EXPENSE")
 
-_AT_ONCE = 8  # answers graded concurrently
+_CONCURRENCY = 8  # answers graded at once
 
 #: Default options of a judge's request.
-_LETTER = {"max_tokens": 8, "temperature": 0.0}
+_VERDICT_OPTIONS = {"max_tokens": 8, "temperature": 0.0}
 
 
 def is_score(verdict: Any) -> bool:
@@ -253,10 +253,9 @@ def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
 
 
 def make_ask_judge(respondent: Respondent) -> AskJudge:
-    """Make a judge of a model, with its options; without a limit there, replies have at most eight tokens."""
+    """Return a function that asks a model as a judge, for eight tokens at most unless its options set a limit."""
     configured = respondent.settings.options
-    limits = {} if "max_completion_tokens" in configured else _LETTER
-    options = {**limits, **configured}
+    options = {**({} if "max_completion_tokens" in configured else _VERDICT_OPTIONS), **configured}
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
@@ -265,9 +264,9 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
                 sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
                 return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
-            # A judge that refuses one answer may accept others; a judge that is down fails on all.
-            one = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
-            kind = NoVerdictError if one else GraderError
+            # A judge that refuses one answer may accept others; a judge that is down fails on all answers.
+            is_refusal = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
+            kind = NoVerdictError if is_refusal else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except NotCoveredError:
             raise UnpaidError("the budget does not cover the judge") from None
@@ -275,8 +274,8 @@ def make_ask_judge(respondent: Respondent) -> AskJudge:
     return ask
 
 
-async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
-    """Return the verdict on a row; None if no grader can grade it, or if its grader fails, which `graders` records.
+async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
+    """Return the verdict on a row; None if no grader can grade the row, or its grader fails, which `graders` records.
 
     Raises GraderError if the grader cannot work any more.
     """
@@ -288,8 +287,8 @@ async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders)
     except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise
-        where = f"query {brief(row['query'])}, model {brief(row['model'])}"
-        if (problem := graders.note_failure(name, where, error)) is not None:
+        place = f"query {brief(row['query'])}, model {brief(row['model'])}"
+        if (problem := graders.note_failure(name, place, error)) is not None:
             raise problem from None
         return None
     graders.note_success(name)
@@ -311,8 +310,8 @@ class GradingOptions:
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)
     """Money reserved for the judge of one answer."""
-    report_progress: Callable[[int, int], object] = lambda done, whole: None
-    """Progress callback: number of answers processed, and of all."""
+    report_progress: Callable[[int, int], object] = lambda done, total: None
+    """Receiver of the number of answers processed, and the total number."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
         """Return a row's columns for a verdict: the verdict, its grader, and the right answers if it is a label.
@@ -323,10 +322,11 @@ class GradingOptions:
             verdict: the verdict, or None.
             grader: name of the grader.
         """
-        right = list(question.reference) if self.into == "correct" else []
-        author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
-        columns = {"reference": right or row.get("reference"), self.into: verdict}
-        columns |= {author: None if verdict is None else grader}
+        is_label = self.into == "correct"
+        reference = (list(question.reference) if is_label else []) or row.get("reference")
+        grader_column = "graded_by" if is_label else f"graded_by_{self.into}"
+        columns: dict[str, Any] = {"reference": reference, self.into: verdict}
+        columns |= {grader_column: None if verdict is None else grader}
         return columns if self.reference_model is None else columns | {SAME_AS: self.reference_model}
 
 
@@ -338,7 +338,7 @@ async def grade_row(
     budget: Budget,
     options: GradingOptions,
 ) -> GraderError | None:
-    """Grade the answer of a row, and write the row again with verdict and cost if that changes it.
+    """Grade the answer of a row, and write the row again if the verdict or the cost changes the row.
 
     Args:
         file: answer file of the row, which journals calls under way.
@@ -349,7 +349,7 @@ async def grade_row(
         options: options of grading.
 
     Returns:
-        An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
+        None; or an error if the grader cannot work any more, and the row has no verdict. Raises OSError.
     """
     name, graded = f"{row['call']}/judge", {**row}
     async with budget.expense(partial(file.begin, name, row["query"], row["model"]), options.reserved) as expense:
@@ -357,7 +357,7 @@ async def grade_row(
             expense.note(options.reserved)
         token = _EXPENSE.set(expense)
         try:
-            verdict = await _verdict(row, question, graders)
+            verdict = await _find_verdict(row, question, graders)
             graded |= options.columns(row, question, verdict, graders.grader_name(question))
         except GraderError as problem:
             return problem
@@ -372,7 +372,7 @@ async def grade_row(
 
 @dataclass(frozen=True, slots=True)
 class Regrading:
-    """Summary of grading an answer file again."""
+    """The outcome of grading an answer file again."""
 
     graded: int
     """Number of answers with a verdict."""
@@ -381,7 +381,7 @@ class Regrading:
     without: int
     """Number of answers without a verdict."""
     problem: GraderError | None
-    """Error that ended grading early; else None."""
+    """Error that ended grading early; None if all answers were processed."""
     labelled: int = 0
     """Number of answers with both a verdict in a judge's column and a label."""
     agreement: float | None = None
@@ -397,7 +397,7 @@ async def regrade(
     budget: Budget,
     options: GradingOptions,
 ) -> Regrading:
-    """Grade the answers of a file.
+    """Grade the answers of a file; if a grader stops working, earlier verdicts are kept.
 
     Args:
         file: open answer file; each answer is written again as soon as it has a verdict.
@@ -406,21 +406,21 @@ async def regrade(
         budget: budget that pays for judges.
         options: options of grading.
 
-    If a grader stops working, the verdicts until then are kept. Raises OSError if the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     problems: list[GraderError] = []
-    judged = [row for row in file.answers.rows.values() if not has_failed(row)]
+    rows = [row for row in file.answers.rows.values() if not has_failed(row)]
     if options.reference_model is not None:
-        judged = [row for row in judged if row["model"] != options.reference_model and row["query"] in questions]
+        rows = [row for row in rows if row["model"] != options.reference_model and row["query"] in questions]
     if options.calls is not None:
-        judged = [row for row in judged if row["call"] in options.calls]
-    waiting = enumerate(judged)
+        rows = [row for row in rows if row["call"] in options.calls]
+    waiting = enumerate(rows)
 
     async def work() -> None:
         for number, row in waiting:
             if problems:
                 return
-            options.report_progress(number, len(judged))
+            options.report_progress(number, len(rows))
             question = questions.get(row["query"]) or question_of(row)
             verdict = row.get(options.into)
             is_current = row == {**row, **options.columns(row, question, verdict, graders.grader_name(question))}
@@ -428,25 +428,25 @@ async def regrade(
                 problem = await grade_row(file, row, question, graders, budget, options)
                 problems.extend([] if problem is None else [problem])
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(_AT_ONCE)]
+    tasks = [asyncio.ensure_future(work()) for _ in range(_CONCURRENCY)]
     try:
         await asyncio.gather(*tasks)
-    except BaseException as problem:  # an interrupt, or a disk that is full
+    except BaseException as problem:  # an interrupt, or a full disk
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if isinstance(problem, KeyboardInterrupt):  # it has ended the loop, which would raise it a second time
+        if isinstance(problem, KeyboardInterrupt):  # the loop would raise the interrupt a second time
             raise asyncio.CancelledError from None
         raise
     file.rewrite_if_needed()
-    now = [file.answers.rows[row["call"]] for row in judged]
-    return _summarise(judged, now, options.into, next(iter(problems), None))
+    graded = [file.answers.rows[row["call"]] for row in rows]
+    return _summarise(rows, graded, options.into, next(iter(problems), None))
 
 
 def questions_with_answers_of(
     answers: AnswerRows, questions: Mapping[str, Question], reference: str
 ) -> dict[str, Question]:
-    """Return the questions that a model has answered, with its answers as the right ones.
+    """Return the questions that a model has answered, each with the model's answer as the right answer.
 
     Args:
         answers: rows of an answer file.
@@ -468,17 +468,17 @@ def questions_with_answers_of(
 
 
 def _summarise(
-    judged: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
 ) -> Regrading:
     """Summarise the difference between the rows before and after grading."""
-    both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    without = sum(row.get(into) is None for row in now)
+    both = [row for row in after if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
+    without = sum(row.get(into) is None for row in after)
     return Regrading(
-        graded=len(now) - without,
-        changed=sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True)),
+        graded=len(after) - without,
+        changed=sum(old.get(into) != new.get(into) for old, new in zip(before, after, strict=True)),
         without=without,
         problem=problem,
         labelled=len(both),
         agreement=sum(1 - abs(row[into] - row["correct"]) for row in both) / len(both) if both else None,
-        remarks=tuple(score_remarks(now, into)),
+        remarks=tuple(score_remarks(after, into)),
     )

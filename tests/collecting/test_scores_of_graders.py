@@ -94,7 +94,7 @@ def test_a_judge_gets_the_scale_and_a_reminder():
 
 
 def test_a_full_score_that_nobody_gives_is_refused():
-    with pytest.raises(GraderError, match="--score-max 10: is the full score of judge:MODEL"):
+    with pytest.raises(GraderError, match="--score-max 10: no grader gives scores: name one of judge:MODEL"):
         make_graders(["exact"], score_max=10)
 
 
