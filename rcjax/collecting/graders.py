@@ -282,7 +282,7 @@ _RETRY = "That is no verdict that can be read. Reply with one word alone: yes if
 
 _RETRY_SCORE = "That is no score that can be read. Reply with one number alone, from 0 to {max_score:g}."
 
-_WORDS = dict.fromkeys(("yes", "y", "correct", "right"), True)
+_WORDS: dict[str, bool] = dict.fromkeys(("yes", "y", "correct", "right"), True)
 _WORDS |= dict.fromkeys(("no", "n", "incorrect", "wrong"), False)
 
 

@@ -83,5 +83,5 @@ def test_the_grader_that_suits():
     assert suited_grader(Question("q", (), ("[]",), options={"tools": [tool]})) == "call"
     assert suited_grader(Question("q", (), ("{}",), options={"response_format": {"type": "json_object"}})) == "json"
     assert make_graders(["json"], score_max=1.0).by_name["json"].scores
-    with pytest.raises(GraderError, match="command:… or json: name one"):
+    with pytest.raises(GraderError, match="name one of judge:MODEL, python:module:function, command:… or json"):
         make_graders(["call"], score_max=1.0)

@@ -98,8 +98,8 @@ def test_right_answers(answer, reference, place):
     ("row", "says"),
     [
         ({"question": "x"}, "no column prompt or messages"),
-        ({"prompt": None, "answer": "x"}, "row 1: no prompt and no messages: give one"),
-        ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: a prompt and messages"),
+        ({"prompt": None, "answer": "x"}, "row 1: neither a prompt nor messages: give one"),
+        ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: both a prompt and messages"),
         ({"messages": [3]}, "messages must be a list of messages"),
         ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A|A"}, "choices must be 2 to 26, all different"),
