@@ -1,4 +1,4 @@
-"""The columns of a log: their names, the values that they may hold, and which of them a log must have."""
+"""The columns of a log: their names, their values, and the columns that a log must have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Column(NamedTuple):
     most: float = 1e300
     """Largest value."""
     synonyms: tuple[str, ...] = ()
-    """Usual other names of the column; for logprob, names of probabilities."""
+    """Usual other names of the column; for logprob, usual names of probabilities."""
     rounding: float = 0.0
     """Tolerance above `most`, for rounding errors."""
 
@@ -127,14 +127,14 @@ def judge_columns(columns: Iterable[str]) -> list[str]:
 
 
 def known_columns(columns: Iterable[str]) -> set[str]:
-    """Return all names that have a meaning in a log: canonical names, their synonyms and the judges' columns here."""
+    """Return all names that have a meaning in a log: canonical names, synonyms, and the judges' columns in a table."""
     synonyms = (synonym for column in COLUMNS.values() for synonym in column.synonyms)
     names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *synonyms}
     return names | {f"{name}{REPEATED_SUFFIX}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
 def equivalent_columns(name: str) -> tuple[str, ...]:
-    """Return the canonical columns that hold the same quantity as a column, itself included.
+    """Return the canonical names of the columns that may hold the quantity of a column, including its own name.
 
     >>> equivalent_columns("logprob"), equivalent_columns("query")
     (('logprob', 'confidence'), ('query',))
@@ -163,16 +163,14 @@ def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list
     """
     known = known_columns(columns)
     given = {name: column for name, column in assigned.items() if column in columns}
-    taken = {alternative for name in given for alternative in equivalent_columns(name)}
-    names = [plain_name(column) for column in columns]
-    pairs = [
-        (name if name in known and name not in columns else column, column)
-        for name, column in zip(names, columns, strict=True)
-    ]
-    return [
-        *given.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in given.values()),
-    ]
+    taken = {equivalent for name in given for equivalent in equivalent_columns(name)}
+    pairs = [*given.items()]
+    for column in columns:
+        name = plain_name(column)
+        name = name if name in known and name not in columns else column
+        if name not in taken and column not in given.values():
+            pairs.append((name, column))
+    return pairs
 
 
 def require_unique_columns(name: str, columns: Sequence[str]) -> None:
@@ -186,14 +184,14 @@ def require_unique_columns(name: str, columns: Sequence[str]) -> None:
 
 
 def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
-    """Return the columns to read: query, model, the label, the confidence and the source of costs.
+    """Return the columns to read: query, model, label, confidence and cost or tokens, and optional columns.
 
     Args:
         name: name of the log, for messages.
-        columns: canonical names of its columns.
+        columns: canonical names of the log's columns.
         priced: whether the tokens have prices.
-        needed_label: the required label column: "correct" (a judge's column may replace it) or "answer"; None if labels
-            come from elsewhere, or none are needed.
+        needed_label: the required label column: "correct", in place of which a judge's column may stand, or "answer";
+            None if labels come from another table, or are not needed.
 
     Raises `LogError` if a column is missing, or occurs twice.
     """
@@ -206,9 +204,9 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
         )
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
-    truth = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
+    label = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
     confidences = [] if lacks_confidence(columns) else [confidence]
-    needed = ["query", "model", *truth, *confidences, *money]
+    needed = ["query", "model", *label, *confidences, *money]
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
@@ -220,7 +218,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
 
 
 def lacks_confidence(columns: Sequence[str]) -> bool:
-    """Return whether a log has answers to compare, but no column that may be meant as a confidence.
+    """Return whether a log has answers to compare, but no column that looks like a confidence.
 
     >>> lacks_confidence(["query", "answer"]), lacks_confidence(["query", "answer", "prob"])
     (True, False)
@@ -232,7 +230,7 @@ def lacks_confidence(columns: Sequence[str]) -> bool:
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse a table that lacks a column; the message names the columns that may be meant."""
+    """Refuse a table that lacks a column; the message suggests similar columns."""
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
@@ -257,7 +255,7 @@ def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Match missing columns with others by synonym or spelling, each at most once; return the pairs in words."""
+    """Match each missing column with at most one other column, by synonym or spelling; return the pairs in words."""
     free, pairs = list(columns), []
     for column in missing:
         synonyms = [name for name in free if plain_name(name) in find_column(column).synonyms]
@@ -270,16 +268,10 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
 
 
 #: Words for right and wrong, in lower case.
-WORDS = {
-    word: right
-    for right, words in (
-        (True, "true yes y right correct pass passed"),
-        (False, "false no n wrong incorrect fail failed"),
-    )
-    for word in words.split()
-}
+WORDS: dict[str, bool] = dict.fromkeys(["true", "yes", "y", "right", "correct", "pass", "passed"], True)
+WORDS |= dict.fromkeys(["false", "no", "n", "wrong", "incorrect", "fail", "failed"], False)
 
-#: Fewest labels from which the scale of scores is checked.
+#: Number of labels from which the scale of scores is checked.
 _MIN_CHECKED = 20
 
 
@@ -305,7 +297,7 @@ class Scoring(NamedTuple):
         >>> Scoring().for_columns(["query", "score", "logprob"]).column
         'score'
         """
-        # Without a confidence, the score may be the confidence: a message then asks for the confidence.
+        # In a table without a confidence, the score may be the confidence: a message then asks for the confidence.
         names = {*columns}
         is_score = not self.in_second_table and "correct" not in names and "score" in names and {*ONE_OF_TWO[0]} & names
         return self._replace(column="score" if is_score else "correct")
@@ -326,7 +318,7 @@ class Scoring(NamedTuple):
         """
         if self.most > 1 and labels.size >= _MIN_CHECKED and labels.max() <= 1 / self.most:
             problem = f"no score is above 1, and the full score is said to be {self.most:g}"
-            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) where they are shares of it")
+            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) if scores are shares of it")
 
 
 RIGHT_OR_WRONG = Scoring()

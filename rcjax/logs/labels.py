@@ -1,7 +1,7 @@
 """Tables that accompany a log: labels, answers, and the sheet in which a person labels answers.
 
-A sheet holds answers drawn at random, one per row, with an empty column `correct`. Drawing more of the answers that
-policies depend on was tried: its gain could not be told from noise.
+A sheet holds answers drawn at random, one per row, with an empty column `correct`. It was tried to draw more often the
+answers that policies depend on: the gain was not distinguishable from noise.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Labels(NamedTuple):
 def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
     """Read the labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    `correct` may hold scores on the scale of `scoring`, or be empty for an answer without a label yet. A column
-    `sample` tells several answers of a model to a query apart.
+    `correct` may hold scores on the scale of `scoring`; it is empty for an answer without a label. A column `sample`
+    tells several answers of a model to a query apart.
 
     Raises `LogError` if a column is missing, another cell is empty, labels contradict each other, or the table is the
     log itself, whose answers are the models' own.
@@ -78,7 +78,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
 
 
 def _distinct_labels(rows: Rows) -> pl.DataFrame:
-    """Return the distinct rows with a label, as a number; LogError if labels contradict each other."""
+    """Return the distinct labelled rows, with labels as numbers; LogError if labels contradict each other."""
     frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
     if frame.height and not labelled.height:
@@ -105,16 +105,16 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
 
 
 def normalise_answers(answers: pl.Series) -> pl.Series:
-    """Return answers in the form in which they are compared with labels: without regard to case and white space."""
+    """Return answers in the form that is compared with labels: without regard to case and white space."""
     texts = answers.unique()
     return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
 
 
 def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
-    """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
+    """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without a label.
 
     A query may have several right answers. A row without an answer is wrong if its query has a right answer.
-    Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
+    Raises `LogError` if no label belongs to the log, or models of the log gave the right answers.
 
     Args:
         frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
@@ -123,7 +123,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        problem = f"its answers are those of {listed(authors)}, which the log judges"
+        problem = f"its answers are those of {listed(authors)}, whose answers are to be labelled"
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
     label = _labels_by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
@@ -134,7 +134,7 @@ def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence
 
 
 def _labels_by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """Look up the labels of rows by query, model and, if the log has samples, sample."""
+    """Look up the labels of rows by query, model and, if the log has samples, sample number."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
         problem = "labels by query and model do not tell samples apart"
@@ -171,8 +171,8 @@ def _labels_by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Seri
 def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
     """Replace the answers of a log by the answers in a table; return the rows and the kind of comparison.
 
-    An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
-    answers of a model to a query differ, or no answer belongs to the log.
+    An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row has no query or model, a model
+    has two different answers to a query, or no answer belongs to the log.
 
     Args:
         frame: rows with `query` and `model`.
@@ -217,7 +217,7 @@ TEXTS = {
     "answer": ("text", "answer", "response", "output"),
 }
 
-# The beginning of a cell that a spreadsheet runs, after blanks and invisible characters; numbers are no formulas.
+# A cell that a spreadsheet may run as a formula begins so, perhaps after blanks and invisible characters.
 _FORMULA = r"^'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])"
 _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
@@ -225,19 +225,19 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     """Draw `number` answers without a label, or all; return their (query, model) positions in order of the queries.
 
-    The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
-    Raises `LogError` if no answer lacks a label.
+    All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    Raises `LogError` if every answer has a label.
     """
     unlabelled = np.asarray(log.answered) & ~log.labelled
     labels = log.labelled.sum(0)
     if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    sizes, most, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    sizes, max_sizes, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
     for _ in range(min(number, int(unlabelled.sum()))):
-        sizes[np.where(sizes < most, labels + sizes, np.inf).argmin()] += 1
+        sizes[np.where(sizes < max_sizes, labels + sizes, np.inf).argmin()] += 1
     columns = zip(unlabelled.T, sizes, strict=True)
-    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
-    return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
+    queries_by_model = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
+    return sorted((int(query), model) for model, queries in enumerate(queries_by_model) for query in queries)
 
 
 def refuse_scores(log: Log) -> None:
@@ -247,14 +247,19 @@ def refuse_scores(log: Log) -> None:
         raise LogError(f"{log.source}: {problem}, or make all of it 1 or 0")
 
 
-def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the sheet: the drawn answers, then the labelled answers; empty columns are left out.
+def label_sheet(log: Log, to_label: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
+    """Return a sheet with the answers to label, then the labelled answers; empty columns are left out.
 
     Raises `LogError` if the labels of the log are scores.
+
+    Args:
+        log: the log.
+        to_label: (query, model) positions of the answers to label.
+        texts: texts of the log (`answer_texts`).
     """
     refuse_scores(log)
     labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
-    cells = [*drawn, *labelled]
+    cells = [*to_label, *labelled]
     correct = np.asarray(log.correct)
     samples = log.hand_labels and log.hand_labels.samples
     columns = {
@@ -265,7 +270,7 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     key = [name for name in columns if name in texts.columns]
     sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
     text_columns = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
-    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in labelled)]
+    labels = [*[None] * len(to_label), *(str(int(correct[cell])) for cell in labelled)]
     return sheet.select(*columns, *text_columns, pl.Series("correct", labels, pl.String))
 
 
@@ -333,7 +338,7 @@ def _is_formula(text: pl.Expr) -> pl.Expr:
 
 
 def read_sheet(path: Path) -> pl.DataFrame:
-    """Read an existing sheet, with any columns that a person has added. LogError if it is no sheet."""
+    """Read an existing sheet, with all columns that a person has added; LogError if the file is no sheet."""
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model", "correct"], columns)

@@ -57,7 +57,7 @@ def test_labels_that_are_a_call_log(path, tmp_path):
 def test_labels_that_are_answers_by_models_of_the_log(models, path):
     own = table(path).filter(pl.col("model").is_in(models))
     message = refusal(table(path), labels=own)
-    assert f"its answers are those of {', '.join(sorted(models))}, which the log judges" in message
+    assert f"its answers are those of {', '.join(sorted(models))}, whose answers are to be labelled" in message
     assert "leave out the column model" in message
 
 
