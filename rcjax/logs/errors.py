@@ -1,4 +1,4 @@
-"""Errors and warnings about logs, and helpers that quote names and texts of a log in a one-line message."""
+"""Errors and warnings about logs, and helpers that quote names and texts of a log in messages of one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Data that is left out: rows of a call log, a model without labels, or rows without a cost from a mean cost."""
+    """Data that is left out: rows of a call log, a model without labels, or lost costs from a mean cost."""
 
 
 class UnlabelledWarning(UserWarning):
@@ -70,7 +70,7 @@ def near(word: str, names: Iterable[str]) -> str:
 
 
 def contrast_names(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """Contrast the first names in a log with the first names in a table that matches none of its rows, with advice.
+    """Contrast the first names in a log with the first names in a table, no row of which matches; with advice.
 
     >>> contrast_names([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"

@@ -1,8 +1,7 @@
 """The reader of logs from files and dataframes, which checks every row.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
-package works on. It refuses an unusable log with one line: the problem, its place and an advice. Models without labels
-are left out.
+package uses. For an unusable log, it raises an error whose one line tells the problem, its place and an advice.
 """
 
 from __future__ import annotations
@@ -142,8 +141,8 @@ def _read(source: Any, options: ReadOptions) -> Log:
         answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
         failed += silent
     differences = reference is not None and reference.counts == "differences"
-    needed = not options.unlabelled and not differences
-    compared = _select_models(answers, options, name, labelled=needed)
+    needs_labels = not options.unlabelled and not differences
+    compared = _select_models(answers, options, name, labelled=needs_labels)
     names = compared.models
     scores = Scores(options.scoring.most)
     answers = count_differences(compared) if differences else compared
@@ -175,15 +174,15 @@ def _read(source: Any, options: ReadOptions) -> Log:
         options.warn(NoConfidenceWarning, f"{name}: {remark}")
     if not log.complete.all():
         options.warn(IncompleteLogWarning, log.describe(confidences=False))
-    if needed:
+    if needs_labels:
         _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the usable models of a log, if `labelled` those with labels; by rising cost unless the user named models.
+    """Select the usable models of a log, by rising cost unless the user named models.
 
-    Raises LogError if a named model cannot be used, or if too few models are left.
+    If `labelled`, a usable model has labels. Raises LogError if a named model is not usable, or if too few are left.
     """
     answers = answers.select(_usable_models(answers, options.models, name))
     _require_answers(answers, name)
@@ -205,7 +204,7 @@ def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
 
 
 def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
-    """Return the fields of a log that hold numbers and no labels, as numpy matrices; `cost` is NaN."""
+    """Return the fields of a log that hold numbers but no labels, as numpy matrices; `cost` is NaN."""
     timed = "seconds" in answers.frame.columns
     return {
         "logprob": answers.matrix("logprob", math.nan),

@@ -1,9 +1,9 @@
 """Tables from files and dataframes, read batch by batch.
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
-other text is converted in memory. Polars does not report the line in which a record starts, or a broken or
-truncated line: this module finds them. `join_parts` reads several files or a folder as one table: the file that a
-service writes, and its rotated files.
+other text is converted in memory. This module also finds the line in which a record starts, and broken or truncated
+lines, which polars does not report. `join_parts` reads several files or a folder as one table, such as the file that a
+service writes with its rotated files.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
 def open_text(
     path: Path, names: Collection[str], suffix: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
-    """Open a CSV or JSON Lines file as UTF-8, and find its separator: the one under which most `names` appear.
+    """Open a CSV or JSON Lines file as UTF-8, with the separator under which most of the `names` appear.
 
     Args:
         path: the file.
@@ -170,8 +170,7 @@ def open_text(
             start = file.read(_BEGINNING)
         separated = (suffix or path.suffix.lower()) in SEPARATED
         encoding = json.detect_encoding(start)
-        as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
-        if not as_it_is:
+        if encoding != "utf-8" and not (separated and encoding == "utf-8-sig"):  # polars knows the mark in CSV alone
             with TextFile(content).open() as file:
                 content = file.read().decode(encoding).removeprefix("\ufeff").encode()
             start = content[:_BEGINNING]
@@ -190,7 +189,7 @@ _DECLARED = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
 
 
 def _separator(start: bytes, names: Collection[str]) -> str:
-    """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
+    """Infer the separator of a table from its header. (csv.Sniffer may infer any recurring letter.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
     chosen, best = ",", (0, 0)
     for separator in _SEPARATORS:
@@ -214,8 +213,8 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
 
     if isinstance(source, Path):
         return nw.from_native(scan_parquet(source))
-    # Text files are read as text: inferred types would refuse a value without naming its row,
-    # and a column of JSON may mix numbers with "-inf", which JSON cannot write as a number.
+    # Cells of text files are texts: polars would refuse a value of another type without naming its row, and a column of
+    # JSON may mix numbers with "-inf", which is no number of JSON.
     if not isinstance(source, TextFile):
         return nw.from_native(source)
     content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
@@ -344,8 +343,8 @@ def _find_long_record(text: TextFile) -> str | None:
 def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
-    A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
-    do not begin like the lines of a call log are kept, for the reader to refuse.
+    A line is truncated if its writer was killed: it was then the last line of the log. Lines that do not begin like the
+    lines of a call log are kept, for the reader to refuse.
 
     >>> drop_truncated_lines(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
@@ -357,12 +356,12 @@ def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
         if not first.startswith(CALL_BEGINNING):
             return text, 0
         file.seek(0)
-        cut = {number for number, line in enumerate(file) if _is_truncated(line.strip())}
-        if not cut:
+        truncated = {number for number, line in enumerate(file) if _is_truncated(line.strip())}
+        if not truncated:
             return text, 0
         file.seek(0)
-        sound = b"".join(line for number, line in enumerate(file) if number not in cut and line.strip())
-        return dataclasses.replace(text, content=sound), len(cut)
+        sound = b"".join(line for number, line in enumerate(file) if number not in truncated and line.strip())
+        return dataclasses.replace(text, content=sound), len(truncated)
 
 
 def _is_truncated(line: bytes) -> bool:
@@ -401,9 +400,9 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several files and the files of folders into one table, the oldest first.
+    """Return a single file unchanged; join several files and the files of folders into one table, the oldest first.
 
-    Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
+    Tables without answers in a folder, such as labels, are ignored. Raises LogError if a file cannot be read, or a
     folder has no log.
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
@@ -449,7 +448,7 @@ def _read_file(file: Path) -> tuple[pl.DataFrame, int]:
 
 
 def main_file(paths: Sequence[Path]) -> Path:
-    """Return the file that a service writes to: the first path or, of a folder, the last JSON Lines file written."""
+    """Return the file that a service writes to: the first path or, in a folder, the JSON Lines file changed last."""
     if not paths[0].is_dir():
         return paths[0]
     files = _files_in(paths[0])

@@ -76,7 +76,7 @@ def share(log, query=0):
 
 
 def test_several_answers_of_a_model_are_one():
-    says = r"several answers to a query \(of small 3\): the confidence is the share of equal answers, the cost that of all answers$"
+    says = r"to a query \(of small 3\): the confidence is the share of equal answers, the cost that of all answers$"
     with pytest.warns(LeftOutWarning, match=says):
         log = read_log(sampled())
     assert log.models == ("small", "large")

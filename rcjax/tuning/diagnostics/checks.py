@@ -25,7 +25,7 @@ import numpy as np
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import measure_unevenness, unsure
+from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
@@ -270,7 +270,7 @@ def judge_labels(log: Log, models: Sequence[str]) -> Iterator[CheckResult]:
     log = log.select(models)
     log = log.take(log.complete) if log.complete.any() else log
     sure = np.asarray(log.logprob, float)[:, 0]
-    doubted = unsure(sure)
+    doubted = find_unsure(sure)
     sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
     for name, labelled in sets.values():
         if labelled.all() or not labelled.any() or not doubted.any():
