@@ -1,12 +1,12 @@
 """Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
-The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
-does, which the batches of all models must share.
+The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages; in a batch it is the
+`custom_id`, which must be the same in the batches of all models.
 
 - LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
-  they store prompts. A payload is one call. The model has the name that was requested, if possible the proxy's own.
-- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model has the
-  name in the body; prompts are only in the file of requests.
+  they store prompts. A payload is one call. The model's name is the requested name, if possible the proxy's own.
+- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model's name is
+  in the body; prompts are only in the file of requests.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _mean(tokens: Sequence[Token]) -> Line:
 def read_messages(prompt: Any) -> list[tuple[str, str]]:
     """Return (role, text) of each message, from a text, a message or a list of messages.
 
-    Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
+    Other parts of a message, such as an image or a tool call, become JSON in the text, to distinguish queries.
 
     >>> read_messages([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), read_messages("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
@@ -116,7 +116,7 @@ def read_tool_calls(message: Any) -> str | None:
 
 
 def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return tool calls in canonical form, or marked as equal to no other answer if malformed; None without any."""
+    """Return tool calls in canonical form, malformed calls with a mark; None without any calls."""
     return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
 
@@ -146,7 +146,7 @@ def decode_json(value: Any) -> Any:
 
 
 def hash_query(content: Sequence[Any]) -> str:
-    """Return a name of a query, a hash of its messages, or of a prompt and its variables: the same for every model."""
+    """Return a name of a query that is the same for every model: a hash of messages, or of a prompt and variables."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -166,7 +166,7 @@ def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) ->
 
     Args:
         body: the reply as JSON.
-        line: values that all choices have in common; its cost, and the tokens, are divided among them.
+        line: values that all choices have in common. The choices share its cost and the tokens.
         tools: whether the request offers tools: a reply without a call is then the answer "no call".
     """
     choices = body.get("choices", [])
@@ -217,7 +217,7 @@ def answer_or_key(answer: str | None, reply: str | None) -> Line:
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-#: Values of an empty reply: there is nothing to judge or compare.
+#: Values of the line of an empty reply.
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
@@ -246,7 +246,7 @@ def _read_completion(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 
 
 def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
-    """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
+    """Remove the prompt from a completion that repeats the prompt, whose first token has no log-probability."""
     _, content, finish = part
     written = reported_tokens(body.get("usage"))
     echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
@@ -290,20 +290,20 @@ def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> l
     request = decode_json(payload.get("proxy_server_request")) or {}
     messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
     query_name = hash_query(messages) if query is None else _look_up(payload, query)
-    require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
+    require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
     line["prompt"] = format_prompt(messages)
-    if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
+    if str(payload.get("cache_hit")).lower() != "true":  # latency and cost of a cached reply are not the model's
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
     tools = (decode_json(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
     return read_replies(decode_json(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
-    """Return why a call holds no answer; None if it may hold one."""
+    """Return the reason why a call has no answer; None if it may have an answer."""
     kind = str(payload["call_type"])
     if payload.get("status") not in ("success", None):
         return "with an error"

@@ -56,7 +56,7 @@ def collect_answers(
 ) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
     """Read files and folders; return (lines by model and query, messages about unreadable parts).
 
-    Models have their final names; the lines of a query are in the order of their samples.
+    The models have their final names. The lines of a query are in the order of their sample numbers.
 
     Raises LogError if an option is missing or wrong, or no line can be read.
     """
@@ -86,7 +86,7 @@ def collect_answers(
 
 
 def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
+    """Yield the lines of a file, then the damage if the file, or its rest, cannot be read."""
     by_name = {form.name: form for form in FORMATS}
     is_known = options.format is None or options.format in by_name
     require(is_known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
@@ -126,7 +126,7 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Return whether a file in a folder is an evaluation, damaged or not; the user must name tables."""
+    """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
         return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
@@ -138,16 +138,16 @@ def _insert_sample(samples: list[Line], line: Line) -> None:
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
     if first is not None:
-        position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
-        raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
+        place = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
+        raise LogError(f"{place}: was answered already in {first['place']}: leave one of the two out")
     samples.append(line)
     samples.sort(key=lambda sample: sample["sample"])
 
 
 def _final_names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the final names of models: as renamed, else without the provider if that stays unique.
+    """Return the final names of models: the new name, or else the name without its provider if that stays unique.
 
-    Two models renamed alike become one.
+    Two models with the same new name become one model.
 
     >>> _final_names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
@@ -185,9 +185,9 @@ class Evaluations:
     """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
     `output_tokens`, or all three.
 
-    `correct` is empty if the files have no labels; `score`, from 0 to 1, replaces it if some scores lie strictly
-    between. The columns `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several
-    answers of a model to a query."""
+    `correct` is empty if the files have no labels. The column is `score`, from 0 to 1, if some scores lie strictly
+    between. `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several answers of a
+    model to a query."""
     assumed: tuple[str, ...]
     """Sentences about the meaning of the confidences, and other assumptions."""
     left_out: str | None = None
@@ -217,17 +217,16 @@ def read_evaluations(
 
     The formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and
     tables with columns of any name; see the page [From evaluations](importing.md). The column `answer` holds the
-    answers. Several answers of a model to a query (epochs, repeats) have a row each, told apart by a column `sample`.
-    `correct` is empty if the files have no labels; a column `score`, from 0 to 1, replaces it if some scores lie
-    strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), a second one the
-    unreadable files and samples.
+    answers. If a model answered a query several times (epochs, repeats), each answer has a row, with its number in the
+    column `sample`. `correct` is empty if the files have no labels; the column is `score`, from 0 to 1, if some scores
+    lie strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), another
+    `LeftOutWarning` the unreadable files and samples.
 
     Args:
         files: paths of files, or of folders of files.
-        choices: fields of `ImportOptions`, which files leave open: `format`, `scorer`, `score_max`, `rename`,
-            `columns`, `prompts`.
+        choices: fields of `ImportOptions`: `format`, `scorer`, `score_max`, `rename`, `columns`, `prompts`.
 
-    Raises LogError if a file cannot be used, or a model's answers have no confidence, with advice how to get one.
+    Raises LogError if a file cannot be used, or a model's answers have neither a confidence nor a text to compare.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
@@ -243,7 +242,7 @@ def read_evaluations(
 
 
 def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportOptions) -> Evaluations:
-    """Read files of evaluations, as `rcjax.logs.importing.read_evaluations` does, with notes in place of warnings.
+    """Read files of evaluations like `rcjax.logs.importing.read_evaluations`, with notes in place of warnings.
 
     Args:
         paths: paths of files, and of folders of files.
@@ -271,8 +270,8 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
     scoring.require_scale("the files", np.array(scored, float))
     frame, notes = build_frame(rows, options, sampled=bool(sampled))
     if sampled:
-        samples = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        notes.append(f"{samples}, whose confidence is how many agree")
+        fact = f"{listed(sampled)} answered each query several times: each answer has a row, with its sample number"
+        notes.append(f"{fact}, and the share of equal answers becomes the confidence")
     signals = [
         f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
@@ -290,12 +289,12 @@ def _compare_names(models: Iterable[str]) -> list[str]:
     """Return a sentence for each pair of names that may belong to the same model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
-    advice = "they are two models; where they are one, --rename"
-    return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
+    advice = "count as two models; if they are one model, give --rename"
+    return [f"{other} and {model} {advice} {model}={other}" for model, other in names if model != other]
 
 
 def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
-    """Return the lines without failures: all samples if most queries have several, else each query's first."""
+    """Return the lines without failures: all samples if most queries have several samples, else the first of each."""
     left_out.update(str(line["error"]) for samples in queries.values() for line in samples if has_failed(line))
     sound = [[line for line in samples if not has_failed(line)] for samples in queries.values()]
     sound = [samples for samples in sound if samples]
@@ -308,9 +307,9 @@ def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> l
 
 
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
-    """Return the most common signal of a model's answers; None if they have only answers to compare.
+    """Return the most common signal of a model's answers; None if no answer has a confidence.
 
-    Raises LogError if the lines have neither a confidence nor an answer.
+    Raises LogError if the lines have neither a confidence nor an answer to compare.
     """
     signals = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
     if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
@@ -325,7 +324,7 @@ def _signal(model: str, lines: Sequence[Line]) -> str | None:
 def _model_rows(
     lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]
 ) -> list[Line]:
-    """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
+    """Return the rows of a model, and count the answers left out by reason."""
     rows = []
     for line in lines:
         place = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
@@ -336,8 +335,8 @@ def _model_rows(
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
             line |= without_confidence(f"the files have only {SIGNALS[line['signal']]}")
-        texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
-        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
+        texts = {name: line.get(name) or "" for name in ANSWERS}
+        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}  # of one line
         answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
         no_answer = next((text for name, text in texts.items() if text and not answers[name]), None)
         rows.append(line | {"correct": label, "logprob": logprob, "lacks": no_answer, **answers})
@@ -357,10 +356,11 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
-        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(example)}): they agree with no other")
+        fact = f"{count(number, 'answer')} of {model} say that there is no answer ({brief(example)})"
+        remarks.append(f"{fact}: they agree with no other answer")
     if unlabelled := sum(row["correct"] is None for row in rows):
         fact = f"the files have no labels of {count(unlabelled, 'answer')}: the column correct is empty"
-        remarks.append(f"{fact}, to be filled by --labels, or by hand (rcjax label)")
+        remarks.append(f"{fact}; give labels by --labels, or label by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         scorers = f", by {listed(names)}," if names else ""
@@ -423,24 +423,23 @@ def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> t
     priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
     if estimated := sum(bool(row.get("estimated")) for row in rows):
         origin = f"estimated, {CHARACTERS:g} characters each"
-        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
+        notes.append(f"the files have no token counts of {count(estimated, 'answer')}: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
     if priced:
         for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
             row["cost"] = row.get("cost") or 0.0
     elif counted:
-        notes.append("no money in the table: tune it with --prices")
+        notes.append("the files have no costs: tune with --prices")
     else:
-        advice = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
-        raise LogError(f"neither money nor tokens are in the files, {advice}")
+        advice = "a table needs a column cost, or input_tokens and output_tokens"
+        raise LogError(f"the files have neither costs nor tokens, nor texts to estimate tokens: {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
     answers = _answer_columns(rows)
     if answers:
-        fact = "what was answered is in the column"
-        notes.append(f"{fact} {' and '.join(answers)}, for rcjax tune to compare")
+        notes.append(f"the answers are in the column {' and '.join(answers)}, for rcjax tune to compare")
     if "answer_key" in answers:
-        fact = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
-        notes.append(f"{fact}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
+        fact = "answers were extracted from longer replies: a policy that compares answers needs a signal that does so"
+        notes.append(f"{fact}, rcjax.Cascade(…, signal=…), and rcjax serve refuses such a policy")
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}

@@ -1,16 +1,14 @@
 """Importers of runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
 
 - Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
-  query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated
-  model are counted, without graders.
+  query. The user chooses among several scorers, or several values of a scorer. The tokens of graders do not count.
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
-  choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
-  metric. A line of text has the replies before and after the filter.
+  choice and, for mutual information, of every choice without the question. The rule of the metric gives the choice. A
+  line of text has the replies before and after the filter.
 - HELM: `scenario_state.json`, and beside it `per_instance_stats.json` with the scores. The two files are joined by
   instance, perturbation and trial. A perturbed question is a separate query.
 - promptfoo: the output of `promptfoo eval -o results.json`. A result is one answer of a provider to a prompt with
-  variables; prompt and variables name the query. A result with an error is left out, not wrong. Log-probabilities are
-  numbers without tokens.
+  variables, which are the query. A result with an error is left out. Log-probabilities are numbers without tokens.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ from rcjax.policy.signals.answers import chosen_choice
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
 from rcjax.serving.completions import choice_text
 
-try:  # reads Zstandard, with which newer versions of Inspect compress; Python reads it from 3.14 on
+try:  # newer versions of Inspect compress by Zstandard, which Python's own module reads from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
 except ImportError:
     import zipfile
@@ -74,7 +72,7 @@ _LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def _is_inspect(path: Path, head: bytes) -> bool:
-    """Return whether a file is a ZIP with Inspect's header, or JSON that begins like Inspect's."""
+    """Return whether a file is a ZIP with Inspect's header, or JSON with Inspect's first keys."""
     if head.startswith(b"PK"):
         try:
             with zipfile.ZipFile(path) as archive:
@@ -206,10 +204,7 @@ def _choose_score(scores: Mapping[str, Any], scorer: str | None, place: str) -> 
 
 
 def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
-    """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
-
-    Text such as "ANSWER: " may precede the choice.
-    """
+    """Compute the confidence from the tokens of a reply; for a choice, from the last token that is the choice."""
     if not letters:
         return confidence_of_tokens(content, reply)
     try:
@@ -225,7 +220,7 @@ def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], an
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
-    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as grader."""
+    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as a grader's."""
     model = evaluation["model"]
     total = (sample.get("model_usage") or {}).get(model)
     if not total:
@@ -242,9 +237,8 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
 
     cached, stored = own_usage("input_tokens_cache_read"), own_usage("input_tokens_cache_write")
     sent = own_usage("input_tokens") + cached + stored
-    written = max(
-        own_usage("output_tokens"), own_usage("total_tokens") - sent
-    )  # hidden reasoning may be in the total only
+    # Hidden reasoning may be in the total alone.
+    written = max(own_usage("output_tokens"), own_usage("total_tokens") - sent)
     money = {} if total.get("total_cost") is None else {"cost": own_usage("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
     return (counts if sent else {}) | money  # no prompt has 0 tokens
@@ -261,7 +255,7 @@ INSPECT = Format("inspect", "Inspect AI (.eval, .json)", _is_inspect, _read_insp
 
 _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 
-#: Metrics that serve as labels; the first one present is used.
+#: Metrics that serve as labels; the first metric present is used.
 _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
@@ -333,7 +327,7 @@ def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str,
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
-    """Return why an answer is left out: an error, or a split other than test, which HELM scores; None if it counts."""
+    """Return the reason why an answer is left out: an error, or a split other than test; None if the answer counts."""
     if split not in (None, "test"):
         return f"of the split {split}, not test"
     return None if result.get("success", True) else "with an error"
@@ -382,7 +376,7 @@ def _read_promptfoo_result(row: Mapping[str, Any], options: ImportOptions, place
     usage = response.get("tokenUsage") or {}
     line |= {"correct": _score(row, options.scorer, place), "scorer": options.scorer, "answer": text, "prompt": prompt}
     line |= {"finish": response.get("finishReason"), **confidence_of_logprobs(response.get("logProbs") or ())}
-    if not response.get("cached"):  # a cached reply has not the model's latency and cost
+    if not response.get("cached"):  # latency and cost of a cached reply are not the model's
         line |= {"cost": row.get("cost"), "seconds": to_amount(row.get("latencyMs"), 1000)}
     return line | count_tokens({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
 
@@ -443,7 +437,7 @@ def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
 
 
 def _task_and_model(path: Path) -> tuple[str, str]:
-    """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
+    """Return (task, model) of a file, by its name, and the results in its folder or the folder's name, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
@@ -466,7 +460,7 @@ def _read_lm_eval_document(row: Mapping[str, Any], scorer: str | None, place: st
     preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
     metric = str(scorer if scorer in metrics else preferred[0])
-    problem = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    problem = f"{metric} is a loss, not a score: choose another metric, with --scorer (scorer=)"
     require(metric not in _LOSSES, place, problem)
     prompt, replies = next(iter(_argument_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
@@ -518,11 +512,11 @@ def choose_by_likelihood(
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
-            choices without the question.
-        continuations: texts of the choices, each after its separator from the question; None if it is unknown.
-        metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
-            (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, followed by the
+            pairs of the choices without the question.
+        continuations: texts of the choices, each after its separator from the question; None for an unknown text.
+        metric: grading metric. The choice has the largest log-likelihood, or the largest log-likelihood per character
+            (`acc_norm`) or byte (`acc_bytes`), or the largest gain by the question (`acc_mutual_info`).
         mutual: whether the second half of the replies is without the question.
 
     Returns:

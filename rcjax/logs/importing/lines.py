@@ -1,13 +1,13 @@
-"""The output of an importer, a line of a call log with a score for each answer; and the import of a user's own table.
+"""The lines that importers make, one per answer, and the import of a user's own table.
 
-The values of a line are JSON values by name:
+A line is a line of a call log with a score. Its values are JSON values by name:
 
 - `query`, `model`: texts; a query has the same name for all models.
 - `sample`: number of the answer among several of a model to the query, from 1; without it, the next in file order.
-- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer`: the answer that a scorer
-  extracted from a longer reply, which a service would have to extract too.
+- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer` if a scorer extracted the
+  answer from a longer reply, as a service would have to do, too.
 - `logprob`, `signal`: raw confidence and its source (`evaluations.SIGNALS`); absent if unknown.
-- `correct`, `scorer`: score, as the file has it, and name of the scorer. Without `correct`, labels come later.
+- `correct`, `scorer`: score on the scale of the file, and name of the scorer. Without `correct`, labels come later.
 - `error`: reason for a missing answer or, with `has_no_confidence`, for a missing confidence.
 - `input_tokens`, `output_tokens`: tokens of all calls; `estimated`: the tokens are estimated from the texts.
 - `cached_tokens`, `cache_write_tokens`: input tokens read from a cache, and written to one.
@@ -62,7 +62,7 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A damaged file, or a damaged part of a file, which is left out if other files or parts can be read."""
+    """A file, or a part of a file, that is damaged; it is left out if others can be read."""
 
 
 class WrongValueError(ValueError):
@@ -71,7 +71,7 @@ class WrongValueError(ValueError):
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import, which the files leave open."""
+    """Options of an import."""
 
     format: str | None = None
     """Name of one of `evaluations.FORMATS`; None to recognise each file by its content."""
@@ -90,7 +90,7 @@ class ImportOptions:
 
 
 class ImportFields(TypedDict, total=False):
-    """The fields of `ImportOptions`, as functions take them by keyword."""
+    """The fields of `ImportOptions` that functions take as keywords."""
 
     format: str | None
     scorer: str | None
@@ -115,7 +115,7 @@ class Format(NamedTuple):
 
 
 def holds_keys(*keys: bytes) -> Callable[[Path, bytes], bool]:
-    """Return a predicate of files: a JSON object or array with all these keys in its beginning."""
+    """Return a predicate of files: a JSON object or array that has all these keys in its first bytes."""
 
     def recognises(path: Path, head: bytes) -> bool:
         starts = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
@@ -155,10 +155,10 @@ def check_line(line: Line) -> Line:
 
 
 def tokens_or_estimate(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
-    """Return the token counts of an answer, or estimate them from the texts if they are missing and a prompt is known.
+    """Return the token counts of an answer; if they are missing and the prompt is known, estimate them from the texts.
 
     Args:
-        sent, received: counts in the file, or None.
+        sent, received: counts in the file; None for a missing count.
         prompt: prompt of each call, or None.
         replies: reply of each call.
 
@@ -197,7 +197,7 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
 
 
 def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
-    """Yield the checked lines of a piece of a file, or the damage if the piece is not as its program writes it.
+    """Yield the checked lines of a part of a file, or the damage if the part is not as its program writes it.
 
     Args:
         place: place of the piece, for messages.
@@ -231,7 +231,7 @@ def read_pieces(
 
 
 def _describe_damage(problem: Exception) -> str:
-    """Describe the damage to a piece of a file without quoting Python's messages.
+    """Describe the damage to a part of a file without quoting Python's messages.
 
     >>> _describe_damage(KeyError("response")), _describe_damage(AttributeError("'list' object has no attribute 'get'"))
     ("'response' is missing", 'a value is of another kind')
@@ -313,7 +313,7 @@ _JSON = (".json", ".jsonl", ".ndjson")
 
 
 def _is_table(path: Path, head: bytes) -> bool:
-    """Return whether a file may be a table; other formats are tried first."""
+    """Return whether a file may be a table, after other formats have not recognised it."""
     return path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head))
 
 
@@ -350,7 +350,7 @@ def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -
 def _read_source(
     source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a table, read as `read_log` reads it; all are of `model`, if it is given.
+    """Yield the lines of a table, checked as by `read_log`; all lines are of `model` unless that is None.
 
     Raises LogError for a missing column or an invalid cell.
     """
@@ -420,7 +420,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
 
 BAR = "|"
 
-#: Endings of a model's columns, after the bar, by canonical name; the first one present is used.
+#: Endings of a model's columns, after the bar, by canonical name; the first ending present is used.
 _ENDINGS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),

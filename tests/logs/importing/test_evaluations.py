@@ -72,7 +72,7 @@ def test_one_model_that_files_call_in_two_ways(write):
     half = {name: values[:2] for name, values in ROWS.items()}
     one, other = write("one.csv", **half), write("two.csv", **half | {"id": [3, 4], "engine": ["Small"] * 2})
     (note,) = [n for n in import_evaluations([one, other], ImportOptions(columns=COLUMNS)).notes if "two models" in n]
-    assert note == "small and Small: they are two models; where they are one, --rename Small=small"
+    assert note == "small and Small count as two models; if they are one model, give --rename Small=small"
     assert read(one, other, rename={"Small": "small"})["model"].to_list() == ["small"] * 4
 
 
@@ -164,7 +164,7 @@ def test_a_model_without_confidence_is_refused_with_advice(write):
 
 def test_tokens_that_were_not_counted(write):
     bare = write(input_tokens=None, output_tokens=None)
-    with pytest.raises(LogError, match=r"neither money nor tokens .* a column cost"):
+    with pytest.raises(LogError, match=r"neither costs nor tokens.* a column cost"):
         read(bare)
 
 

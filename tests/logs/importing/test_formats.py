@@ -88,7 +88,7 @@ def test_inspect_epochs_are_samples():
         assert row["correct"] == (score["value"] == "C")
         assert (row["input_tokens"], row["output_tokens"]) == (25, 4)  # the grader took 500 and 50 a time
     assert "3 answers left out: 3 with an error" in evaluations.notes
-    assert any("small answered each query several times: a row for each sample" in note for note in evaluations.notes)
+    assert any("small answered each query several times: each answer has a row" in note for note in evaluations.notes)
 
 
 def test_inspect_scores_that_must_be_chosen():
@@ -117,7 +117,7 @@ def test_lm_eval_choices(folder, task):
     assert evaluations.frame["model"].unique().to_list() == [results["model_name"].partition("/")[2]]
     sent = [len(json.loads(line)["arguments"]["gen_args_0"]["arg_0"]) / 4 for line in path.read_text().splitlines()]
     assert evaluations.frame["input_tokens"].to_list() == [*map(round, sent)]
-    assert "tokens of 8 answers were not counted: they are estimated, 4 characters each" in evaluations.notes
+    assert "the files have no token counts of 8 answers: they are estimated, 4 characters each" in evaluations.notes
 
 
 @pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)

@@ -54,7 +54,7 @@ def test_litellm_as_an_array_with_queries_of_ones_own():
     assert evaluations.frame["logprob"].to_list() == [0.0] * 6  # asked without log-probabilities
     assert any("only whether answers agree counts" in note for note in evaluations.assumed)
     assert "prompt" not in evaluations.frame.columns
-    with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
+    with pytest.raises(LogError, match=r"line 1, entry 1: no value at metadata.my_id, which is to be"):
         imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})
 
 
