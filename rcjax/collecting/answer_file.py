@@ -303,10 +303,8 @@ class ShadowCalls:
     def gradable(self, questions: Mapping[str, Question], reference: str | None, by_judge: bool) -> frozenset[str]:
         """Return the ids of the calls whose answers can be graded, and count the other calls.
 
-        Args:
-            questions: questions by query; with a reference, only questions that the reference has answered.
-            reference: name of the model whose answers count as right, and are not graded; or None.
-            by_judge: whether a judge must see the questions.
+        The answers of a `reference` are not graded; `questions` are then its answered questions. A judge must see the
+        messages of a question.
         """
         calls = set[str]()
         for call, row in self.rows.items():

@@ -446,12 +446,9 @@ async def regrade(
 def questions_with_answers_of(
     answers: AnswerRows, questions: Mapping[str, Question], reference: str
 ) -> dict[str, Question]:
-    """Return the questions that a model has answered, each with the model's answer as the right answer.
+    """Return the questions that the reference model has answered, each with its answer as the right answer.
 
-    Args:
-        answers: rows of an answer file.
-        questions: questions by id, if their file is known; others are reconstructed from the rows.
-        reference: name of the model.
+    A question that is not in `questions`, by id, is reconstructed from its rows.
 
     Raises LogError if the model has answered none.
     """

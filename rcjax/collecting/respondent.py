@@ -71,11 +71,9 @@ class Budget:
     async def expense(
         self, note: Callable[[Decimal], object], reserved: Decimal = Decimal(0)
     ) -> AsyncIterator[Expense]:
-        """Open the expense of a call. When the call ends, even by an error, its cost is spent and the rest released.
+        """Open the expense of a call, with money already reserved. `note` records the largest cost beforehand.
 
-        Args:
-            note: records the largest cost of the call before it is incurred.
-            reserved: money already reserved for the call.
+        When the call ends, even by an error, its cost is spent and the rest released.
         """
         expense = Expense(self, note, reserved)
         try:
@@ -391,12 +389,7 @@ class ModelSetup:
     def missing_answers(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
     ) -> list[tuple[Question, int]]:
-        """Return (question, sample) of each missing answer, question by question.
-
-        Args:
-            questions: questions of the run.
-            answered: (query, model, sample) of each existing answer.
-        """
+        """Return (question, sample) of each missing answer; `answered` has (query, model, sample) of the others."""
         samples = range(1, self.samples + 1)
         return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
 

@@ -230,9 +230,7 @@ def _comparable_values(row: Mapping[str, Any], settings: Mapping[str, Any]) -> d
 def clear_stale_verdicts(file: AnswerFile, questions: Iterable[Question]) -> str | None:
     """Remove the verdicts on answers whose right answer has changed; return a sentence about these answers, or None.
 
-    Args:
-        file: answer file; the answers are written without a verdict, for the run to grade.
-        questions: questions of the run; a question without a right answer leaves its verdicts unchanged.
+    The run then grades these answers. A question without a right answer keeps its verdicts.
     """
     now = {question.query: question for question in questions if question.reference}
     stale = [

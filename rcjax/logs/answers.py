@@ -217,10 +217,7 @@ def vote_settings(
 ) -> dict[str, dict[str, Any]]:
     """Return the request settings of the models whose answers vote, by name, as a policy stores them.
 
-    Args:
-        numbers: number of votes of each model.
-        compare: kind of comparison of the answers.
-        single: request settings of a single answer, by model; their options and prices stay.
+    The options and prices are those of a `single` answer.
     """
     return {
         name: {

@@ -310,12 +310,7 @@ class Scoring(NamedTuple):
         return f"{COLUMNS['correct'].advice}, and the full score where it is not 1 (score_max=, --score-max)"
 
     def require_scale(self, name: str, labels: np.ndarray) -> None:
-        """Refuse labels that look like shares of 1 although the full score is larger: every score would be near 0.
-
-        Args:
-            name: name of the log, for messages.
-            labels: rescaled scores of its answers, from 0 to 1.
-        """
+        """Refuse rescaled labels that look like shares of 1 on a larger scale: every score would be near 0."""
         if self.most > 1 and labels.size >= _MIN_CHECKED and labels.max() <= 1 / self.most:
             problem = f"no score is above 1, and the full score is said to be {self.most:g}"
             raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) if scores are shares of it")

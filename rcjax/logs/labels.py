@@ -248,14 +248,9 @@ def refuse_scores(log: Log) -> None:
 
 
 def label_sheet(log: Log, to_label: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return a sheet with the answers to label, then the labelled answers; empty columns are left out.
+    """Return a sheet with the (query, model) positions to label, then the labelled answers, and their `answer_texts`.
 
-    Raises `LogError` if the labels of the log are scores.
-
-    Args:
-        log: the log.
-        to_label: (query, model) positions of the answers to label.
-        texts: texts of the log (`answer_texts`).
+    Empty columns are left out. Raises `LogError` if the labels of the log are scores.
     """
     refuse_scores(log)
     labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]

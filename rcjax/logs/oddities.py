@@ -149,14 +149,10 @@ def find_unsure(confidence: np.ndarray) -> np.ndarray:
 
 
 def measure_unevenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
-    """Test whether a subset of queries holds an unusual share of unsure queries.
+    """Test whether a subset (n,) of queries holds an unusual share of unsure queries, by a model's confidence (n,).
 
     Return (absolute difference of the shares of unsure queries in the subset and in all queries, two-sided p-value).
     The p-value is by the normal approximation of the hypergeometric distribution, with a continuity correction.
-
-    Args:
-        confidence: (n,) confidence of a model in each query.
-        subset: (n,) bool mask of the subset.
 
     >>> sure = np.arange(100.0)
     >>> measure_unevenness(sure, sure % 2 == 0), measure_unevenness(sure, sure < 30)[0]

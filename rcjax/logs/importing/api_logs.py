@@ -190,12 +190,7 @@ def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) ->
 
 
 def count_tokens(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
-    """Return the tokens in the usage of a request; without them, the estimate of `tokens_or_estimate`.
-
-    Args:
-        usage: usage under the names of an API.
-        prompt: the prompt, if known.
-        texts: texts of the replies.
+    """Return the tokens in the usage of a request, under an API's names; without them, an estimate from the texts.
 
     >>> count_tokens({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
     {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}

@@ -244,10 +244,6 @@ def read_evaluations(
 def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportOptions) -> Evaluations:
     """Read files of evaluations like `rcjax.logs.importing.read_evaluations`, with notes in place of warnings.
 
-    Args:
-        paths: paths of files, and of folders of files.
-        options: options of the import.
-
     Raises ValueError for a full score that is not a positive number.
     """
     scoring = Scoring(options.score_max).check()

@@ -199,10 +199,7 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
 def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
     """Yield the checked lines of a part of a file, or the damage if the part is not as its program writes it.
 
-    Args:
-        place: place of the piece, for messages.
-        program: name of the program that wrote the file.
-        read: returns the lines; a KeyError or the like from it means damage.
+    A KeyError or the like from `read` means damage.
     """
     try:
         lines: list[Line | DamageError] = [check_line(line) for line in read()]
@@ -249,12 +246,8 @@ def read_lines(
     """Yield the lines of all JSON objects in a file, and the damage to unreadable ones.
 
     A file is JSON Lines, with an object or an array of objects in each line, or one array or object over many lines.
-    Raises DamageError if the file is not text, or has no object.
-
-    Args:
-        path: path of the file.
-        program: name of the program that wrote the file.
-        read: returns the lines of an object, given the object and its place; an error means damage to this object.
+    `read` returns the lines of an object; an error from it means damage to this object. Raises DamageError if the file
+    is not text, or has no object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
