@@ -34,7 +34,7 @@ def verdict_of(grader, reference, reply):
 
 
 @pytest.mark.parametrize("grader", TABLES)
-def test_the_verdicts_are_those_of_a_person(grader):
+def test_graders_agree_with_a_persons_verdicts(grader):
     wrong = [case for case in cases(TABLES[grader]) if verdict_of(grader, *case[:2]) != case[2]]
     kind, strict = (sum(person is side for *_, person in wrong) for side in (False, True))
     assert (kind, strict) == MISSES[grader], wrong
@@ -42,7 +42,7 @@ def test_the_verdicts_are_those_of_a_person(grader):
 
 @given(st.text(max_size=60), st.text(max_size=20))
 @settings(max_examples=examples(300), deadline=None)
-def test_any_text_gets_a_verdict(reply, reference):
+def test_every_text_gets_a_verdict(reply, reference):
     for compare in COMPARISONS.values():
         assert compare(attempt(reply, reference, choices=("A", "B"))) in (True, False)
     assert isinstance(rewrite_numbers(reply), str)
@@ -91,7 +91,7 @@ def test_a_number_that_takes_for_ever_has_no_verdict(monkeypatch):
     assert grade_by("number", attempt(r"$\frac{2}{4}$", "1/2"))
 
 
-def test_numbers_without_the_library_are_refused_with_a_line(monkeypatch):
+def test_a_missing_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "math_verify", None)
     make_graders([]).require([Question("q", (), ("Paris",))])
     with pytest.raises(GraderError, match=r"^number: this needs math_verify: pip install .*math\]"):
@@ -102,7 +102,7 @@ def test_numbers_without_the_library_are_refused_with_a_line(monkeypatch):
     ("reference", "choices", "name"),
     [(("B",), ("A", "B"), "choice"), (("12 %",), (), "number"), (("Paris", "12"), (), "exact"), ((), (), None)],
 )
-def test_the_default_suits_the_answers(reference, choices, name):
+def test_the_default_grader_suits_the_right_answers(reference, choices, name):
     assert suited_grader(Question("q", (), reference, choices)) == name
 
 
@@ -148,7 +148,7 @@ def grade_by(name, attempt_, **more):
     return asyncio.run(once())
 
 
-def test_a_function_of_ones_own(tmp_path, monkeypatch):
+def test_a_users_function_grades(tmp_path, monkeypatch):
     (tmp_path / "my_grader.py").write_text(
         "async def later(text, reference):\n    return text in reference\n"
         "def broken(text, reference):\n    raise KeyError('x')\n"
@@ -180,7 +180,7 @@ def program(tmp_path, body):
         ("while True: pass", "gives no verdict for 1 seconds"),
     ],
 )
-def test_what_a_program_prints(body, says, tmp_path, monkeypatch):
+def test_the_output_of_a_program_is_its_verdict(body, says, tmp_path, monkeypatch):
     if "while True" in body:  # a busy machine starts the others in its own time
         monkeypatch.setattr(graders, "PROGRAM_SECONDS", 1.0)
     name = program(tmp_path, body)
@@ -191,7 +191,7 @@ def test_what_a_program_prints(body, says, tmp_path, monkeypatch):
         assert grade_by(name, attempt("a", "a")) is says or says == 0.25
 
 
-def test_a_program_that_is_not_there():
+def test_a_missing_program_is_named():
     with pytest.raises(GraderError, match="cannot be started"):
         grade_by("command:/no/such/program", attempt("a"))
 
@@ -209,7 +209,7 @@ def judged(*replies):
     return asyncio.run(judge.grade(row)), asked, judge.without_verdict
 
 
-def test_what_a_judge_says_and_that_it_is_asked_once_more():
+def test_an_unreadable_judge_is_asked_once_more():
     assert {reply: parse_verdict(reply) for reply in VERDICTS} == VERDICTS
     said, asked, unread = judged("Yes, but no", "no")
     assert (said, len(asked), unread) == (False, 2, 0)

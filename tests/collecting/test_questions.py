@@ -35,7 +35,7 @@ def test_every_kind_of_table_gives_the_same(ending, place):
     assert only(path) == Question("q1", messages, ("B",), ("A", "B"), others={"subject": "x"})
 
 
-def test_names_of_columns_as_people_write_them(place):
+def test_names_of_columns_may_be_in_capitals(place):
     path = place / "q.csv"
     path.write_text("\ufeffQuery;Prompt;ANSWER\n1;Zwei und zwei?;4\n", encoding="utf-8")
     assert (only(path).query, only(path).reference) == ("1", ("4",))
@@ -90,7 +90,7 @@ def test_an_id_is_made_of_the_content(place):
         (None, ()),
     ],
 )
-def test_right_answers(answer, reference, place):
+def test_right_answers_may_be_texts_or_lists(answer, reference, place):
     assert only(write_questions(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
 
 
@@ -113,14 +113,14 @@ def test_right_answers(answer, reference, place):
         ),
     ],
 )
-def test_questions_that_cannot_be_put(row, says, place):
+def test_invalid_questions_are_refused_with_their_row(row, says, place):
     with pytest.raises(LogError) as refused:
         read_questions(write_questions(place / "q.jsonl", [row]))
     assert says in str(refused.value)
     assert str(refused.value).startswith("q.jsonl")
 
 
-def test_two_questions_of_one_name(place):
+def test_two_questions_with_one_id_are_refused(place):
     rows = [{"query": 1, "prompt": "One?"}, {"query": 1, "prompt": "Two?"}]
     with pytest.raises(LogError, match="row 2: query 1 is that of row 1 too"):
         read_questions(write_questions(place / "q.jsonl", rows))

@@ -34,7 +34,7 @@ ASKED = Submission(Question("q", ({"role": "user", "content": "Capital?"},), ("P
         (1, None, True),
     ],
 )
-def test_what_a_function_may_return(value, most, verdict):
+def test_a_function_returns_a_verdict_or_a_score(value, most, verdict):
     graded = convert_verdict(value, "mine", most)
     assert graded == verdict
     assert type(graded) is type(verdict)
@@ -49,7 +49,7 @@ def test_what_a_function_may_return(value, most, verdict):
         (0.5, None, "mine gives a float: it must give true, false, or nothing"),
     ],
 )
-def test_what_is_no_verdict(value, most, words):
+def test_invalid_verdicts_are_refused(value, most, words):
     with pytest.raises(GraderError) as problem:
         convert_verdict(value, "mine", most)
     assert words in str(problem.value)
@@ -71,7 +71,7 @@ def test_what_is_no_verdict(value, most, words):
         ('{"score": true}', None),
     ],
 )
-def test_what_a_judge_with_a_scale_says(reply, share):
+def test_scores_of_a_judge_are_read(reply, share):
     said = parse_score(reply, 10)
     assert said == share
     assert type(said) is type(share)
@@ -93,7 +93,7 @@ def test_a_judge_gets_the_scale_and_a_reminder():
     assert "score_max" not in judge_prompt(ASKED)
 
 
-def test_a_full_score_that_nobody_gives_is_refused():
+def test_a_full_score_without_a_scoring_grader_is_refused():
     with pytest.raises(GraderError, match="--score-max 10: no grader gives scores: name one of judge:MODEL"):
         make_graders(["exact"], score_max=10)
 

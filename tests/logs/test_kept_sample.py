@@ -44,7 +44,7 @@ def again(log: Log) -> Log:
     return read_kept_sample(json.loads(json.dumps(describe_kept_sample(log), allow_nan=False)), log.task)
 
 
-def test_a_small_log_comes_back():
+def test_a_small_log_is_kept_whole():
     log = make_log()
     back = again(log)
     assert (back.models, back.n_queries, back.task) == (log.models, 50, "choice")
@@ -56,7 +56,7 @@ def test_a_small_log_comes_back():
 
 
 @pytest.mark.parametrize(("k", "size"), [(2, 400), (5, 360), (30, 60)])
-def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
+def test_a_large_log_is_sampled_by_query_and_always_alike(k, size):
     log = make_log(1000, k)
     kept = again(log)
     assert kept.n_queries == size
@@ -111,7 +111,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     assert rcjax.load_frontier(tmp_path / "frontier.json").policy(lam=0.1) == policy
 
 
-def test_labels_of_some_answers_come_back():
+def test_the_mask_of_labels_is_kept():
     log = make_log(900)
     labelled = (np.random.default_rng(1).random(log.logprob.shape) < 0.1) & np.asarray(log.answered)
     hand = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())

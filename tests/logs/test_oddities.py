@@ -34,7 +34,7 @@ def test_each_oddity_is_described_in_one_line():
         assert [start for line, start in zip(found, told, strict=True) if line.startswith(start)] == told
 
 
-def test_one_query_among_many_is_some():
+def test_unevenness_of_one_query_is_a_half():
     assert measure_unevenness(np.arange(100.0), np.arange(100) == 3)[0] == 0.5  # half of all are unsure, and it is
 
 
@@ -77,7 +77,7 @@ def test_reading_warns_once_of_a_log_without_confidences():
     ]
 
 
-def test_a_budget_of_another_unit_is_asked_about():
+def test_a_budget_in_another_unit_is_doubted():
     with pytest.warns(
         OddBudgetWarning, match=r"was \$100 per million queries meant\? Then give budget=100e-6"
     ) as warned:
@@ -85,6 +85,6 @@ def test_a_budget_of_another_unit_is_asked_about():
     assert warned[0].filename == __file__  # the line of the caller
 
 
-def test_tuning_warns():
+def test_tuning_warns_of_an_odd_log():
     with pytest.warns(OddLogWarning, match="11 queries tell good"), pytest.raises(ValueError, match="no cascade"):
         rcjax.tune(ODD[0][0], budget=1e-12, intervals=False)

@@ -25,7 +25,7 @@ def carried(log):
     return read_kept_sample(describe_kept_sample(log), log.task)
 
 
-def test_both_are_there_once_and_cost_what_they_cost_today(logs):
+def test_pooled_queries_occur_once_at_the_fresh_costs(logs):
     old, fresh = logs
     dear = dataclasses.replace(fresh, query_cost=fresh.query_cost * np.array([1.0, 2.0, 0.5])).take(slice(None))
     both = pool_logs(carried(old), dear)
@@ -38,13 +38,13 @@ def test_both_are_there_once_and_cost_what_they_cost_today(logs):
     assert again.digest == both.digest
 
 
-def test_a_query_of_the_same_name_is_another_one(logs):
+def test_a_query_of_the_same_name_and_other_confidences_is_another_query(logs):
     old, fresh = logs
     renamed = dataclasses.replace(fresh, queries=old.queries[:100])
     assert pool_logs(carried(old), renamed).n_queries == 300
 
 
-def test_models_that_came_or_went(logs):
+def test_pooling_keeps_the_models_of_the_fresh_log(logs):
     old, fresh = logs
     both = pool_logs(carried(old.select(MODELS[:2])), fresh)
     assert both.models == MODELS
@@ -54,14 +54,14 @@ def test_models_that_came_or_went(logs):
     assert pool_logs(carried(old.select(MODELS[:1])), fresh.select(MODELS[1:])).n_queries == 100  # nothing in common
 
 
-def test_a_model_that_costs_money_now(logs):
+def test_a_model_that_was_free_has_the_fresh_mean_cost(logs):
     old, fresh = logs
     free = dataclasses.replace(old, query_cost=old.query_cost * np.array([0.0, 1.0, 1.0])).take(slice(None))
     np.testing.assert_allclose(pool_logs(carried(free), fresh).cost, fresh.cost, rtol=1e-3)
     np.testing.assert_allclose(pool_logs(carried(fresh), free).cost, free.cost, rtol=1e-3)
 
 
-def test_labels_judges_answers_and_scores_of_one_of_them(logs):
+def test_fields_of_one_log_alone_are_pooled_with_unknown_values(logs):
     old, fresh = logs
     labelled = np.zeros((100, 3), bool)
     labelled[:40] = True
@@ -78,7 +78,7 @@ def test_labels_judges_answers_and_scores_of_one_of_them(logs):
     assert pool_logs(carried(scored), old).counted.noun == "score lost"
 
 
-def test_weeks_are_carried(logs):
+def test_times_are_carried_as_weeks(logs):
     old, fresh = logs
     timed = dataclasses.replace(old, time=tuple(_WEEK * (2_900 + i % 5) + 7.0 for i in range(200)))
     assert sorted({*np.asarray(carried(timed).time) // _WEEK}) == [2_900, 2_901, 2_902, 2_903, 2_904]
@@ -88,7 +88,7 @@ def test_weeks_are_carried(logs):
     assert np.isnan(carried(both).time).sum() == 200
 
 
-def test_a_week_has_half_of_the_places_at_most_and_fades(logs):
+def test_a_fresh_log_gets_half_of_the_places_and_is_soon_forgotten(logs):
     """A bad log of any size is half of what is carried; of twenty weeks of 50 all but the last few fade."""
     whole = rcjax.sample_log(1_700, seed=1).select(MODELS)
     names = np.array(whole.queries)

@@ -33,7 +33,7 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
 
 
-def test_of_several_answers_that_vote_the_longest_counts():
+def test_the_latency_of_a_vote_is_the_longest():
     rows = {
         "query": ["q", "r"] * 3 + ["q", "r"],
         "model": ["small"] * 6 + ["large"] * 2,

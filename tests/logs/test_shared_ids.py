@@ -34,7 +34,7 @@ def line(query, model, answer, digest, **more):
     ],
 )
 @pytest.mark.parametrize("comes_first", [True, False])
-def test_whoever_takes_the_ids_of_others_takes_no_label(tmp_path, intruder, comes_first):
+def test_an_id_with_several_prompts_gets_no_label(tmp_path, intruder, comes_first):
     """Ten queries are a client's own; of ten others another client has asked something else under the same id."""
     own = [line(f"q{n}", model, "A", f"d{n}") for n in range(20) for model in ("small", "large")]
     others = [line(f"q{n}", model, "B", f"e{n}", **intruder) for n in range(10) for model in ("small", "large")]
@@ -49,7 +49,7 @@ def test_whoever_takes_the_ids_of_others_takes_no_label(tmp_path, intruder, come
     assert any(f"{number} of ids under which different questions were asked" in str(one.message) for one in told)
 
 
-def test_one_question_under_one_id_stays(tmp_path):
+def test_an_id_with_one_prompt_stays(tmp_path):
     rows = [line(f"q{n}", model, "A", f"d{n}") for n in range(5) for model in ("small", "large")]
     path = tmp_path / "calls.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))

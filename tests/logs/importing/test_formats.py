@@ -186,7 +186,7 @@ def test_promptfoo():
     assert not any("What is" in str(value) for row in evaluations.frame.iter_rows() for value in row)
 
 
-def test_what_a_scorer_took_out_of_a_reply_is_a_key(tmp_path):
+def test_an_extracted_answer_is_a_key(tmp_path):
     """A service has the reply alone; a letter it can read."""
     content = json.loads(SUMS.read_text())
     for sample in content["samples"]:

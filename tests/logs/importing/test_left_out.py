@@ -40,7 +40,7 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
     assert len(evaluations.unreadable) == 1
 
 
-def test_what_names_no_model_is_no_evaluation():
+def test_a_log_without_a_model_is_refused():
     for head in ({"eval": {}}, {"eval": "m"}, []):
         with pytest.raises(DamageError, match=r"a\.json: no evaluation of a model"):
             _require_evaluation(head, "a.json")

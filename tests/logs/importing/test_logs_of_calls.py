@@ -129,7 +129,7 @@ def test_openai_batch(kind):
     assert len(cut) == (2 if kind == "completions" else 0)
 
 
-def test_wide():
+def test_a_wide_table_has_columns_for_each_model():
     with open(WIDE, newline="") as file:
         table = list(csv.DictReader(file))
     evaluations = imported(WIDE, format="wide", prompts=True)
@@ -143,7 +143,7 @@ def test_wide():
         assert row["cost"] == float(cells[f"{name}|total_cost"])
 
 
-def test_wide_as_one_calls_it(tmp_path):
+def test_a_wide_table_may_have_other_names(tmp_path):
     frame = pl.DataFrame(
         {
             "q": ["1", "2", "3"],
@@ -168,7 +168,7 @@ def test_wide_as_one_calls_it(tmp_path):
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
 
 
-def test_the_prompt_that_a_completion_repeats_is_no_answer(tmp_path):
+def test_a_repeated_prompt_is_not_part_of_the_answer(tmp_path):
     """Its first token has no log-probability: the whole of it had none, "as the files have none"."""
     tokens = ["Which", "?", " It", " is", " B"]
     logprobs = {"tokens": tokens, "token_logprobs": [None, -5.0, -0.5, -0.25, -0.75], "top_logprobs": None}

@@ -113,11 +113,11 @@ LABELS = [
 
 
 @pytest.mark.parametrize(("score", "most", "label"), LABELS)
-def test_labels(score, most, label):
+def test_scores_become_labels_or_are_refused(score, most, label):
     assert score_to_label(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 
 
-def test_the_separation_of_scores_is_that_of_parts_of_answers():
+def test_separation_weights_answers_by_their_scores():
     rows = {"query": ["a", "b", "c"], "model": ["m"] * 3, "logprob": [-1.0, -0.5, -0.1]}
     (figures,) = summarise_models(pl.DataFrame(rows | {"score": [0.0, 0.5, 1.0]}))["models"]
     right, wrong = (0.0, 0.5, 1.0), (1.0, 0.5, 0.0)
