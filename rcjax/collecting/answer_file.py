@@ -59,11 +59,6 @@ class AnswerRows:
         return answered
 
     @property
-    def has_samples(self) -> bool:
-        """Whether the rows have sample numbers."""
-        return any(row.get("sample") is not None for row in self.rows.values())
-
-    @property
     def spent(self) -> Decimal:
         """Upper bound of the money spent on all calls, failed calls and judges included."""
         amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))

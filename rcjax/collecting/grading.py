@@ -245,13 +245,6 @@ def question_of(row: Mapping[str, Any]) -> Question:
     return Question(row["query"], (), reference, tuple(map(str, choices)), words, row.get("grade"))
 
 
-def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
-    """Return a row as a grader sees it: without the model's name."""
-    text = row.get("text") or ""
-    answer = row.get("answer") if isinstance(row.get("answer"), str) else text
-    return Submission(question, text, str(answer))
-
-
 def make_ask_judge(respondent: Respondent) -> AskJudge:
     """Return a function that asks a model as a judge, for eight tokens at most unless its options set a limit."""
     configured = respondent.settings.options
@@ -282,8 +275,10 @@ async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Gra
     name = graders.grader_name(question)
     if name is None:
         return None
+    text = row.get("text") or ""
+    answer = row["answer"] if isinstance(row.get("answer"), str) else text
     try:
-        verdict = await graders.by_name[name].grade(submission_of(row, question))
+        verdict = await graders.by_name[name].grade(Submission(question, text, answer))
     except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise

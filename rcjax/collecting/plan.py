@@ -18,7 +18,7 @@ from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.graders import AskJudge, GraderError
+from rcjax.collecting.graders import GraderError
 from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
@@ -66,7 +66,6 @@ class Capabilities:
     """The features that a model supports, as found by a probe."""
 
     model: str
-    """Name of the model."""
     error: str | None = None
     """Error of the probe; None if the model answers."""
     logprobs: bool = False
@@ -189,7 +188,9 @@ class RunResources:
         self.plan, self.budget = plan, Budget(plan.budget)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
-        self.graders: Graders = make_graders(plan.grade, self._ask_judge, plan.rubric, plan.score_max, plan.binary)
+        self.graders: Graders = make_graders(
+            plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
+        )
         self.checks = ReplyChecks(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
 
@@ -223,9 +224,6 @@ class RunResources:
     def remarks(self) -> list[str]:
         """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
-
-    def _ask_judge(self, name: str) -> AskJudge:
-        return make_ask_judge(self._respondent(name))
 
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""

@@ -300,7 +300,8 @@ class Run:
         """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
         self._next_forecast = _MIN_ANSWERS  # answers of each model
         self.tallies: dict[str, Tally] = {}
-        self._has_samples = file.answers.has_samples or any(setup.samples > 1 for setup in models)
+        are_numbered = any(row.get("sample") is not None for row in file.answers.rows.values())
+        self._has_samples = are_numbered or any(setup.samples > 1 for setup in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
         self.grader_errors: dict[str, str] = {}  # errors of graders that cannot work any more, by name

@@ -318,11 +318,6 @@ def count_differences(answers: Answers) -> Answers:
     return replace(answers, frame=frame)
 
 
-def has_two_labels_each(answers: Answers) -> bool:
-    """Return whether every model has the two labels that an estimate of its error needs."""
-    return bool((answers.labels >= 2).all())
-
-
 def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
     models = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]

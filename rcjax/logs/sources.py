@@ -142,14 +142,6 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
         raise LogError(f"{path.name}: the file is empty: was it written completely?")
 
 
-def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
-    """Return (all rows of a text file, as texts; the number of truncated lines of a call log)."""
-    with _readable(name, text):
-        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
-        columns = _scan(sound).collect_schema().names()
-        return _scan(sound, columns).to_native().collect(), cut
-
-
 def open_text(
     path: Path, names: Collection[str], suffix: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
@@ -322,22 +314,17 @@ def find_damage(text: TextFile) -> str | None:
         return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
     except ValueError:  # int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return None if text.separator is None else _find_long_record(text)
-
-
-def _parse(line: str) -> dict[str, str] | list[str]:
-    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
-
-
-def _find_long_record(text: TextFile) -> str | None:
-    """Describe the first record of a CSV file with more fields than its header; None if there is none."""
     header = None
-    for line, fields in _csv_records(text):
+    for line, fields in () if text.separator is None else _csv_records(text):
         header = header or fields
         if fields > header:
             separator = _SEPARATORS[text.separator or ","]
             return f", line {line}: {fields} fields, {header} in the header: put text that holds {separator} in quotes"
     return None
+
+
+def _parse(line: str) -> dict[str, str] | list[str]:
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
 
 
 def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
@@ -444,7 +431,10 @@ def _read_file(file: Path) -> tuple[pl.DataFrame, int]:
         content = gzip.decompress(file.read_bytes()) if ending[3] else None
     except (OSError, EOFError) as problem:
         raise LogError(f"{file.name}: {problem}") from None
-    return load_text(open_text(file, known_columns(()), ending[1].lower(), content), file.name)
+    text = open_text(file, known_columns(()), ending[1].lower(), content)
+    with _readable(file.name, text):
+        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
+        return _scan(sound, _scan(sound).collect_schema().names()).to_native().collect(), cut
 
 
 def main_file(paths: Sequence[Path]) -> Path:

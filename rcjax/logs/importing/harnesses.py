@@ -317,13 +317,11 @@ def _read_helm_request(
     line |= _read_metric(figures, options.scorer, place) if figures else {"correct": None}
     if not result.get("cached"):
         line["seconds"] = to_amount(result.get("request_time"))
-    return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
-
-
-def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str, ...]) -> Line:
-    if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
-        return {}
-    return confidence_of_tokens([{**token, "token": token["text"]} for token in content], text, choices)
+    tokens = completion.get("tokens") or []
+    if any(token.get("logprob") for token in tokens):  # HELM writes 0 for an unknown log-probability
+        content = [{**token, "token": token["text"]} for token in tokens]
+        line |= confidence_of_tokens(content, text, tuple(request.get("output_mapping") or ()))
+    return line
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:

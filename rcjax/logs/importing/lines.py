@@ -305,11 +305,6 @@ _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 _JSON = (".json", ".jsonl", ".ndjson")
 
 
-def _is_table(path: Path, head: bytes) -> bool:
-    """Return whether a file may be a table, after other formats have not recognised it."""
-    return path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head))
-
-
 def _is_array(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
@@ -492,7 +487,13 @@ def _unwrap(text: str) -> str:
     return text
 
 
-TABLE = Format("table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)", _is_table, _read_table)
+#: Recognised by the name alone, after other formats have not recognised the file.
+TABLE = Format(
+    "table",
+    "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)",
+    lambda path, head: path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head)),
+    _read_table,
+)
 
 #: The format must be named: a table may have columns with a bar for other reasons.
 WIDE = Format(
