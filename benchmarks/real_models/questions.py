@@ -112,7 +112,7 @@ def total(rng: random.Random) -> tuple[str, str]:
 KINDS: dict[str, Kind] = {
     "capital": asking("What is the capital of {}?", CAPITALS),
     "country": asking("{} is the capital of which country?", CAPITALS, about_answers=True),
-    "language": asking("Which language is spoken in {}?", LANGUAGES),
+    "language": asking("Which language is readable_prompt in {}?", LANGUAGES),
     "opposite": asking("What is the opposite of {}?", OPPOSITES),
     "young": asking("What is a young {} called?", YOUNG),
     "plural": asking('What is the plural of "{}"?', PLURALS),

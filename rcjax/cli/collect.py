@@ -77,7 +77,7 @@ def import_(
     require_distinct([("--out", out)], [("FILES", file) for file in files])
     from rcjax.logs.errors import LogError
     from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, write_table
-    from rcjax.logs.oddities import summarise
+    from rcjax.logs.oddities import summarise_models
     from rcjax.logs.sources import TABLES
 
     if out.suffix.lower() not in ("", *TABLES):
@@ -90,7 +90,7 @@ def import_(
         problem = attempt(partial(write_table, evaluations.frame, out))
     if evaluations.damage is not None:
         warn(evaluations.damage)
-    summary = summarise(evaluations.frame)
+    summary = summarise_models(evaluations.frame)
     document = summary | {"notes": list(evaluations.notes), "unreadable": list(evaluations.unreadable)}
     document |= {} if problem else {"out": str(out)}
     show = partial(_show_import, summary, evaluations.notes, None if problem else out)
@@ -119,7 +119,7 @@ def next_of_answers(summary: Mapping[str, Any], out: object, unlabelled: str, **
     """Return (advice, command) for a log of answers; the command accepts the log.
 
     Args:
-        summary: `models`, and the number of queries `answered_by_all`, from `summarise`.
+        summary: `models`, and the number of queries `answered_by_all`, from `summarise_models`.
         out: path of the log.
         unlabelled: advice if no answer has a label.
         options: `questions` for `rcjax label`, and `task` for `rcjax tune`; None to leave one out.
@@ -221,7 +221,7 @@ def collect(
         raise typer.BadParameter("give the file of the models: --models models.toml", param_hint="--models")
     require_libraries("rcjax collect", "run", "openai")
     from rcjax.collecting.plan import Plan
-    from rcjax.collecting.questions import draw, read_questions
+    from rcjax.collecting.questions import read_questions, sample_questions
     from rcjax.serving.models_file import read_models
 
     require_plausible_models(models, really)
@@ -238,8 +238,8 @@ def collect(
     if out is None and not dry_run:
         raise typer.BadParameter("is missing: give answers.jsonl", param_hint="--out")
     _require_log(out, {"QUESTIONS": questions, "--models": models, "--rubric": grading.rubric})
-    drawn = draw(read_questions(questions, asking.system, asking.template), limit, seed)
-    _run(plan, drawn, questions, out, None if dry_run else asking.concurrency, json_)
+    sampled = sample_questions(read_questions(questions, asking.system, asking.template), limit, seed)
+    _run(plan, sampled, questions, out, None if dry_run else asking.concurrency, json_)
 
 
 def _require_signal(signal: str | None) -> None:
@@ -291,7 +291,7 @@ def _run(
     """Ask the models (without a `concurrency`, estimate the cost), print the results, and set the exit status."""
     import asyncio  # slow to import
 
-    from rcjax.collecting.run import collected
+    from rcjax.collecting.run import summarise_run
 
     try:
         with terminable():
@@ -302,7 +302,7 @@ def _run(
     if run is None:
         conclude(document, partial(_show_estimate, document), as_json=as_json)
         return
-    results = collected(run)
+    results = summarise_run(run)
     document |= results | {"notes": document["notes"] + results["notes"]}
     conclude(document, partial(_show_collected, document, source), as_json=as_json)
     if run.interrupted:
@@ -320,7 +320,7 @@ async def _work(
     """
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows, read_answer_file
     from rcjax.collecting.plan import RunResources, assume_signals, estimate
-    from rcjax.collecting.run import require_same
+    from rcjax.collecting.run import require_same_settings
 
     async with aclosing(RunResources(plan)) as resources:
         resources.graders.require(questions)
@@ -330,8 +330,8 @@ async def _work(
             answers = log_file.answers if log_file else AnswerRows() if out is None else read_answer_file(out)
             assumed = assume_signals(resources, questions, answers)
             if out is not None:
-                require_same(assumed, questions, answers, out)
-            resources.go_on(answers)
+                require_same_settings(assumed, questions, answers, out)
+            resources.resume(answers)
             document = {
                 "notes": _notes(assumed, questions, answers),
                 "questions": len(questions),
@@ -351,7 +351,11 @@ async def _work(
 def _notes(assumed: Sequence[ModelSetup], questions: Sequence[Question], answers: AnswerRows) -> list[str]:
     from rcjax.serving.models_file import describe_listed
 
-    notes = [f"{setup.name}: {setup.why_alike}: its samples will be alike" for setup in assumed if setup.why_alike]
+    notes = [
+        f"{setup.name}: {setup.why_samples_equal}: its samples will be alike"
+        for setup in assumed
+        if setup.why_samples_equal
+    ]
     notes += describe_listed(setup.respondent.settings for setup in assumed)
     ids = {question.query for question in questions}
     unrelated = sum(query not in ids for query, *_ in answers.answered)
@@ -377,16 +381,17 @@ async def _ask(
 ) -> tuple[Run, list[str]]:
     """Ask all questions and show the progress; an interrupt lets calls under way finish."""
     from rcjax.collecting.plan import choose_signals
-    from rcjax.collecting.run import Run, grade_anew
+    from rcjax.collecting.run import Run, clear_stale_verdicts
 
-    if file.lost:
-        lost = f"{count(file.lost, 'call')} {'was' if file.lost == 1 else 'were'} under way when an earlier run ended"
-        warn(f"{lost}: what may have been spent counts as spent, and is asked again")
+    if file.lost_calls:
+        calls = f"{count(file.lost_calls, 'call')} {'was' if file.lost_calls == 1 else 'were'}"
+        lost = f"{calls} under way when an earlier run ended"
+        warn(f"{lost}: their largest possible cost counts as spent, and they are made again")
     models, remarks = await choose_signals(resources, questions, file)
-    regraded = grade_anew(file, questions)
+    regraded = clear_stale_verdicts(file, questions)
     run = Run(questions, models, file, resources, concurrency)
     with busy("asking", progress=partial(describe_progress, run, time.monotonic())), interruptible(run.stop):
-        await run.go()
+        await run.ask_all()
     return run, [*remarks, *([] if regraded is None else [regraded]), *resources.remarks()]
 
 

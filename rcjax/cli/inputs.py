@@ -292,13 +292,13 @@ def require_plausible_log(target: Target | None, log: Log, really: bool) -> None
         really: whether `--yes` accepts the log.
     """
     from rcjax.logs.errors import LogError
-    from rcjax.logs.oddities import doubts, oddities
+    from rcjax.logs.oddities import describe_doubts, describe_oddities
 
     if len(log.models) > _MOST_MODELS and not really:
         advice = "name those that may answer (--models A,B,…), or add --yes"
         raise LogError(f"{Path(log.source).name}: {len(log.models)} models, whose pairs take minutes: {advice}")
-    odd_facts = [*oddities(log)]
-    for oddity in (*odd_facts, *doubts(log)):
+    odd_facts = [*describe_oddities(log)]
+    for oddity in (*odd_facts, *describe_doubts(log)):
         warn(f"{Path(log.source).name}: {oddity}")
     if odd_facts and target is not None and not really:
         raise LogError(f"{Path(log.source).name}: no policy of a log that can hardly be right; if it is, add --yes")

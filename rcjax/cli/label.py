@@ -190,7 +190,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
     """Join the texts of the answers in a log with their questions, from the log or from a second file."""
     import polars as pl
 
-    from rcjax.collecting.questions import conversation, read_questions, spoken
+    from rcjax.collecting.questions import conversation, read_questions, readable_prompt
     from rcjax.logs.labels import answer_texts
 
     texts = answer_texts(log)
@@ -203,7 +203,7 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
         question_texts = pl.DataFrame({"query": [*by_id], **columns})
         return texts.drop(*columns, strict=False).join(question_texts, on="query", how="left")
     if "question" in texts.columns:
-        spoken_texts = [text and spoken(text).encode(errors="replace").decode() for text in texts["question"]]
+        spoken_texts = [text and readable_prompt(text).encode(errors="replace").decode() for text in texts["question"]]
         return texts.with_columns(question=pl.Series(spoken_texts, dtype=pl.String))
     return texts
 
@@ -351,7 +351,7 @@ def grade(
         by_id = _questions_of(file, shadow, questions, verdicts.reference)
         calls = None if shadow is None else _gradable(shadow, by_id, grading, verdicts.reference, answers.name)
         progress = Progress()
-        options = GradingOptions(column, again, verdicts.reference, calls, watch=progress.note)
+        options = GradingOptions(column, again, verdicts.reference, calls, report_progress=progress.note)
         with busy("grading", progress=progress), terminable():
             regraded, spent, notes = asyncio.run(_grade(plan, file, by_id, options))
         document = {name: getattr(regraded, name) for name in ("graded", "changed", "labelled", "agreement")}
@@ -378,7 +378,7 @@ def _questions_of(
 
     Raises LogError for a file without answers.
     """
-    from rcjax.collecting.grading import questions_against
+    from rcjax.collecting.grading import questions_with_answers_of
     from rcjax.collecting.questions import read_questions
     from rcjax.logs.errors import LogError
 
@@ -386,7 +386,7 @@ def _questions_of(
         raise LogError(f"{file.path.name}: no answers in it: was it written completely?")
     by_id = {} if shadow is None else dict(shadow.questions)
     by_id |= {question.query: question for question in read_questions(questions)} if questions else {}
-    return by_id if reference is None else questions_against(file.answers, by_id, reference)
+    return by_id if reference is None else questions_with_answers_of(file.answers, by_id, reference)
 
 
 def _gradable(

@@ -82,8 +82,8 @@ def evaluate(
     notes += remarks
     if isinstance(tuned, AbstractPolicy):
         is_same_log, rungs = document["tuned_on_this_log"], list[int]()
-        repriced = reading.prices is not None and _has_new_prices(tuned, reading.prices)
-        notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * repriced
+        reprice = reading.prices is not None and _has_new_prices(tuned, reading.prices)
+        notes += ["prices have changed since it was tuned: the prediction is for the old ones"] * reprice
         comparison, uncompared = compare_fresh(tuned, data, today)
         document |= comparison
         notes += uncompared
@@ -92,7 +92,7 @@ def evaluate(
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
-        step = _advise_next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, repriced=repriced)
+        step = _advise_next(tuned, policy_or_frontier, log, reading, facts, is_same_log=is_same_log, reprice=reprice)
         money = recorded_tuning(tuned).spec.money([document["spent"]])
     else:
         step = "rcjax tune with a target, such as --budget, and --out policy.json, for one of these", ""
@@ -136,7 +136,7 @@ def _advise_next(
     facts: Mapping[str, Any] | None,
     *,
     is_same_log: bool,
-    repriced: bool,
+    reprice: bool,
 ) -> tuple[str, str]:
     """Return (advice, command) after a replay.
 
@@ -144,10 +144,10 @@ def _advise_next(
         file, log, reading: file of the policy, the log, and the options of reading it.
         facts: check of the policy; None if it cannot be checked.
         is_same_log: whether the policy was tuned on this very log.
-        repriced: whether prices have changed since the tuning.
+        reprice: whether prices have changed since the tuning.
     """
     options = reading.as_options() | {"reference": None, "same": None}  # the policy records these
-    if repriced:
+    if reprice:
         return "which policy is best at these prices?", command("retune", file, log, **options)
     if is_same_log:
         return "is it as good on queries that are not in this log?", command("evaluate", file, "NEW_LOG.csv")
@@ -334,7 +334,7 @@ def _read_fresh(
 ) -> tuple[Log, Log]:
     """Read a log; return (it, its last weeks), or twice the queries that the policy carries, at new prices."""
     from rcjax.logs.kept_sample import carried_log
-    from rcjax.logs.prices import repriced
+    from rcjax.logs.prices import reprice
     from rcjax.logs.reading import with_times
     from rcjax.logs.sources import join_parts
     from rcjax.tuning.diagnostics.weeks import last_weeks
@@ -344,7 +344,7 @@ def _read_fresh(
         every_week = with_times(read_for(policy, source, options), source)
         return every_week, last_weeks(every_week)
     require_plausible_prices(reading.prices, reading.really)
-    carried = repriced(carried_log(policy), recorded_tuning(policy).prices, reading.prices)
+    carried = reprice(carried_log(policy), recorded_tuning(policy).prices, reading.prices)
     return carried, carried
 
 

@@ -1,10 +1,10 @@
-"""The answer file of a run: a JSON line for each call, in the format of a call log, with its label.
+"""The answer file of a run: a JSON line for each call, in the format of a call log, with the label of the answer.
 
-Lines are only appended. A second file, the journal, lists the calls under way, so that the next run knows after a kill
+Lines are only appended. A second file, the journal, lists the calls under way: if a run is killed, the next run knows
 which calls may have been paid for. `rcjax.read_log` can read the answer file at any time.
 
-The log of a service becomes an answer file too, because verdicts cannot go into a log that the service still writes:
-each shadow call gets a name and is copied. `rcjax.read_log` reads the answer file in place of the log.
+Verdicts cannot go into a log that a service still writes. The shadow calls of such a log are copied to an answer file,
+which `rcjax.read_log` then reads in place of the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOST = "the run ended while the call was under way: its cost is the most that it
 
 @dataclass(slots=True)
 class AnswerRows:
-    """The rows of an answer file in order, the latest one of each call."""
+    """The rows of an answer file: the latest row of each call, in order."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Rows by the id of the call."""
@@ -51,7 +51,7 @@ class AnswerRows:
 
     @property
     def answered(self) -> dict[tuple[str, str, int], dict[str, Any]]:
-        """Rows with an answer, by query, model and sample; the first of several."""
+        """Rows with an answer, by query, model and sample number; of several rows the first."""
         answered: dict[tuple[str, str, int], dict[str, Any]] = {}
         for row in self.rows.values():
             if not has_failed(row):
@@ -59,13 +59,8 @@ class AnswerRows:
         return answered
 
     @property
-    def has_samples(self) -> bool:
-        """Whether the rows have sample numbers."""
-        return any(row.get("sample") is not None for row in self.rows.values())
-
-    @property
     def spent(self) -> Decimal:
-        """Upper bound of the money spent on all calls, failures and judges included."""
+        """Upper bound of the money spent on all calls, failed calls and judges included."""
         amounts = (row.get(name) or 0 for row in self.rows.values() for name in ("at_most", "grading_cost"))
         return sum((Decimal(str(amount)) for amount in amounts), Decimal(0))
 
@@ -85,17 +80,17 @@ def sample_of(row: Mapping[str, Any]) -> int:
 
 
 def read_answer_file(path: Path) -> AnswerRows:
-    """Read an answer file; a missing file is empty. Raises LogError for another kind of file."""
+    """Read an answer file; a missing file has no rows. Raises LogError for another kind of file."""
     answers = AnswerRows()
     _require_file(path)
-    for row, where in _lines(path, answers) if path.exists() else ():
-        require_call(row, where)
+    for row, place in _lines(path, answers) if path.exists() else ():
+        require_call(row, place)
         answers.add(row)
     return answers
 
 
 def _lines(path: Path, answers: AnswerRows | None = None) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield (object, name of its line) for each line; truncated lines are only counted."""
+    """Yield (object, place) of each line; truncated lines are only counted."""
     text, broken = drop_truncated_lines(TextFile(path, separator=None))
     if answers is not None:
         answers.broken = broken
@@ -110,27 +105,22 @@ def _require_file(path: Path) -> None:
         raise LogError(f"{path} is no file: give one whose name ends in .jsonl")
 
 
-def require_call(row: Mapping[str, Any], where: str) -> None:
-    """Raise LogError unless an object is a row of an answer file; `where` names its file and line."""
+def require_call(row: Mapping[str, Any], place: str) -> None:
+    """Raise LogError unless an object is a row of an answer file; `place` is its file and line, for messages."""
     if row.get("call_log") != VERSION or not isinstance(row.get("call"), str):
-        raise LogError(f"{where}: this is no file of rcjax collect: give another --out")
+        raise LogError(f"{place}: this is no file of rcjax collect: give another --out")
     checks = _OF_CALLS if has_failed(row) else _OF_CALLS | _OF_ANSWERS
     wrong = [name for name, is_right in checks.items() if not is_right(row.get(name))]
     if wrong and not (wrong == ["logprob"] and row.get("has_no_confidence")):
-        content = repr(row.get(wrong[0]))[:40]
-        raise LogError(f"{where}: {wrong[0]} is {content}, which rcjax collect does not write: put back what was there")
+        value = repr(row.get(wrong[0]))[:40]
+        raise LogError(f"{place}: {wrong[0]} is {value}, which rcjax collect does not write: put back the old value")
 
 
 def _is_money(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
-def _names_signal(value: Any) -> bool:
-    record = object_in(value) if isinstance(value, str) else {}
-    return isinstance(record.get("signal"), str)
-
-
-#: Checks of a line's values: people edit such files.
+#: Checks of the values of a row, as people may have edited the file.
 _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "query": lambda value: isinstance(value, str),
     "model": lambda value: isinstance(value, str),
@@ -140,7 +130,7 @@ _OF_CALLS: dict[str, Callable[[Any], bool]] = {
     "sample": lambda value: value is None or (type(value) is int and value >= 1),
 }
 
-#: Further checks of a line with an answer.
+#: Further checks of the values of a row with an answer.
 _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "cost": lambda value: value is not None and _is_money(value),
     "logprob": lambda value: value == "-inf" or (type(value) in (int, float) and -math.inf < value <= 0),
@@ -148,38 +138,39 @@ _OF_ANSWERS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
     "reference": lambda value: isinstance(value, list),
     "choices": lambda value: value is None or isinstance(value, str),
-    "request_settings": _names_signal,
+    "request_settings": lambda value: isinstance(value, str) and isinstance(object_in(value).get("signal"), str),
 }
 
 
 class AnswerFile:
-    """An answer file opened for writing, and locked against other runs on this machine, even through links.
+    """An answer file opened for writing, and locked against other runs on this machine.
+
+    `answers` holds its rows. They include a failed call for each call that was under way when an earlier run ended.
 
     Args:
         path: path of the file, which is created if missing.
 
     Raises LogError if the file is of another kind or locked by another run, and OSError if it cannot be opened.
-    `answers` holds its rows, with a failed call for each call that was under way when an earlier run ended.
     """
 
     def __init__(self, path: Path) -> None:
         _require_file(path)
-        self.path, self._real = path, Path(os.path.realpath(path))  # one lock, through any link
+        self.path, self._real = path, Path(os.path.realpath(path))  # all links to a file have one lock
         self.under_way = self._real.with_name(f"{self._real.name}.under-way")
         self._open: set[str] = set()
-        self._journal = self._locked()
+        self._journal = self._open_journal()
         self._is_new = not self._real.exists()
         try:
             self.answers = read_answer_file(path)
             self._lines = LineFile(self._real)
         except BaseException:
-            self._leave(done=not os.fstat(self._journal).st_size)
+            self._unlock(done=not os.fstat(self._journal).st_size)
             raise
-        self.lost = self._close_lost()
+        self.lost_calls = self._record_lost_calls()
         os.ftruncate(self._journal, 0)
 
-    def _locked(self) -> int:
-        """Open and lock the journal of calls under way; the lock ends with the process."""
+    def _open_journal(self) -> int:
+        """Open the journal and lock it; the lock ends with the process."""
         while True:
             journal = os.open(self.under_way, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             if not try_lock(journal):
@@ -188,19 +179,17 @@ class AnswerFile:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(self.under_way), os.fstat(journal)):
                     return journal
-            os.close(journal)  # a run that has just ended removed this file
+            os.close(journal)  # a run that has just ended has removed this journal
 
-    def _close_lost(self) -> int:
-        """Write a failed call for each call that an earlier run began and did not end; return their number."""
+    def _record_lost_calls(self) -> int:
+        """Write a failed call for each call that an earlier run began and did not end; return the number of calls."""
         notes = [note for note in map(object_in, self.under_way.read_bytes().splitlines()) if note]
         begun = {note["call"]: note for note in notes if "call" in note}
         ended = {note["ended"] for note in notes if "ended" in note} | {*self.answers.rows}
         lost = [note for call, note in begun.items() if call not in ended]
-        for row in lost:
-            upper_bound = row["at_most"]
-            self.write(
-                {"call_log": VERSION, **row, "cost": upper_bound, "estimated": True, "shadow": True, "error": LOST}
-            )
+        for note in lost:
+            cost = {"cost": note["at_most"], "estimated": True}
+            self.write({"call_log": VERSION, **note, **cost, "shadow": True, "error": LOST})
         return len(lost)
 
     def begin(self, call: str, query: str, model: str, at_most: Decimal) -> None:
@@ -219,7 +208,7 @@ class AnswerFile:
         self._open.add(call)
 
     def end(self, call: str) -> None:
-        """Record in the journal that a call has ended without a row of its own."""
+        """Record in the journal that a call has ended, for a call without a row."""
         if call not in self._open:
             return
         self._open.discard(call)
@@ -227,21 +216,21 @@ class AnswerFile:
             os.write(self._journal, json.dumps({"ended": call}).encode() + b"\n")
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row. Raises OSError if the disk is full; the next run then counts the call as lost."""
+        """Append a row. Raises OSError for a full disk; the next run then counts the call as lost."""
         self._lines.append(json.dumps(row, allow_nan=False).encode() + b"\n")
         self.answers.add(row)
         self._open.discard(row["call"])
 
-    def number(self) -> None:
+    def number_samples(self) -> None:
         """Number the existing answers without a sample number as first samples."""
-        first = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
-        for row in first:
+        unnumbered = [row for row in self.answers.rows.values() if not has_failed(row) and row.get("sample") is None]
+        for row in unnumbered:
             row["sample"] = 1
-        self.tidy(anew=bool(first))
+        self.rewrite_if_needed(is_changed=bool(unnumbered))
 
-    def tidy(self, anew: bool = False) -> None:
-        """Rewrite the file with one line per call if lines are replaced or truncated, or if `anew`."""
-        if not (anew or self.answers.repeated or self.answers.broken):
+    def rewrite_if_needed(self, is_changed: bool = False) -> None:
+        """Rewrite the file with one line per call if rows have changed, or lines are replaced or truncated."""
+        if not (is_changed or self.answers.repeated or self.answers.broken):
             return
         rows = self.answers.rows.values()
         lines = (json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
@@ -256,9 +245,9 @@ class AnswerFile:
         with suppress(OSError):
             if self._is_new and not self._real.stat().st_size:
                 self._real.unlink()
-        self._leave(done=not self._open)
+        self._unlock(done=not self._open)
 
-    def _leave(self, done: bool) -> None:
+    def _unlock(self, done: bool) -> None:
         """Release the lock, as the last step; remove the journal first if `done`."""
         if done:
             with suppress(OSError):
@@ -266,36 +255,34 @@ class AnswerFile:
         os.close(self._journal)
 
 
-_NOT_ALL, _FAILED, _REPEATED = "of queries that did not go to all models", "that failed", "repeated"
-
-
 @dataclass(slots=True)
 class ShadowCalls:
-    """The usable shadow calls in the log of a service, and counts of the calls left out."""
+    """The usable shadow calls in the log of a service, and the numbers of other calls."""
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Rows of an answer file by the name of the call: the first answer of each model to each shadow query."""
+    """Rows of an answer file by the id of the call: the first answer of each model to each shadow query."""
     questions: dict[str, Question] = field(default_factory=dict)
     """Questions by query, if the log has their prompts."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Numbers of the calls that are left out or cannot be graded, by reason."""
 
-    def add(self, row: Mapping[str, Any], where: str) -> None:
+    def add(self, row: Mapping[str, Any], place: str) -> None:
         """Add a line of the log, or count it as left out. Raises LogError for a line that no service writes."""
-        call = _name(row)
-        reasons = (has_failed(row), _FAILED), (row.get("shadow") is not True, _NOT_ALL), (call in self.rows, _REPEATED)
-        why = next((why for holds, why in reasons if holds), None)
-        if why is not None:
-            self.left_out[why] += 1
-            return
-        answer = row.get("answer")
-        text = answer if isinstance(answer, str) else ""
-        fields = {name: value for name, value in row.items() if name != "prompt"}
-        self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
-        require_call(self.rows[call], where)
-        messages = _messages(row.get("prompt"))
-        if messages:
-            self.questions.setdefault(row["query"], Question(row["query"], messages))
+        # The hash gives a call the same id at each reading, and hides the model from a grader.
+        call = sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]
+        if has_failed(row):
+            self.left_out["that failed"] += 1
+        elif row.get("shadow") is not True:
+            self.left_out["of queries that did not go to all models"] += 1
+        elif call in self.rows:
+            self.left_out["repeated"] += 1
+        else:
+            text = row["answer"] if isinstance(row.get("answer"), str) else ""
+            fields = {name: value for name, value in row.items() if name != "prompt"}
+            self.rows[call] = {**fields, "call": call, "text": text, "reference": []}
+            require_call(self.rows[call], place)
+            if messages := _messages(row.get("prompt")):
+                self.questions.setdefault(row["query"], Question(row["query"], messages))
 
     def write(self, file: AnswerFile) -> None:
         """Append the calls that an answer file does not hold yet.
@@ -309,12 +296,10 @@ class ShadowCalls:
                 file.write(row)
 
     def gradable(self, questions: Mapping[str, Question], reference: str | None, by_judge: bool) -> frozenset[str]:
-        """Return the names of the calls whose answers can be graded, and count the others.
+        """Return the ids of the calls whose answers can be graded, and count the other calls.
 
-        Args:
-            questions: questions by query; with a reference, those that it has answered (`questions_against`).
-            reference: name of the model whose answers count as right, and are not graded; or None.
-            by_judge: whether a judge must see the questions.
+        The answers of a `reference` are not graded; `questions` are then its answered questions. A judge must see the
+        messages of a question.
         """
         calls = set[str]()
         for call, row in self.rows.items():
@@ -333,35 +318,30 @@ class ShadowCalls:
 
 
 def read_shadow_calls(path: Path) -> ShadowCalls | None:
-    """Read the shadow calls of a service's log; None for another file. (Calls of a service have no `call` id.)
+    """Read the shadow calls of a service's log; None for another file.
 
-    Raises LogError for a line that is not of a service, or if no query went to all models.
+    Raises LogError for a line that no service writes, or if no query went to all models.
     """
     if is_stream(path) or not path.is_file():
         return None
-    calls, first = ShadowCalls(), True
-    for row, where in _lines(path):
-        if first and ("call_log" not in row or "call" in row):
+    calls = None
+    for row, place in _lines(path):
+        if calls is None and ("call_log" not in row or "call" in row):  # calls of a service have no `call` id
             return None
         if row.get("call_log") != VERSION:
-            raise LogError(f"{where}: no call of a service: give the log as it was written")
-        calls.add(row, where)
-        first = False
-    if not first and not calls.rows:
-        what = "no answer to a query that went to all models: let rcjax serve --shadow 5% write the log"
-        raise LogError(f"{path.name}: {what}")
-    return None if first else calls
+            raise LogError(f"{place}: no call of a service: give the log as it was written")
+        calls = calls or ShadowCalls()
+        calls.add(row, place)
+    if calls is not None and not calls.rows:
+        advice = "let rcjax serve --shadow 5% write the log"
+        raise LogError(f"{path.name}: no answer to a query that went to all models: {advice}")
+    return calls
 
 
 def _messages(prompt: Any) -> tuple[Mapping[str, Any], ...]:
-    """Parse the messages of a prompt in JSON; () if it is none."""
+    """Parse a prompt that is a list of messages in JSON; () for another prompt."""
     with suppress(ValueError, RecursionError):
         messages = json.loads(prompt) if isinstance(prompt, str) else None
         if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
             return tuple(messages)
     return ()
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    """Return a name for a call: a hash, so that it is the same at each reading and hides the model from a grader."""
-    return sha256(json.dumps([row.get("query"), row.get("model")]).encode()).hexdigest()[:16]

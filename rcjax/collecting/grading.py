@@ -1,7 +1,7 @@
-"""Make graders from their names, and grade the rows of an answer file, at once or later; the account of judges.
+"""Make graders from their names, and grade the rows of an answer file, during a run or later.
 
 Each kind of question may have its grader: `math=number`, `essay=judge:large`. The column `grade` of a question names
-its kind. Only the command can name a grader that runs code or costs money; a file of questions can only select one.
+its kind. Only the command can name a grader that runs code or costs money; a file of questions selects among these.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from rcjax._base.figures import count
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import (
-    Ask,
-    Function,
+    AskJudge,
+    FunctionGrader,
     Grader,
     GraderError,
-    Judge,
-    Matching,
+    JudgeGrader,
     NoVerdictError,
+    PatternGrader,
     ProcessGrader,
-    Program,
+    ProgramGrader,
     Submission,
     UnpaidError,
 )
@@ -54,9 +54,9 @@ from rcjax.serving.usage import CallUsage
 #: Graders that compare texts, by name.
 COMPARISONS: dict[str, Callable[[Submission], bool]] = {"exact": exact, "choice": right_choice, "contains": contains}
 
-_FAILURES = 10  # in a row, after which grading ends
+_MAX_FAILURES = 10  # answers in a row, after which a grader is not used any more
 
-_LONG = 300  # characters of an error in a message
+_MAX_CHARACTERS = 300  # of an error in a message
 
 _GRADER_NAMES = (
     "exact",
@@ -84,9 +84,9 @@ class Graders:
     """Names of graders by kind of question."""
     _failures: dict[str, list[str]] = field(default_factory=dict)
     """Descriptions of failures by grader."""
-    _in_a_row: Counter[str] = field(default_factory=Counter)
+    _failures_in_a_row: Counter[str] = field(default_factory=Counter)
 
-    def named(self, question: Question) -> str | None:
+    def grader_name(self, question: Question) -> str | None:
         """Return the name of a question's grader; None if no grader can grade it."""
         if question.grade is not None:
             name: str | None = self.kinds.get(question.grade, question.grade)
@@ -96,19 +96,19 @@ class Graders:
             return None
         return name
 
-    def note_failure(self, name: str, where: str, error: Exception) -> GraderError | None:
-        """Record a grader's failure on an answer; return an error after ten failures in a row, else None."""
-        why = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
-        line = f"{where}: {' '.join(why.split())[:_LONG]}"
+    def note_failure(self, name: str, place: str, error: Exception) -> GraderError | None:
+        """Record a grader's failure on an answer; after ten failures in a row, return an error."""
+        reason = str(error) if isinstance(error, GraderError) else f"{name} failed: {type(error).__name__}: {error}"
+        line = f"{place}: {' '.join(reason.split())[:_MAX_CHARACTERS]}"
         self._failures.setdefault(name, []).append(line)
-        self._in_a_row[name] += 1
-        if self._in_a_row[name] < _FAILURES:
+        self._failures_in_a_row[name] += 1
+        if self._failures_in_a_row[name] < _MAX_FAILURES:
             return None
-        return GraderError(f"{_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
+        return GraderError(f"{_MAX_FAILURES} answers in a row without a verdict, as {name} failed, the last one {line}")
 
     def note_success(self, name: str) -> None:
         """Record that a grader worked on an answer."""
-        self._in_a_row[name] = 0
+        self._failures_in_a_row[name] = 0
 
     def require(self, questions: Iterable[Question]) -> None:
         """Raise GraderError for a kind of question without a grader, and for a missing library."""
@@ -116,23 +116,23 @@ class Graders:
             if question.grade is not None and self.kinds.get(question.grade, question.grade) not in self.by_name:
                 kind = question.grade
                 raise GraderError(f"query {question.query}: no grader for the kind {kind!r}: give --grade {kind}=…")
-            grader = self.by_name.get(self.named(question) or "")
+            grader = self.by_name.get(self.grader_name(question) or "")
             if isinstance(grader, ProcessGrader):
                 grader.require()
 
     def remarks(self) -> list[str]:
         """Return sentences about answers without a verdict: unreadable replies of judges, and failures."""
-        without = [
-            f"{name}: asked twice, no verdict on {count(one.without_verdict, 'answer')}: "
-            f"it must reply with {one.reply_form} alone on its last line"
-            for name, one in self.by_name.items()
-            if isinstance(one, Judge) and one.without_verdict
+        unreadable = [
+            f"{name}: asked twice, no verdict on {count(judge.without_verdict, 'answer')}: "
+            f"it must reply with {judge.reply_form} alone on its last line"
+            for name, judge in self.by_name.items()
+            if isinstance(judge, JudgeGrader) and judge.without_verdict
         ]
         failures = [
             f"no verdict on {count(len(lines), 'answer')}, as {name} failed; the first one is {lines[0]}"
             for name, lines in self._failures.items()
         ]
-        return without + failures
+        return unreadable + failures
 
     async def close(self) -> None:
         """End the graders' processes."""
@@ -158,7 +158,7 @@ def suited_grader(question: Question) -> str | None:
 
 def make_graders(
     named: Sequence[str],
-    ask: Callable[[str], Ask] | None = None,
+    ask: Callable[[str], AskJudge] | None = None,
     template: str | None = None,
     score_max: float | None = None,
     binary: bool = False,
@@ -167,7 +167,7 @@ def make_graders(
 
     Args:
         named: graders in the notation of the command line, such as `["exact", "math=number"]`.
-        ask: returns the `Ask` of a judge, from the name of a model; None without models.
+        ask: returns the function that asks a judge, from the name of a model; None without models.
         template: template of a judge's prompt; None for the built-in one.
         score_max: full score of judges, functions and programs; None if judges and `json` say right or wrong, and the
             scores of others go from 0 to 1.
@@ -176,10 +176,10 @@ def make_graders(
     Raises GraderError for an unknown name, two common graders, and a full score that no grader uses.
     """
 
-    def judge(model: str) -> Judge:
+    def judge(model: str) -> JudgeGrader:
         if ask is None:
             raise GraderError(f"judge:{model}: a judge is a model: give --models models.toml")
-        return Judge(ask(model), template, score_max)
+        return JudgeGrader(ask(model), template, score_max)
 
     max_score = None if binary else score_max or 1.0
     by_name: dict[str, Grader] = {name: ComparisonGrader(compare) for name, compare in COMPARISONS.items()}
@@ -201,27 +201,27 @@ def make_graders(
             by_name[name] = _make(name, max_score, judge)
     scoring = re.compile(r"(?:judge|python|command):|json\Z")
     if score_max is not None and not any(scoring.match(name) for name in [*kinds.values(), common or ""]):
-        what = "is the full score of judge:MODEL, python:module:function, command:… or json: name one"
-        raise GraderError(f"--score-max {score_max:g}: {what}, or leave it out")
+        graders = "judge:MODEL, python:module:function, command:… or json"
+        raise GraderError(f"--score-max {score_max:g}: no grader gives scores: name one of {graders}, or leave it out")
     return Graders(common, by_name, kinds)
 
 
-def _make(name: str, max_score: float | None, judge: Callable[[str], Judge]) -> Grader:
+def _make(name: str, max_score: float | None, judge: Callable[[str], JudgeGrader]) -> Grader:
     kind, _, rest = name.partition(":")
-    makers = {"regex": lambda: Matching(rest), "judge": lambda: judge(rest)}
-    makers |= {"python": lambda: Function(name, max_score), "command": lambda: Program(name, max_score)}
+    makers = {"regex": lambda: PatternGrader(rest), "judge": lambda: judge(rest)}
+    makers |= {"python": lambda: FunctionGrader(name, max_score), "command": lambda: ProgramGrader(name, max_score)}
     if kind not in makers or not rest:
         raise GraderError(f"{name!r} is no grader: give {', '.join(_GRADER_NAMES)}")
     return makers[kind]()
 
 
-#: The expense of the row under grading, which pays for a judge.
+#: The expense that pays for the judge of the row under grading.
 _EXPENSE: ContextVar[Expense] = ContextVar("_EXPENSE")
 
-_AT_ONCE = 8  # answers graded concurrently
+_CONCURRENCY = 8  # answers graded at once
 
 #: Default options of a judge's request.
-_LETTER = {"max_tokens": 8, "temperature": 0.0}
+_VERDICT_OPTIONS = {"max_tokens": 8, "temperature": 0.0}
 
 
 def is_score(verdict: Any) -> bool:
@@ -245,18 +245,10 @@ def question_of(row: Mapping[str, Any]) -> Question:
     return Question(row["query"], (), reference, tuple(map(str, choices)), words, row.get("grade"))
 
 
-def submission_of(row: Mapping[str, Any], question: Question) -> Submission:
-    """Return a row as a grader sees it: without the model's name."""
-    text = row.get("text") or ""
-    answer = row.get("answer") if isinstance(row.get("answer"), str) else text
-    return Submission(question, text, str(answer))
-
-
-def judge_by(respondent: Respondent) -> Ask:
-    """Make a judge of a model, with its options; without a limit there, replies have at most eight tokens."""
+def make_ask_judge(respondent: Respondent) -> AskJudge:
+    """Return a function that asks a model as a judge, for eight tokens at most unless its options set a limit."""
     configured = respondent.settings.options
-    limits = {} if "max_completion_tokens" in configured else _LETTER
-    options = {**limits, **configured}
+    options = {**({} if "max_completion_tokens" in configured else _VERDICT_OPTIONS), **configured}
 
     async def ask(messages: Sequence[Mapping[str, Any]]) -> str:
         try:
@@ -265,9 +257,9 @@ def judge_by(respondent: Respondent) -> Ask:
                 sent = respondent.send(respondent.endpoint(options), messages, options, usage, expense=expense)
                 return read_reply(await sent).text
         except (CallError, StoppedError) as problem:
-            # A judge that refuses one answer may accept others; a judge that is down fails on all.
-            one = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
-            kind = NoVerdictError if one else GraderError
+            # A judge that refuses one answer may accept others; a judge that is down fails on all answers.
+            is_refusal = isinstance(problem, CallError) and not problem.failure.transient and respondent.stopped is None
+            kind = NoVerdictError if is_refusal else GraderError
             raise kind(f"the judge {respondent.settings.name}: {problem}") from None
         except NotCoveredError:
             raise UnpaidError("the budget does not cover the judge") from None
@@ -275,21 +267,23 @@ def judge_by(respondent: Respondent) -> Ask:
     return ask
 
 
-async def _verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
-    """Return the verdict on a row; None if no grader can grade it, or if its grader fails, which `graders` records.
+async def _find_verdict(row: Mapping[str, Any], question: Question, graders: Graders) -> float | None:
+    """Return the verdict on a row; None if no grader can grade the row, or its grader fails, which `graders` records.
 
     Raises GraderError if the grader cannot work any more.
     """
-    name = graders.named(question)
+    name = graders.grader_name(question)
     if name is None:
         return None
+    text = row.get("text") or ""
+    answer = row["answer"] if isinstance(row.get("answer"), str) else text
     try:
-        verdict = await graders.by_name[name].grade(submission_of(row, question))
+        verdict = await graders.by_name[name].grade(Submission(question, text, answer))
     except Exception as error:  # an unexpected reply must not end the run
         if isinstance(error, GraderError) and not isinstance(error, NoVerdictError):
             raise
-        where = f"query {brief(row['query'])}, model {brief(row['model'])}"
-        if (problem := graders.note_failure(name, where, error)) is not None:
+        place = f"query {brief(row['query'])}, model {brief(row['model'])}"
+        if (problem := graders.note_failure(name, place, error)) is not None:
             raise problem from None
         return None
     graders.note_success(name)
@@ -305,14 +299,14 @@ class GradingOptions:
     regrade: bool = False
     """Whether answers with a verdict of the same grader by the same right answer are graded again."""
     reference_model: str | None = None
-    """Name of the model whose answers count as right (`questions_against`); its own answers are not graded, nor are
-    queries that it did not answer."""
+    """Name of the model whose answers count as right (`questions_with_answers_of`). Neither its own answers are graded
+    nor answers to queries that it did not answer."""
     calls: Collection[str] | None = None
     """Names of the calls to grade; None for all."""
     reserved: Decimal = Decimal(0)
     """Money reserved for the judge of one answer."""
-    watch: Callable[[int, int], object] = lambda done, whole: None
-    """Progress callback: number of answers processed, and of all."""
+    report_progress: Callable[[int, int], object] = lambda done, total: None
+    """Receiver of the number of answers processed, and the total number."""
 
     def columns(self, row: Mapping[str, Any], question: Question, verdict: Any, grader: str | None) -> dict[str, Any]:
         """Return a row's columns for a verdict: the verdict, its grader, and the right answers if it is a label.
@@ -323,10 +317,11 @@ class GradingOptions:
             verdict: the verdict, or None.
             grader: name of the grader.
         """
-        right = list(question.reference) if self.into == "correct" else []
-        author = "graded_by" if self.into == "correct" else f"graded_by_{self.into}"
-        columns = {"reference": right or row.get("reference"), self.into: verdict}
-        columns |= {author: None if verdict is None else grader}
+        is_label = self.into == "correct"
+        reference = (list(question.reference) if is_label else []) or row.get("reference")
+        grader_column = "graded_by" if is_label else f"graded_by_{self.into}"
+        columns: dict[str, Any] = {"reference": reference, self.into: verdict}
+        columns |= {grader_column: None if verdict is None else grader}
         return columns if self.reference_model is None else columns | {SAME_AS: self.reference_model}
 
 
@@ -338,7 +333,7 @@ async def grade_row(
     budget: Budget,
     options: GradingOptions,
 ) -> GraderError | None:
-    """Grade the answer of a row, and write the row again with verdict and cost if that changes it.
+    """Grade the answer of a row, and write the row again if the verdict or the cost changes the row.
 
     Args:
         file: answer file of the row, which journals calls under way.
@@ -349,22 +344,22 @@ async def grade_row(
         options: options of grading.
 
     Returns:
-        An error if the grader cannot work any more, which leaves the row without a verdict; else None. Raises OSError.
+        None; or an error if the grader cannot work any more, and the row has no verdict. Raises OSError.
     """
-    name, placed = f"{row['call']}/judge", {**row}
+    name, graded = f"{row['call']}/judge", {**row}
     async with budget.expense(partial(file.begin, name, row["query"], row["model"]), options.reserved) as expense:
         if options.reserved:
             expense.note(options.reserved)
         token = _EXPENSE.set(expense)
         try:
-            verdict = await _verdict(row, question, graders)
-            placed |= options.columns(row, question, verdict, graders.named(question))
+            verdict = await _find_verdict(row, question, graders)
+            graded |= options.columns(row, question, verdict, graders.grader_name(question))
         except GraderError as problem:
             return problem
         finally:  # an interrupted call may be charged, too
-            placed["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
-            if placed != row:
-                file.write(placed)
+            graded["grading_cost"] = float(expense.spent) + (row.get("grading_cost") or 0.0)
+            if graded != row:
+                file.write(graded)
             file.end(name)
             _EXPENSE.reset(token)
     return None
@@ -372,7 +367,7 @@ async def grade_row(
 
 @dataclass(frozen=True, slots=True)
 class Regrading:
-    """Summary of grading an answer file again."""
+    """The outcome of grading an answer file again."""
 
     graded: int
     """Number of answers with a verdict."""
@@ -381,7 +376,7 @@ class Regrading:
     without: int
     """Number of answers without a verdict."""
     problem: GraderError | None
-    """Error that ended grading early; else None."""
+    """Error that ended grading early; None if all answers were processed."""
     labelled: int = 0
     """Number of answers with both a verdict in a judge's column and a label."""
     agreement: float | None = None
@@ -397,7 +392,7 @@ async def regrade(
     budget: Budget,
     options: GradingOptions,
 ) -> Regrading:
-    """Grade the answers of a file.
+    """Grade the answers of a file; if a grader stops working, earlier verdicts are kept.
 
     Args:
         file: open answer file; each answer is written again as soon as it has a verdict.
@@ -406,50 +401,49 @@ async def regrade(
         budget: budget that pays for judges.
         options: options of grading.
 
-    If a grader stops working, the verdicts until then are kept. Raises OSError if the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     problems: list[GraderError] = []
-    judged = [row for row in file.answers.rows.values() if not has_failed(row)]
+    rows = [row for row in file.answers.rows.values() if not has_failed(row)]
     if options.reference_model is not None:
-        judged = [row for row in judged if row["model"] != options.reference_model and row["query"] in questions]
+        rows = [row for row in rows if row["model"] != options.reference_model and row["query"] in questions]
     if options.calls is not None:
-        judged = [row for row in judged if row["call"] in options.calls]
-    waiting = enumerate(judged)
+        rows = [row for row in rows if row["call"] in options.calls]
+    waiting = enumerate(rows)
 
     async def work() -> None:
         for number, row in waiting:
             if problems:
                 return
-            options.watch(number, len(judged))
+            options.report_progress(number, len(rows))
             question = questions.get(row["query"]) or question_of(row)
             verdict = row.get(options.into)
-            is_current = row == {**row, **options.columns(row, question, verdict, graders.named(question))}
+            is_current = row == {**row, **options.columns(row, question, verdict, graders.grader_name(question))}
             if verdict is None or not is_current or options.regrade:
                 problem = await grade_row(file, row, question, graders, budget, options)
                 problems.extend([] if problem is None else [problem])
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(_AT_ONCE)]
+    tasks = [asyncio.ensure_future(work()) for _ in range(_CONCURRENCY)]
     try:
         await asyncio.gather(*tasks)
-    except BaseException as problem:  # an interrupt, or a disk that is full
+    except BaseException as problem:  # an interrupt, or a full disk
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if isinstance(problem, KeyboardInterrupt):  # it has ended the loop, which would raise it a second time
+        if isinstance(problem, KeyboardInterrupt):  # the loop would raise the interrupt a second time
             raise asyncio.CancelledError from None
         raise
-    file.tidy()
-    now = [file.answers.rows[row["call"]] for row in judged]
-    return _summarise(judged, now, options.into, next(iter(problems), None))
+    file.rewrite_if_needed()
+    graded = [file.answers.rows[row["call"]] for row in rows]
+    return _summarise(rows, graded, options.into, next(iter(problems), None))
 
 
-def questions_against(answers: AnswerRows, questions: Mapping[str, Question], reference: str) -> dict[str, Question]:
-    """Return the questions that a model has answered, with its answers as the right ones.
+def questions_with_answers_of(
+    answers: AnswerRows, questions: Mapping[str, Question], reference: str
+) -> dict[str, Question]:
+    """Return the questions that the reference model has answered, each with its answer as the right answer.
 
-    Args:
-        answers: rows of an answer file.
-        questions: questions by id, if their file is known; others are reconstructed from the rows.
-        reference: name of the model.
+    A question that is not in `questions`, by id, is reconstructed from its rows.
 
     Raises LogError if the model has answered none.
     """
@@ -466,17 +460,17 @@ def questions_against(answers: AnswerRows, questions: Mapping[str, Question], re
 
 
 def _summarise(
-    judged: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], into: str, problem: GraderError | None
 ) -> Regrading:
     """Summarise the difference between the rows before and after grading."""
-    both = [row for row in now if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
-    without = sum(row.get(into) is None for row in now)
+    both = [row for row in after if None not in (row.get(into), row.get("correct"))] if into != "correct" else []
+    without = sum(row.get(into) is None for row in after)
     return Regrading(
-        graded=len(now) - without,
-        changed=sum(old.get(into) != new.get(into) for old, new in zip(judged, now, strict=True)),
+        graded=len(after) - without,
+        changed=sum(old.get(into) != new.get(into) for old, new in zip(before, after, strict=True)),
         without=without,
         problem=problem,
         labelled=len(both),
         agreement=sum(1 - abs(row[into] - row["correct"]) for row in both) / len(both) if both else None,
-        remarks=tuple(score_remarks(now, into)),
+        remarks=tuple(score_remarks(after, into)),
     )

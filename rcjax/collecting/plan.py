@@ -1,6 +1,6 @@
-"""Plan a run: its options, clients and graders, the choice of a signal for each model, and estimates of the cost.
+"""Plan a run: its options, clients and graders, the signal of each model, and estimates of the cost.
 
-One small question finds out what a model supports (`probe`).
+`probe` finds out what a model supports, by one small question.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from rcjax._base.tokens import Tokens
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
-from rcjax.collecting.graders import Ask, GraderError
-from rcjax.collecting.grading import Graders, judge_by, make_graders
+from rcjax.collecting.graders import GraderError
+from rcjax.collecting.grading import Graders, make_ask_judge, make_graders
 from rcjax.collecting.questions import Question
 from rcjax.collecting.respondent import (
     Budget,
@@ -44,10 +44,12 @@ from rcjax.serving.failures import CallError
 from rcjax.serving.models_file import ModelSettings
 from rcjax.serving.usage import CallUsage
 
-_MESSAGES = [{"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}]
+_PROBE_MESSAGES = [
+    {"role": "user", "content": "Which is larger? A: the Sun. B: the Moon. Reply with the letter alone."}
+]
 
-#: Options that a probe tries, from most to least.
-_WISHES: tuple[dict[str, Any], ...] = (
+#: Options that a probe tries in turn, until the endpoint accepts some.
+_PROBED_OPTIONS: tuple[dict[str, Any], ...] = (
     {"logprobs": True, "top_logprobs": 20, "n": 2},
     {"logprobs": True, "top_logprobs": 20},
     {"logprobs": True, "top_logprobs": 5},
@@ -56,21 +58,20 @@ _WISHES: tuple[dict[str, Any], ...] = (
 )
 
 
-_ATTEMPTS = 2  # at a probe, since the run waits for it
+_PROBE_ATTEMPTS = 2  # few, since the run waits for the probe
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Features that a model supports, according to a probe."""
+    """The features that a model supports, as found by a probe."""
 
     model: str
-    """Name of the model."""
     error: str | None = None
     """Error of the probe; None if the model answers."""
     logprobs: bool = False
     """Whether replies have log-probabilities of their tokens."""
     top: int = 0
-    """Number of the likeliest tokens given for each position."""
+    """Number of likeliest tokens that a reply gives for each position."""
     samples: bool = False
     """Whether a request can have several answers."""
     counted: bool = False
@@ -93,7 +94,7 @@ class Capabilities:
 
 
 def default_signal(capabilities: Capabilities, with_choices: bool) -> str:
-    """Return the signal of a model for which none was chosen.
+    """Return the signal of a model for which the user chose none.
 
     >>> default_signal(Capabilities("small", logprobs=True, top=5), True), default_signal(Capabilities("small"), True)
     ('choice', 'stated')
@@ -104,21 +105,22 @@ def default_signal(capabilities: Capabilities, with_choices: bool) -> str:
 
 
 async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallUsage, expense: Expense) -> Capabilities:
-    """Find out what a model supports; a failure of its server is part of the result.
+    """Find out what a model supports; if its server fails, the result holds the error.
 
     Args:
         respondent: the model.
         options: options of its requests.
-        usage: usage to which the probe's is added.
+        usage: usage to which the usage of the probe is added.
         expense: expense that pays for the probe.
 
     Raises NotCoveredError if the budget does not cover the probe.
     """
     start, problem, reply = time.perf_counter(), "", None
-    for wish in _WISHES:
-        request = respondent.endpoint({**wish, **options}), _MESSAGES, {**wish, **options}, usage
+    for probed in _PROBED_OPTIONS:
+        request_options = {**probed, **options}
+        request = respondent.endpoint(request_options), _PROBE_MESSAGES, request_options, usage
         try:
-            reply = read_reply(await respondent.send(*request, expense=expense, attempts=_ATTEMPTS))
+            reply = read_reply(await respondent.send(*request, expense=expense, attempts=_PROBE_ATTEMPTS))
             break
         except CallError as error:
             problem = str(error)
@@ -143,9 +145,9 @@ async def probe(respondent: Respondent, options: Mapping[str, Any], usage: CallU
     )
 
 
-_PROBE = "a probe of what the model can do, and no question of yours"
+_PROBE_ERROR = "a probe of what the model can do, and no question of yours"
 
-_TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # default limits of an answer
+_TEXT_TOKENS, _CHOICE_TOKENS = 1024, 16  # default limits of an answer's tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class Plan:
     models: Mapping[str, ModelSettings]
     """Settings of the models to ask, by name."""
     judges: Mapping[str, ModelSettings] = field(default_factory=dict)
-    """Settings of the models that may be judges, by name: all of the file."""
+    """Settings of the models that may be judges, by name: all models of the file."""
     signal: str | None = None
     """Name of the common signal; None to choose one by the questions and the model."""
     grade: Sequence[str] = ()
@@ -171,13 +173,13 @@ class Plan:
     samples: int = 1
     """Number of answers of a model to each question, unless its settings say otherwise."""
     score_max: float | None = None
-    """Full score of graders; None if judges say right or wrong and other scores go up to 1."""
+    """Full score of graders; None if judges say right or wrong, and the scores of other graders go up to 1."""
     binary: bool = False
-    """Whether graders must say right or wrong, without scores: whether an answer is the reference's."""
+    """Whether graders must say right or wrong, and may not give scores."""
 
 
 class RunResources:
-    """The clients of a run's models, its graders and its runner of checks.
+    """The clients of a run's models, its budget, its graders and its runner of checks.
 
     Raises ValueError if a key is not in the environment, and GraderError for unknown graders.
     """
@@ -186,7 +188,9 @@ class RunResources:
         self.plan, self.budget = plan, Budget(plan.budget)
         self._respondents: dict[str, Respondent] = {}
         self.respondents = {name: self._respondent(name) for name in plan.models}
-        self.graders: Graders = make_graders(plan.grade, self._ask_of, plan.rubric, plan.score_max, plan.binary)
+        self.graders: Graders = make_graders(
+            plan.grade, lambda name: make_ask_judge(self._respondent(name)), plan.rubric, plan.score_max, plan.binary
+        )
         self.checks = ReplyChecks(plan.timeout)
         self._checks: dict[str, ReplyCheck] = {}
 
@@ -199,15 +203,15 @@ class RunResources:
             self._respondents[name] = Respondent(settings[name], self.plan.timeout)
         return self._respondents[name]
 
-    def go_on(self, answers: AnswerRows) -> None:
-        """Continue earlier runs: take over the money that they spent, and their highest costs."""
+    def resume(self, answers: AnswerRows) -> None:
+        """Continue earlier runs: count the money that they spent, and their highest cost of a call."""
         self.budget.spent = answers.spent
         for name, respondent in self.respondents.items():
             respondent.highest_cost = answers.highest_cost(name)
 
     def judge_of(self, question: Question) -> Respondent | None:
         """Return the model that judges answers to a question; None without a judge."""
-        kind, _, model = (self.graders.named(question) or "").partition(":")
+        kind, _, model = (self.graders.grader_name(question) or "").partition(":")
         return self._respondent(model) if kind == "judge" else None
 
     def check(self, name: str) -> ReplyCheck | None:
@@ -221,15 +225,13 @@ class RunResources:
         """Return sentences about failures of graders and checks."""
         return [*self.graders.remarks(), *self.checks.remarks()]
 
-    def _ask_of(self, name: str) -> Ask:
-        return judge_by(self._respondent(name))
-
     def options(self, name: str, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the options of a model's requests, with a limit of tokens."""
         options = dict(self.plan.models[name].options)
-        limited = "max_tokens" in options or "max_completion_tokens" in options
-        usual = _CHOICE_TOKENS if _with_choices(questions) else _TEXT_TOKENS
-        return options if limited else {"max_tokens": self.plan.max_tokens or usual, **options}
+        if "max_tokens" in options or "max_completion_tokens" in options:
+            return options
+        usual = _CHOICE_TOKENS if _all_have_choices(questions) else _TEXT_TOKENS
+        return {"max_tokens": self.plan.max_tokens or usual, **options}
 
     def samples(self, name: str) -> int:
         """Return the number of answers of a model to each question."""
@@ -262,13 +264,15 @@ async def probe_all(plan: Plan) -> list[Capabilities]:
             return await probe(respondent, resources.options(name, ()), CallUsage(), expense)
 
     async with aclosing(RunResources(plan)) as resources:
-        return list(await asyncio.gather(*(ask(*one) for one in resources.respondents.items())))
+        return list(await asyncio.gather(*(ask(*pair) for pair in resources.respondents.items())))
 
 
 def assume_signals(resources: RunResources, questions: Sequence[Question], answers: AnswerRows) -> list[ModelSetup]:
-    """Return the presumed request settings of each model, for a forecast: models without a known signal are presumed
-    to give log-probabilities."""
-    usual = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
+    """Return the presumed request settings of each model, for a forecast.
+
+    A model without a known signal is presumed to give log-probabilities.
+    """
+    usual = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
     known = {name: _known_signal(resources, name, questions, answers) or usual for name in resources.respondents}
     return [_bind_settings(resources, name, signal, questions, answers) for name, signal in known.items()]
 
@@ -278,32 +282,37 @@ async def choose_signals(
 ) -> tuple[list[ModelSetup], list[str]]:
     """Choose the signal of each model; return (models with request settings, sentences about the choices).
 
-    A signal comes from the model's settings, the command, or existing answers; otherwise it is chosen by the questions
-    and a probe of the model. `rcjax.collecting.run.require_same` refuses existing answers with other settings.
+    The signal is that of the model's settings, of the command, or of existing answers; without these, the questions and
+    a probe of the model decide.
     """
 
     async def choose(name: str) -> tuple[ModelSetup, str | None]:
-        signal, why = _known_signal(resources, name, questions, file.answers), None
+        signal, reason = _known_signal(resources, name, questions, file.answers), None
         if signal is None:
-            signal, why = await _probe_signal(resources, name, questions, file)
-        return _bind_settings(resources, name, signal, questions, file.answers), why
+            signal, reason = await _probe_signal(resources, name, questions, file)
+        return _bind_settings(resources, name, signal, questions, file.answers), reason
 
     chosen = await asyncio.gather(*map(choose, resources.respondents))
-    reasons: dict[str, list[str]] = {}
-    for setup, why in chosen:
-        if why is not None:
-            reasons.setdefault(why, []).append(setup.name)
-    return [setup for setup, _ in chosen], [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    models: dict[str, list[str]] = {}
+    for setup, reason in chosen:
+        if reason is not None:
+            models.setdefault(reason, []).append(setup.name)
+    return [setup for setup, _ in chosen], [f"{', '.join(names)}: {reason}" for reason, names in models.items()]
 
 
 def _bind_settings(
     resources: RunResources, name: str, signal: str, questions: Sequence[Question], answers: AnswerRows
 ) -> ModelSetup:
-    """Return a model with its request settings. Raises ValueError if existing answers are votes in one call."""
+    """Return a model with its request settings.
+
+    Raises ValueError for several samples if an existing answer is already the vote of several answers.
+    """
     samples, before = resources.samples(name), _earlier_settings(answers, name)
     if samples > 1 and signal == before.get("signal") == "votes" and not before.get("apart"):
-        what = f"signal votes took several answers as one, and samples are {samples} answers by themselves"
-        raise ValueError(f"model {name}: in the log that is there {what}: write another one")
+        fact = (
+            f"an answer of the existing log is the vote of several, and each of {samples} samples would be one answer"
+        )
+        raise ValueError(f"model {name}: {fact}: write another log, with another --out")
     apart = signal == "votes" and (samples > 1 or bool(before.get("apart")))
     options = resources.options(name, questions)
     return ModelSetup(
@@ -311,26 +320,25 @@ def _bind_settings(
     )
 
 
-def _with_choices(questions: Sequence[Question]) -> bool:
+def _all_have_choices(questions: Sequence[Question]) -> bool:
     """Return whether there are questions, and all have choices."""
     return bool(questions) and all(question.choices for question in questions)
 
 
 def _known_signal(resources: RunResources, name: str, questions: Sequence[Question], answers: AnswerRows) -> str | None:
-    """Return the signal from the model's settings, the command, existing answers or the questions; None if unknown.
+    """Return the signal by the model's settings, the command, existing answers or the questions; None if unknown.
 
-    Several samples of a model without such a signal vote: they need no confidence of their own.
+    Several samples vote, unless the model has a signal: they need no confidence of their own. If all questions have
+    tools, the signal is the check `call`, and if all have a schema, `json`.
     """
     before = _earlier_settings(answers, name).get("signal")
-    signal = resources.respondents[name].settings.signal or resources.plan.signal or before
-    return signal or ("votes" if resources.samples(name) > 1 else _check_of(questions))
-
-
-def _check_of(questions: Sequence[Question]) -> str | None:
-    """Return the check for questions that all have tools, or all have a schema; else None."""
-    if questions and all(question.options.get("tools") for question in questions):
-        return "call"
-    return "json" if questions and all(question.options.get("response_format") for question in questions) else None
+    if signal := resources.respondents[name].settings.signal or resources.plan.signal or before:
+        return signal
+    if resources.samples(name) > 1:
+        return "votes"
+    checks = {"tools": "call", "response_format": "json"}
+    fitting = [check for option, check in checks.items() if all(question.options.get(option) for question in questions)]
+    return fitting[0] if questions and fitting else None
 
 
 def _earlier_settings(answers: AnswerRows, model: str) -> dict[str, Any]:
@@ -351,12 +359,12 @@ async def _probe_signal(
             capabilities = await probe(respondent, resources.options(model, questions), usage, expense)
         except NotCoveredError:  # the run will not ask this model either
             file.end(name)
-            signal = default_signal(Capabilities("", logprobs=True, top=20), _with_choices(questions))
+            signal = default_signal(Capabilities("", logprobs=True, top=20), _all_have_choices(questions))
             return signal, f"signal {signal}: the budget does not cover a probe"
     cost = {"cost": float(respondent.counted_money(usage)), "at_most": float(expense.spent)}
-    more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE}
+    more = {"attempts": usage.attempts, "estimated": False, "shadow": True, "error": _PROBE_ERROR}
     file.write({"call_log": VERSION, "call": name, "query": "", "model": model, **cost, **more})
-    signal = default_signal(capabilities, _with_choices(questions))
+    signal = default_signal(capabilities, _all_have_choices(questions))
     if capabilities.error is not None:
         respondent.stop(capabilities.error)
         return signal, f"does not answer: {capabilities.error}"
@@ -368,9 +376,7 @@ async def _probe_signal(
 #: Assumed tokens of an answer in words, and of a choice, until a model has answered.
 USUAL_TEXT, USUAL_CHOICE = 200, 2
 
-
 _SECOND = 80  # tokens of a second question, besides the question and the answer
-
 
 _RUBRIC, _VERDICT = 300, 8  # tokens of a judge's rubric, and of its reply
 
@@ -404,7 +410,7 @@ def estimate(
         answers: existing answers.
         judge: returns the model that judges answers to a question, or None.
     """
-    waiting = [question for question, _ in setup.waiting(questions, answers.answered)]
+    waiting = [question for question, _ in setup.missing_answers(questions, answers.answered)]
     worst = sum((sum(max_costs(setup, question), judging_cost(setup, question, judge)) for question in waiting), _ZERO)
     usual = sum((_usual_cost(setup, question, judge) for question in waiting), _ZERO)
     observed = _observed_ratio(setup, questions, answers, judge)
@@ -414,8 +420,7 @@ def estimate(
 
 _ZERO = Decimal(0)
 
-
-_GUESS = Decimal("0.25")  # weight of the prior, in answers
+_PRIOR_ANSWERS = Decimal("0.25")  # weight of the prior ratio
 
 
 def _observed_ratio(
@@ -426,18 +431,18 @@ def _observed_ratio(
 ) -> Decimal:
     """Return the ratio of a model's observed costs, failures and judges included, to the usual costs.
 
-    The prior ratio of 1 has the weight of a quarter of an answer: the usual length is a guess, which may be ten times
-    too large.
+    The prior ratio of 1 has the weight of a quarter of an answer: the usual length of an answer may be ten times too
+    large.
     """
-    of_run = {question.query: question for question in questions}
-    rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in of_run]
-    usual = [_usual_cost(setup, of_run[row["query"]], judge) for row in rows if not has_failed(row)]
+    by_query = {question.query: question for question in questions}
+    rows = [row for row in answers.rows.values() if row["model"] == setup.name and row["query"] in by_query]
+    usual = [_usual_cost(setup, by_query[row["query"]], judge) for row in rows if not has_failed(row)]
     if not sum(usual):
         return Decimal(1)
-    guess = _GUESS * sum(usual, _ZERO) / len(usual)
-    # Likely costs of calls and judges: unbilled calls count by their estimate, not by their upper bound.
+    prior = _PRIOR_ANSWERS * sum(usual, _ZERO) / len(usual)
+    # A call without a bill counts by its estimated cost, not by its upper bound.
     paid = [Decimal(str(row.get(name) or 0)) for row in rows for name in ("cost", "grading_cost")]
-    return (sum(paid, _ZERO) + guess) / (sum(usual, _ZERO) + guess)
+    return (sum(paid, _ZERO) + prior) / (sum(usual, _ZERO) + prior)
 
 
 def _usual_cost(setup: ModelSetup, question: Question, judge: Callable[[Question], Respondent | None]) -> Decimal:

@@ -1,4 +1,4 @@
-"""Questions for a log: read from a table, with their right answers, and sampled at random."""
+"""Questions for a log: read from a table with their right answers, and sampled at random."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
-from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
+from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import draw_lot
 from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
 from rcjax.serving.call_log import Call
 
-_OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
+_COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
 
 #: Names of the log's own columns, which columns of questions must not have.
-TAKEN = {one.name for one in fields(Call)} | {
+RESERVED_COLUMNS = {one.name for one in fields(Call)} | {
     "shadow",
     "client",
     "not_judged",
@@ -33,20 +33,30 @@ TAKEN = {one.name for one in fields(Call)} | {
     "answer_key",
     "prompt_digest",
 }
-TAKEN |= {"correct", "graded_by", "grading_cost", "at_most", "call", "sample", "reference", "choices", "grade"}
-TAKEN |= {"question_digest"}
+RESERVED_COLUMNS |= {
+    "correct",
+    "graded_by",
+    "grading_cost",
+    "at_most",
+    "call",
+    "sample",
+    "reference",
+    "choices",
+    "grade",
+}
+RESERVED_COLUMNS |= {"question_digest"}
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, as it is sent to every model."""
+    """A question to every model, with its right answers."""
 
     query: str
     """Id of the question."""
     messages: tuple[Mapping[str, object], ...]
-    """Messages, as in the API."""
+    """Messages in the format of the API."""
     reference: tuple[str, ...] = ()
     """Right answers; empty if unknown."""
     choices: tuple[str, ...] = ()
@@ -54,7 +64,7 @@ class Question:
     words: Mapping[str, str] = field(default_factory=dict)
     """Texts of the choices by name, if the file has them."""
     grade: str | None = None
-    """Name of a grader, or a kind of question that the command maps to a grader; None for the command's grader."""
+    """Name of a grader, or of a kind of question, which the command maps to a grader; None for the common grader."""
     others: Mapping[str, object] = field(default_factory=dict)
     """Other columns of the file."""
     options: Mapping[str, object] = field(default_factory=dict)
@@ -84,7 +94,7 @@ def read_questions(
     - `choices`: in a cell of CSV `A|B|C`, or `Mars|Jupiter|Venus`. Choices that are not all single characters, or yes,
       no, true and false, are named A, B, … and listed under the question;
     - `grade`: a grader, or a kind of question;
-    - `tools`, `tool_choice` and `response_format` as in the API: JSON, or the name of a JSON file beside this one.
+    - `tools`, `tool_choice` and `response_format` as in the API: JSON, or the name of a JSON file in the same folder.
 
     Args:
         path: path of the file.
@@ -98,13 +108,13 @@ def read_questions(
     questions: dict[str, Question] = {}
     rows: dict[str, int] = {}
     for number, row in enumerate(_rows(path), start=1):
-        where = f"{path.name}, row {number}"
-        question = _question(row, system, template, where, path.parent)
+        place = f"{path.name}, row {number}"
+        question = _question(row, system, template, place, path.parent)
         if question.query in questions:
             if questions[question.query] == question:
                 continue  # a repeated question counts once
             first = rows[question.query]
-            raise LogError(f"{where}: query {brief(question.query)} is that of row {first} too: give each its own")
+            raise LogError(f"{place}: query {brief(question.query)} is that of row {first} too: give each its own")
         questions[question.query], rows[question.query] = question, number
     if not questions:
         raise LogError(f"{path.name}: no questions: give a row for each")
@@ -112,41 +122,34 @@ def read_questions(
 
 
 def conversation(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return messages as one text for a judge or a person: without system messages, and with roles if several remain.
+    """Return messages as one text for a judge or a person: without system messages; several messages with their roles.
 
     >>> conversation([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}])
     'Why?'
     """
     shown = [message for message in messages if message.get("role") != "system"]
-    texts = [_spoken_message(message) for message in shown]
+    texts = [_message_text(message) for message in shown]
     if len(shown) == 1:
         return texts[0]
     return "\n\n".join(f"[{m.get('role', 'user')}] {text}" for m, text in zip(shown, texts, strict=True))
 
 
-def _spoken_message(message: Mapping[str, Any]) -> str:
-    """Return the text of a message, followed by its tool calls."""
-    content, calls = message.get("content"), message.get("tool_calls")
-    text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
-    made = objects_in(calls)
-    return "\n".join(filter(None, [text, written_calls(made) if made else ""]))
+def _message_text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, with other parts of its content as JSON, followed by its tool calls."""
+    content, calls = message.get("content"), objects_in(message.get("tool_calls"))
+    texts = [content] if isinstance(content, str) else []
+    if not texts and (content is not None or not message.get("tool_calls")):
+        for part in content if isinstance(content, list) else [content]:
+            text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+            texts.append(json.dumps(part, default=str) if text is None else str(text))
+    return "\n".join(filter(None, [*texts, written_calls(calls) if calls else ""]))
 
 
-def _of_parts(content: Any) -> str:
-    """Return a message's content in parts as a text: texts as they are, other parts as JSON."""
-    parts = content if isinstance(content, list) else [content]
-    texts = [part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None for part in parts]
-    filled = [
-        json.dumps(part, default=str) if text is None else str(text) for text, part in zip(texts, parts, strict=True)
-    ]
-    return "\n".join(filled)
+def readable_prompt(text: str) -> str:
+    """Return a prompt of a log as a readable text: messages in JSON become their texts, other prompts are unchanged.
 
-
-def spoken(text: str) -> str:
-    """Return a prompt in a log as a readable text: messages in JSON become their texts, other prompts are unchanged.
-
-    >>> spoken('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), spoken("Why?"), spoken("[1]")
-    ('Why?', 'Why?', '[1]')
+    >>> readable_prompt('[{"role": "user", "content": [{"type": "text", "text": "Why?"}]}]'), readable_prompt("[1]")
+    ('Why?', '[1]')
     """
     try:
         messages = json.loads(text)
@@ -156,28 +159,33 @@ def spoken(text: str) -> str:
         messages = messages.get("messages")
     if not isinstance(messages, list) or not messages:
         return text
-    are_messages = all(isinstance(one, Mapping) and {"content", "tool_calls"} & {*one} for one in messages)
+    are_messages = all(isinstance(part, Mapping) and {"content", "tool_calls"} & {*part} for part in messages)
     return conversation(messages) if are_messages else text
 
 
-def draw(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
+def sample_questions(questions: Sequence[Question], limit: int | None, seed: int) -> list[Question]:
     """Sample `limit` questions at random, in their order; a larger sample contains a smaller one of the same seed.
 
     >>> questions = [Question(str(i), ()) for i in range(9)]
-    >>> {q.query for q in draw(questions, 3, 0)} <= {q.query for q in draw(questions, 5, 0)}
+    >>> {q.query for q in sample_questions(questions, 3, 0)} <= {q.query for q in sample_questions(questions, 5, 0)}
     True
     """
     if limit is None or limit >= len(questions):
         return list(questions)
     order = sorted(questions, key=lambda question: draw_lot(f"sample {seed}", question.query))
-    chosen = {question.query for question in order[:limit]}
-    return [question for question in questions if question.query in chosen]
+    sampled = {question.query for question in order[:limit]}
+    return [question for question in questions if question.query in sampled]
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table under canonical names of columns; empty texts are missing."""
-    for row in _json_rows(path) if path.suffix.lower() in (".jsonl", ".ndjson") else _table_rows(path):
-        named = {plain_name(name) if plain_name(name) in _OURS else name: value for name, value in row.items()}
+    """Yield the rows of a table under canonical names of columns, with None for an empty text."""
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        rows = _json_rows(path)
+    else:
+        table = load_table(str(path), lambda _, columns: columns)
+        rows = (row for frame in table.frames for row in frame.iter_rows(named=True))
+    for row in rows:
+        named = {plain_name(name) if plain_name(name) in _COLUMNS else name: value for name, value in row.items()}
         if not {"prompt", "messages"} & {*named}:
             raise LogError(
                 f"{path.name}: no column prompt or messages{near('prompt', named)}; it has {listed([*named])}"
@@ -187,54 +195,47 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows of JSON Lines, whose values may be lists and objects."""
-    text = open_text(path, _OURS)
+    text = open_text(path, _COLUMNS)
     damage = find_damage(text)
     if damage is not None:
         raise LogError(f"{path.name}{damage}")
     with text.open() as file:
-        for words in file:
-            if words.strip():
-                yield json.loads(words)
+        yield from (json.loads(line) for line in file if line.strip())
 
 
-def _table_rows(path: Path) -> Iterator[dict[str, Any]]:
-    table = load(str(path), lambda _, columns: columns)
-    return (row for frame in table.frames for row in frame.iter_rows(named=True))
-
-
-def _question(row: Mapping[str, Any], system: str | None, template: str | None, where: str, folder: Path) -> Question:
-    others = {name: _plain_value(value) for name, value in row.items() if name not in _OURS}
-    taken = [name for name in others if name in TAKEN]
+def _question(row: Mapping[str, Any], system: str | None, template: str | None, place: str, folder: Path) -> Question:
+    others = {name: _plain_value(value) for name, value in row.items() if name not in _COLUMNS}
+    taken = [name for name in others if name in RESERVED_COLUMNS]
     if taken:
-        raise LogError(f"{where}: column {taken[0]} is one of the log's own: call it otherwise")
-    names, words = _choices(row.get("choices"), where)
-    messages = _messages(row, template, words, where)
+        raise LogError(f"{place}: column {taken[0]} is one of the log's own: give it another name")
+    names, words = _choices(row.get("choices"), place)
+    messages = _messages(row, template, words, place)
     messages = (*([{"role": "system", "content": system}] if system else []), *messages)
-    by_words = {text: name for name, text in reversed(words.items())}  # the first of two equal texts
-    options = _options(row, where, folder)
-    answer = _documents(row.get("answer")) if options else _texts(row.get("answer"), f"{where}: answer")
-    reference = tuple(by_words.get(text, text) for text in answer)
+    names_by_text = {text: name for name, text in reversed(words.items())}  # the first of two equal texts
+    options = _options(row, place, folder)
+    answer = _structured_answers(row.get("answer")) if options else _texts(row.get("answer"), f"{place}: answer")
+    reference = tuple(names_by_text.get(text, text) for text in answer)
     if names and any(text not in names for text in reference):
         wrong = next(text for text in reference if text not in names)
-        raise LogError(f"{where}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
+        raise LogError(f"{place}: the answer {brief(wrong)} is none of the choices: give one of {listed(names)}")
     query = row.get("query")
     if query is None:
         query = _digest([messages, list(names), *([options] if options else [])])
     if isinstance(query, bool) or not isinstance(query, str | int | float):
-        raise LogError(f"{where}: query must be a text or a number that names the question")
+        raise LogError(f"{place}: query must be a text or a number that names the question")
     grade = row.get("grade")
     grade = grade and str(grade).strip()
     return Question(str(query).strip(), messages, reference, names, words, grade, others, options)
 
 
-def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]:
+def _options(row: Mapping[str, Any], place: str, folder: Path) -> dict[str, Any]:
     """Return the options `tools`, `tool_choice` and `response_format` of a row."""
     options = {
-        name: _read_option(row[name], f"{where}: {name}", folder) for name in FORM_OPTIONS if row.get(name) is not None
+        name: _read_option(row[name], f"{place}: {name}", folder) for name in FORM_OPTIONS if row.get(name) is not None
     }
     tools = options.get("tools", [])
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise LogError(f"{where}: tools must be a list of tools as the API has them: objects with type and function")
+        raise LogError(f"{place}: tools must be a list of tools as the API has them: objects with type and function")
     for tool in tools:
         function = tool.get("function")
         if (
@@ -242,16 +243,16 @@ def _options(row: Mapping[str, Any], where: str, folder: Path) -> dict[str, Any]
             or not isinstance(function, dict)
             or not isinstance(function.get("name"), str)
         ):
-            what = "each tool must be of type function, with a function that has a name"
-            raise LogError(f"{where}: {what}: a tool that its provider runs cannot be compared")
+            problem = "each tool must be of type function, with a function that has a name"
+            raise LogError(f"{place}: {problem}: a tool that its provider runs cannot be compared")
         if not isinstance(function.get("parameters", {}), dict):
-            raise LogError(f"{where}: the parameters of {brief(function['name'])} must be a JSON schema, an object")
+            raise LogError(f"{place}: the parameters of {brief(function['name'])} must be a JSON schema, an object")
     if not isinstance(options.get("response_format", {}), dict):
-        raise LogError(f"{where}: response_format must be an object as the API has it")
+        raise LogError(f"{place}: response_format must be an object as the API has it")
     return {name: value for name, value in options.items() if value != []}
 
 
-def _read_option(value: Any, where: str, folder: Path) -> Any:
+def _read_option(value: Any, place: str, folder: Path) -> Any:
     """Return an option: a value, JSON in a text, a word such as "auto", or the content of a JSON file."""
     if not isinstance(value, str):
         return value
@@ -261,19 +262,19 @@ def _read_option(value: Any, where: str, folder: Path) -> Any:
             text = (folder / text).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as problem:
             reason = getattr(problem, "strerror", None) or "it is no text in UTF-8"
-            raise LogError(f"{where}: the file {brief(text)} cannot be read: {reason}") from None
+            raise LogError(f"{place}: the file {brief(text)} cannot be read: {reason}") from None
     elif not text.startswith(("{", "[")):
         return text
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise LogError(
-            f"{where} is not JSON: give it as the API has it, or the name of a file beside this one"
+            f"{place} is not JSON: give it as the API has it, or the name of a file in the same folder"
         ) from None
 
 
-def _documents(value: Any) -> tuple[str, ...]:
-    """Return right answers to a question with tools or a schema: texts as they are, other values as JSON."""
+def _structured_answers(value: Any) -> tuple[str, ...]:
+    """Return right answers to a question with tools or a schema; values other than texts become JSON."""
     if value is None:
         return ()
     if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
@@ -286,34 +287,34 @@ def _digest(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], where: str) -> tuple[Any, ...]:
+def _messages(row: Mapping[str, Any], template: str | None, words: Mapping[str, str], place: str) -> tuple[Any, ...]:
     prompt, messages = row.get("prompt"), row.get("messages")
     if isinstance(messages, str):  # in a cell of CSV
         try:
             messages = json.loads(messages)
         except (ValueError, RecursionError):
-            raise LogError(f"{where}: messages are not JSON: give a list of messages as the API has them") from None
+            raise LogError(f"{place}: messages are not JSON: give a list of messages as the API has them") from None
     if (prompt is None) == (messages is None):
-        both = "no prompt and no messages" if prompt is None else "a prompt and messages"
-        raise LogError(f"{where}: {both}: give one of them")
+        problem = "neither a prompt nor messages" if prompt is None else "both a prompt and messages"
+        raise LogError(f"{place}: {problem}: give one of the two")
     if messages is not None and not (
         isinstance(messages, list) and messages and all(isinstance(one, Mapping) for one in messages)
     ):
-        raise LogError(f"{where}: messages must be a list of messages as the API has them, with one at least")
+        raise LogError(f"{place}: messages must be a list of messages as the API has them, with one at least")
     if messages is None:
-        messages = [{"role": "user", "content": _filled(template, str(prompt), row)}]
+        messages = [{"role": "user", "content": _fill_template(template, str(prompt), row)}]
     sent = [dict(message) for message in messages]
     if words:
-        sent = _with_choices(sent, words, where)
+        sent = _with_choices(sent, words, place)
     try:
         json.dumps(sent, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
-        raise LogError(f"{where}: half of a pair of surrogates, {half}, cannot be sent: correct the text") from None
+        raise LogError(f"{place}: half of a pair of surrogates, {half}, cannot be sent: correct the text") from None
     return tuple(sent)
 
 
-def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
+def _fill_template(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
     """Fill a template with the columns of a row; unknown names in braces, and braces in the values, stay."""
     if template is None:
         return prompt
@@ -321,33 +322,33 @@ def _filled(template: str | None, prompt: str, row: Mapping[str, Any]) -> str:
     return re.sub(r"\{([\w .-]+)\}", lambda m: str(values[m[1]]) if values.get(m[1]) is not None else m[0], template)
 
 
-def _with_choices(messages: list[dict[str, Any]], words: Mapping[str, str], where: str) -> list[dict[str, Any]]:
+def _with_choices(messages: list[dict[str, Any]], words: Mapping[str, str], place: str) -> list[dict[str, Any]]:
     """Append the choices to the last message."""
     content = messages[-1].get("content")
     if not isinstance(content, str):
-        raise LogError(f"{where}: choices in words need a question in words: name them A|B|C, and write them there")
+        raise LogError(f"{place}: choices in words need a question in words: name them A|B|C, and write them there")
     lines = "\n".join(f"{name}. {text}" for name, text in words.items())
     messages[-1]["content"] = f"{content}\n\n{lines}\n\nReply with the letter of the right choice alone."
     return messages
 
 
-def _choices(value: Any, where: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return (names of the choices, texts by name); no texts if each is a single character, or yes, no, true, false."""
+def _choices(value: Any, place: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return (names of the choices, texts by name). Single characters, yes, no, true and false are names themselves."""
     if value is None:
         return (), {}
     if isinstance(value, Mapping):
         words = {str(name): str(text) for name, text in value.items()}
         texts = [*words]
     else:
-        texts = _texts(value.split("|") if isinstance(value, str) else value, f"{where}: choices")
+        texts = _texts(value.split("|") if isinstance(value, str) else value, f"{place}: choices")
         named = all(len(text) == 1 or text.casefold() in ("yes", "no", "true", "false") for text in texts)
         words = {} if named else dict(zip(_LETTERS, texts, strict=False))
     if not 2 <= len(texts) <= len(_LETTERS) or len({*texts}) < len(texts):
-        raise LogError(f"{where}: choices must be 2 to {len(_LETTERS)}, all different: give A|B|C, or what they say")
+        raise LogError(f"{place}: choices must be 2 to {len(_LETTERS)}, all different: give A|B|C, or what they say")
     return (tuple(words) if words else tuple(texts)), words
 
 
-def _texts(value: Any, where: str) -> tuple[str, ...]:
+def _texts(value: Any, place: str) -> tuple[str, ...]:
     """Return one or several texts; a list in a cell may be JSON."""
     if value is None:
         return ()
@@ -358,7 +359,7 @@ def _texts(value: Any, where: str) -> tuple[str, ...]:
             value = several if all(isinstance(part, str) for part in several) else value
     parts = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(part, str | int | float) and str(part).strip() for part in parts):
-        raise LogError(f"{where} must be a text, or a list of texts")
+        raise LogError(f"{place} must be a text, or a list of texts")
     return tuple(str(part).strip() for part in parts)
 
 

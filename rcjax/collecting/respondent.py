@@ -1,4 +1,4 @@
-"""Ask a model a question, the second question of its signal included, within a budget, with retries and rate limits."""
+"""Ask a model a question and its signal's second question, within a budget, with retries and rate limits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from rcjax.serving.exchange import Exchange
 from rcjax.serving.failures import NO_CREDIT, CallError, Failure, connection_error
 from rcjax.serving.models_file import ModelSettings, record_request_settings
 from rcjax.serving.openai_client import complete, make_api_client
-from rcjax.serving.usage import CallUsage, token_limit
+from rcjax.serving.usage import CallUsage, text_bytes, token_limit
 
 _PER_MESSAGE, _PER_REQUEST = 16, 64  # most tokens that endpoints add to a message, and to a request
 
-_IMAGE = 20_000  # most tokens of a part that is not text
+_MAX_PART_TOKENS = 20_000  # most tokens of a part that is not text, such as an image
 
-_CHARACTERS = 4  # per token, in usual texts
+_BYTES_PER_TOKEN = 4  # of usual texts
 
 
 class NotCoveredError(Exception):
@@ -41,7 +41,7 @@ class NotCoveredError(Exception):
 
 
 class Budget:
-    """Money for calls: the money spent, and the largest cost of calls under way, stay within a limit.
+    """A limit of money, for the money spent and the largest cost of calls under way.
 
     Args:
         limit: limit of the money spent; None for no limit.
@@ -71,11 +71,9 @@ class Budget:
     async def expense(
         self, note: Callable[[Decimal], object], reserved: Decimal = Decimal(0)
     ) -> AsyncIterator[Expense]:
-        """Open the expense of a call; however the call ends, its cost is spent and the rest released.
+        """Open the expense of a call, with money already reserved. `note` records the largest cost beforehand.
 
-        Args:
-            note: records the largest cost of the call before it is incurred.
-            reserved: money already reserved for the call.
+        When the call ends, even by an error, its cost is spent and the rest released.
         """
         expense = Expense(self, note, reserved)
         try:
@@ -100,7 +98,7 @@ class Expense:
     spent: Decimal = Decimal(0)
 
     def reserve(self, needed: Decimal) -> None:
-        """Reserve `needed` in addition to the money spent. Raises NotCoveredError at once, since others may wait."""
+        """Reserve `needed` in addition to the money spent. Raises NotCoveredError without waiting for other calls."""
         lacking = self.spent + needed - self.reserved
         if lacking > 0:
             if not self.budget.covers(lacking):
@@ -111,39 +109,29 @@ class Expense:
 
 
 def max_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
-    """Return an upper bound of the tokens of messages and tools: one per byte, and those that endpoints add.
+    """Return an upper bound of the tokens of messages and tools: one per byte, and tokens that endpoints add.
 
     >>> max_input_tokens([{"role": "user", "content": "Hi"}])
     82
     """
-    sizes = (_PER_MESSAGE + _bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return _PER_REQUEST + sum(sizes) + _in_json(options, FORM_OPTIONS)
+    return _PER_REQUEST + _PER_MESSAGE * len(messages) + _input_bytes(messages, options)
 
 
 def usual_input_tokens(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any] = MappingProxyType({})) -> int:
     """Estimate the tokens of messages and tools: one per four bytes, and four per message."""
-    sizes = (_bytes(message.get("content")) + _in_json(message, _CALLS) for message in messages)
-    return 3 + sum(4 + size // _CHARACTERS for size in sizes) + _in_json(options, FORM_OPTIONS) // _CHARACTERS
+    return 3 + 4 * len(messages) + _input_bytes(messages, options) // _BYTES_PER_TOKEN
 
 
-_CALLS = ("tool_calls", "tool_call_id")
-
-
-def _in_json(values: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Return the number of characters of some values as JSON."""
-    present = {name: values[name] for name in names if values.get(name) is not None}
-    return len(json.dumps(present, default=str)) if present else 0
-
-
-def _bytes(content: Any) -> int:
-    if content is None:
-        return 0
-    if isinstance(content, str):
-        return len(content.encode("utf-8", "replace"))
-    parts = content if isinstance(content, Sequence) else [content]
-    texts = sum(_bytes(part.get("text")) for part in parts if isinstance(part, Mapping))
+def _input_bytes(messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> int:
+    """Count the bytes of texts, calls and tools. Another part, such as an image, counts as its largest token number."""
+    contents = (message.get("content") for message in messages if not isinstance(message.get("content"), str))
+    parts = [part for content in contents if content for part in (content if isinstance(content, list) else [content])]
     others = [part for part in parts if not isinstance(part, Mapping) or part.get("type") != "text"]
-    return texts + sum(max(_IMAGE, len(json.dumps(part, default=str)) // 8) for part in others)
+    values = [message.get(name) for message in messages for name in ("tool_calls", "tool_call_id")]
+    values += [options.get(name) for name in FORM_OPTIONS]
+    in_json = sum(len(json.dumps(value, default=str)) for value in values if value is not None)
+    max_tokens = sum(max(_MAX_PART_TOKENS, len(json.dumps(part, default=str)) // 8) for part in others)
+    return text_bytes(messages) + in_json + max_tokens
 
 
 def max_output_tokens(options: Mapping[str, Any]) -> int:
@@ -158,7 +146,7 @@ def max_output_tokens(options: Mapping[str, Any]) -> int:
     return max_tokens
 
 
-_CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure until then has cost nothing
+_CONNECTING = 0.9  # share of an attempt's time in which to connect: a failure to connect costs nothing
 
 _FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((401, 403), ": is its key right?"),
@@ -166,15 +154,15 @@ _FATAL = {  # HTTP statuses that will recur at the next question, with advice
     **dict.fromkeys((301, 302, 303, 307, 308), ": it is to be asked elsewhere, which base_url must say"),
 }
 
-_FAILURES = 10  # in a row, after which a model is not asked any more
+_MAX_FAILURES = 10  # calls in a row, after which a model is not asked any more
 
 _MAX_TEXT = 1_000_000  # characters of a reply; more than any model writes
 
-_MAX_WAIT = 120.0  # seconds; a model that asks for more is left to another run
+_MAX_WAIT = 120.0  # seconds; a model that asks for a longer back-off is not asked any more in this run
 
-_UNPRICED = 2  # calls made one at a time while no cost is known
+_MAX_UNPRICED_CALLS = 2  # calls made one at a time while no cost is known
 
-_ATTEMPTS = 5  # per request, with transient failures; and twice as many waits for a rate limit
+_ATTEMPTS = 5  # per request with transient failures; a request waits for a rate limit twice as often
 
 BACKOFF_SECONDS = (0.5, 8.0)  # seconds before the second attempt, and at most
 
@@ -208,7 +196,7 @@ class Respondent:
         self.remarks: dict[str, None] = {}  # sentences about its costs
         self.highest_cost = Decimal(0)
         """Largest cost of a request so far: a server may charge more than the prices say."""
-        self._pricing, self._unpriced = asyncio.Lock(), 0  # of calls made one at a time, to learn a cost
+        self._pricing, self._unpriced = asyncio.Lock(), 0  # lock and number of calls made one at a time
         self._failures = self._unreadable = 0
         self._closed_until = 0.0
 
@@ -218,14 +206,15 @@ class Respondent:
 
     def max_cost(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Decimal:
         """Return the largest cost of a request, from the prices and the costs so far."""
-        price, read, written = self.settings.price, max_input_tokens(messages, options), max_output_tokens(options)
-        return max(self.highest_cost, (read * price.dearest_input + written * price.output) / 1_000_000)
+        price = self.settings.price
+        by_price = max_input_tokens(messages, options) * price.dearest_input + max_output_tokens(options) * price.output
+        return max(self.highest_cost, by_price / 1_000_000)
 
     @asynccontextmanager
     async def serialise_until_priced(self, budget: Budget) -> AsyncIterator[None]:
         """Make calls one at a time until a cost of the model is known, if the budget has a limit.
 
-        Two calls without a cost are enough: a model that fails costs nothing, and must not delay the others.
+        After two calls without a cost, calls are concurrent: a model that fails must not delay the other models.
         """
         if self._has_known_cost(budget):
             yield
@@ -240,7 +229,7 @@ class Respondent:
         yield
 
     def _has_known_cost(self, budget: Budget) -> bool:
-        return budget.limit is None or self.highest_cost > 0 or self._unpriced >= _UNPRICED
+        return budget.limit is None or self.highest_cost > 0 or self._unpriced >= _MAX_UNPRICED_CALLS
 
     def counted_money(self, usage: CallUsage) -> Decimal:
         """Return the money for the tokens that the replies count."""
@@ -254,7 +243,7 @@ class Respondent:
         usage: CallUsage,
         *,
         expense: Expense,
-        after: Decimal = Decimal(0),
+        later_cost: Decimal = Decimal(0),
         attempts: int = _ATTEMPTS,
     ) -> Mapping[str, Any]:
         """Send a request, with retries after transient failures, and return the completion.
@@ -265,38 +254,38 @@ class Respondent:
             options: options of the request.
             usage: usage to which the request's is added.
             expense: expense that pays.
-            after: money that later requests of the call need.
-            attempts: number of attempts; up to twice as many waits for a rate limit are added.
+            later_cost: largest cost of later requests of the same call.
+            attempts: largest number of attempts, besides twice as many waits for a rate limit.
 
-        Raises CallError without a reply, StoppedError if the model is not asked any more, and NotCoveredError.
+        Raises CallError if no reply came, StoppedError if the model is not asked any more, and NotCoveredError.
         """
         # The second question may repeat a reply with lone surrogates, which cannot be sent.
         messages = json.loads(json.dumps(messages, ensure_ascii=False, default=str).encode(errors="replace"))
         attempt, waits = 1, 0
         while True:
-            await self._open()
+            await self._wait_until_allowed()
             max_cost = self.max_cost(messages, options)
-            expense.reserve(max_cost + after)
+            expense.reserve(max_cost + later_cost)
             try:
-                completion = await self._once(endpoint, messages, options, usage, expense, max_cost)
+                completion = await self._attempt(endpoint, messages, options, usage, expense, max_cost)
             except CallError as problem:
-                limited = problem.failure.status == 429
-                waits, attempt = (waits + 1, attempt) if limited else (waits, attempt + 1)
+                is_rate_limit = problem.failure.status == 429
+                waits, attempt = waits + is_rate_limit, attempt + (not is_rate_limit)
                 if problem.failure.status in _FATAL:
                     self.stop(f"{problem}{_FATAL[problem.failure.status]}")
                 elif problem.failure.code in NO_CREDIT:
                     self.stop(f"out of credit: {problem}")
                 if not problem.failure.transient or attempt > attempts or waits > 2 * attempts or self.stopped:
                     self._failures += 1
-                    if self._failures >= _FAILURES:
-                        self.stop(f"{_FAILURES} calls in a row have failed, the last one with: {problem}")
+                    if self._failures >= _MAX_FAILURES:
+                        self.stop(f"{_MAX_FAILURES} calls in a row have failed, the last one with: {problem}")
                     raise
-                await self._wait(problem.failure, attempt + waits)
+                await self._back_off(problem.failure, attempt + waits)
             else:
                 self._failures = 0
                 return completion
 
-    async def _once(
+    async def _attempt(
         self,
         endpoint: Endpoint,
         messages: Any,
@@ -305,30 +294,30 @@ class Respondent:
         expense: Expense,
         max_cost: Decimal,
     ) -> Mapping[str, Any]:
-        """Make one attempt within its time limit, so that a trickle of bytes does not hold a connection for ever."""
-        once, cost, limit = CallUsage(), max_cost, options.get("timeout")
+        """Make one attempt. Its time limit holds even if bytes of the reply keep arriving."""
+        attempt, cost, limit = CallUsage(), max_cost, options.get("timeout")
         try:
             async with asyncio.timeout(limit if isinstance(limit, int | float) else self.timeout):
-                completion = await complete(endpoint.api_client, endpoint.upstream_model, messages, options, once)
+                completion = await complete(endpoint.api_client, endpoint.upstream_model, messages, options, attempt)
             longest = max(len(text_or_calls(choice)) for choice in completion["choices"])
             if longest > _MAX_TEXT:
                 raise CallError(f"a reply of {longest:,} characters, of which no more than {_MAX_TEXT:,} are taken")
-            read_reply(completion)  # without text it is a failure
-            cost = self.counted_money(once) if once.counted else max_cost
+            read_reply(completion)  # raises CallError for a reply without text
+            cost = self.counted_money(attempt) if attempt.counted else max_cost
             return completion
         except TimeoutError:
             raise connection_error(timed_out=True) from None
         except CallError as problem:
-            counted = self.counted_money(once) if once.counted else max_cost
+            counted = self.counted_money(attempt) if attempt.counted else max_cost
             cost = counted if problem.failure.charged else Decimal(0)
             raise
         finally:  # a cancelled call may be charged, too
             expense.spent += cost
-            self.highest_cost = max(self.highest_cost, cost if once.counted else Decimal(0))
-            usage.join(once)
-            self.remarks |= dict.fromkeys(once.remarks(self.settings.price))
+            self.highest_cost = max(self.highest_cost, cost if attempt.counted else Decimal(0))
+            usage.join(attempt)
+            self.remarks |= dict.fromkeys(attempt.remarks(self.settings.price))
 
-    async def _open(self) -> None:
+    async def _wait_until_allowed(self) -> None:
         """Wait until the model may be asked."""
         loop = asyncio.get_running_loop()
         while self.stopped is None and (wait := self._closed_until - loop.time()) > 0:
@@ -336,7 +325,7 @@ class Respondent:
         if self.stopped is not None:
             raise StoppedError(self.stopped)
 
-    async def _wait(self, failure: Failure, attempt: int) -> None:
+    async def _back_off(self, failure: Failure, attempt: int) -> None:
         """Back off before the next attempt, exponentially or as the server says; a rate limit holds for all calls."""
         first, longest = BACKOFF_SECONDS
         seconds = failure.wait if failure.wait is not None else min(longest, first * 2 ** (attempt - 2))
@@ -347,23 +336,23 @@ class Respondent:
         else:
             await asyncio.sleep(seconds * random.uniform(0.8, 1.2))
 
-    def count_reading(self, problem: str | None) -> None:
+    def note_reading(self, problem: str | None) -> None:
         """Record whether a reply's confidence could be read; stop the model after ten failures in a row."""
         self._unreadable = 0 if problem is None else self._unreadable + 1
-        if self._unreadable >= _FAILURES:
-            what = f"the confidence of {_FAILURES} replies in a row cannot be read: {problem}"
-            self.stop(f"{what}; mend that, or give it another signal (rcjax collect --probe)")
+        if self._unreadable >= _MAX_FAILURES:
+            fact = f"the confidence of {_MAX_FAILURES} replies in a row cannot be read: {problem}"
+            self.stop(f"{fact}; mend that, or give the model another signal (rcjax collect --probe)")
 
-    def stop(self, why: str) -> None:
-        """Do not ask the model any more in this run."""
-        self.stopped = self.stopped or why
+    def stop(self, reason: str) -> None:
+        """Do not ask the model any more in this run; the first reason counts."""
+        self.stopped = self.stopped or reason
 
     async def close(self) -> None:
         """Close the model's connections."""
         await self.api_client.close()
 
 
-_SECOND_TEMPLATE = 400  # tokens of a second question besides the question and the answer, at most
+_SECOND_TEMPLATE = 400  # most tokens of a second question besides the question and the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +369,7 @@ class ModelSetup:
     samples: int = 1
     """Number of answers to each question, each from a separate call."""
     apart: bool = False
-    """Whether only the answer is requested: the samples vote, and their agreement is the confidence."""
+    """Whether only answers are requested, without confidences: the samples vote, and their agreement counts."""
     check: ReplyCheck | None = None
     """The signal, if it is a check."""
 
@@ -390,27 +379,22 @@ class ModelSetup:
         return self.respondent.settings.name
 
     @property
-    def why_alike(self) -> str | None:
-        """Reason why several samples would be equal, in words; None without such a reason, or with one sample."""
+    def why_samples_equal(self) -> str | None:
+        """Reason why several samples would be equal, in words; None if they may differ, or there is one sample."""
         options = {**self.options, **as_object(self.options.get("extra_body"))}
         if self.samples > 1 and options.get("temperature") == 0:
             return "temperature is 0"
         return "a seed is set" if self.samples > 1 and options.get("seed") is not None else None
 
-    def waiting(
+    def missing_answers(
         self, questions: Iterable[Question], answered: Container[tuple[str, str, int]]
     ) -> list[tuple[Question, int]]:
-        """Return (question, sample) of each missing answer, question by question.
-
-        Args:
-            questions: questions of the run.
-            answered: (query, model, sample) of each existing answer.
-        """
+        """Return (question, sample) of each missing answer; `answered` has (query, model, sample) of the others."""
         samples = range(1, self.samples + 1)
         return [(q, number) for q in questions for number in samples if (q.query, self.name, number) not in answered]
 
     def signal_for(self, question: Question) -> Signal:
-        """Return the signal for a question and its choices; for samples that vote, one that reads the answer only."""
+        """Return the signal for a question and its choices; samples that vote have a signal that reads answers only."""
         if self.apart:
             normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
             return Votes(1, temperature=None, normalise=normalise, apart=True)
@@ -441,14 +425,14 @@ def max_costs(setup: ModelSetup, question: Question) -> tuple[Decimal, Decimal]:
     second = second_options(endpoint.signal)
     if second is None:
         return first, Decimal(0)
-    # The second request repeats the first one and its answer.
-    words = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
+    # The second request repeats the first request and its answer.
+    sent = max_input_tokens(question.messages) + 4 * max_output_tokens(endpoint.options) + _SECOND_TEMPLATE
     price = setup.respondent.settings.price
-    by_price = (words * price.dearest_input + max_output_tokens(second) * price.output) / 1_000_000
+    by_price = (sent * price.dearest_input + max_output_tokens(second) * price.output) / 1_000_000
     return first, max(setup.respondent.highest_cost, by_price)
 
 
-async def call(
+async def ask_question(
     setup: ModelSetup,
     question: Question,
     file: AnswerFile,
@@ -456,7 +440,7 @@ async def call(
     reserved: Decimal,
     sample: int | None = None,
 ) -> dict[str, Any]:
-    """Ask a model a question, and return the line of the log; a failure of the server is an error in the line.
+    """Ask a model a question and return the row of the log; a failed call has an error in its row.
 
     Args:
         setup: the model and its request settings.
@@ -466,18 +450,18 @@ async def call(
         reserved: money reserved for the call, at least `max_costs`.
         sample: sample number of the answer; None for a single answer.
     """
-    respondent, name = setup.respondent, uuid.uuid4().hex[:16]
-    _, second = max_costs(setup, question)
+    respondent, call = setup.respondent, uuid.uuid4().hex[:16]
+    _, second_cost = max_costs(setup, question)
     form = question.request_form
     query = Query(question.query, question.messages, question.options, is_shadow_query=True, request_form=form)
     exchange = Exchange(query, setup.name, setup.endpoint(question))
-    async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
+    async with budget.expense(partial(file.begin, call, question.query, setup.name), reserved) as expense:
         expense.note(reserved)
         send = partial(respondent.send, expense=expense)
         try:
-            await exchange.run(partial(send, after=second), send, setup.checks)
+            await exchange.run(partial(send, later_cost=second_cost), send, setup.checks)
             if exchange.reading is not None or exchange.no_confidence is not None:
-                respondent.count_reading(exchange.no_confidence)
+                respondent.note_reading(exchange.no_confidence)
         except StoppedError as problem:
             exchange.error = str(problem)
         except NotCoveredError:
@@ -487,7 +471,7 @@ async def call(
         expense.spent += Decimal(str(exchange.check_cost))
         return {
             **call_row(exchange.end()),
-            "call": name,
+            "call": call,
             "text": exchange.text,
             "reference": list(question.reference),
             "choices": json.dumps(dict(question.words) or list(question.choices)) if question.choices else None,

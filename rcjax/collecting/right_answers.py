@@ -1,9 +1,8 @@
 """Graders that compare a reply with the right answers: equality, containment, the choice, the number, calls and JSON.
 
-math-verify reads numbers, in a process with a time limit. `plain` rewrites what people and models type for it, such as
-Unicode minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, and drops numbers that a reply denies.
-
-Graders of tool calls and of JSON use the values that the right answer allows for each argument or field.
+math-verify reads numbers, in a process with a time limit. `rewrite_numbers` turns common notations, such as Unicode
+minus signs, `3 × 10^5`, `1 1/2` and `$1,200`, into notations that math-verify reads, and drops numbers that a reply
+denies. Graders of tool calls and of JSON use the values that the right answer allows for each argument or field.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class ComparisonGrader:
 def exact(submission: Submission) -> bool:
     """Return whether a reply is a right answer, apart from case, white space, articles and outer punctuation.
 
-    The answer of a reply is what `final_answer` extracts, the content of the last box, or the text after "the answer
-    is"; for "Paris, France" or "Yes, it is." also the text before the comma.
+    The answer of a reply is its `final_answer`, the content of its last box, or the text after "the answer is". Of
+    "Paris, France" or "Yes, it is." the text before the comma may be the answer, too.
 
     >>> from rcjax.collecting.questions import Question
     >>> exact(Submission(Question("q", (), ("Eiffel tower",)), "**The Eiffel Tower.**"))
@@ -81,7 +80,7 @@ def exact(submission: Submission) -> bool:
 
 
 def _before_comma(reply: str) -> str:
-    """Return the text before the comma if the rest takes nothing back, such as "or" or "not" would; else ""."""
+    """Return the text before the comma; "" if the text after it has a word that takes something back: or, not, but."""
     head, _, tail = re.sub(r"\s\(([^\W\d][^(),]{1,60})\)?\Z", r", \1", reply).partition(", ")
     return plain_answer(head) if _GOES_ON.fullmatch(tail) and _TURNS.search(tail) is None else ""
 
@@ -96,20 +95,20 @@ def contains(submission: Submission) -> bool:
     """
     reply = plain_answer(without_thoughts(submission.text))
     forms = [plain_answer(text) for text in submission.question.reference]
-    return any(form and _stands_in(form, reply) for form in forms)
+    return any(form and _occurs_in(form, reply) for form in forms)
 
 
-def _stands_in(form: str, reply: str) -> bool:
+def _occurs_in(form: str, reply: str) -> bool:
     pattern = re.escape(form)
     if _SCRIPTS.search(form) is None:
-        # A whole number is not the end of 13.5 or .5, not −5 without its sign, and not a part of 5/8.
+        # The 5 in 13.5, .5, −5 or 5/8 is not the number 5.
         number = r"(?<!\d[.,])(?<!\s\.)(?<!(?<!\w)-)(?<!\d/)(?<!minus\s)(?<!negative\s)" if form[0].isdigit() else ""
         pattern = rf"(?<!\w){number}{pattern}(?!\w)" + (r"(?![.,/]\d)" if form[-1].isdigit() else "")
     return any(not is_denied(reply, *match.span()) for match in re.finditer(pattern, reply))
 
 
 def right_choice(submission: Submission) -> bool:
-    """Return whether the reply's choice is a right answer, or the choice in the text of a right answer."""
+    """Return whether the choice of the reply is a right answer, or the choice in the text of a right answer."""
     question, answer = submission.question, submission.answer
     names = question.choices or tuple("ABCD")
     chosen = answer if answer in names else chosen_choice(submission.text, names, question.words)
@@ -149,7 +148,7 @@ _EITHER = re.compile(r"\d,? (?:or|oder|ou|或) -?\d")
 
 _NUMBER = re.compile(r"(?<![\w^.,])-?\d[\d,]{0,30}(?:\.\d{1,30})?")
 
-_MARKED = re.compile(r"\A(-?[\d.,]{1,30})(?:\n\n|\s?\()", re.A)  # "42", and below or in brackets why
+_MARKED = re.compile(r"\A(-?[\d.,]{1,30})(?:\n\n|\s?\()", re.A)  # a number with its reason below or in brackets
 
 
 class NumberGrader(ProcessGrader):
@@ -166,33 +165,33 @@ class NumberGrader(ProcessGrader):
 
 
 def same_number(text: str, reference: Sequence[str]) -> bool:
-    """Return whether the number in a text equals a right one, rounded like it if that has three or more digits.
+    """Return whether the number in a text equals a right number; 45 % equals both 45 and 0.45.
 
-    45 % equals both 45 and 0.45.
+    If the right number has decimals and three digits or more, the number in the text is rounded to as many decimals.
     """
     from math_verify import verify
 
-    reply = _parsed(text)
-    for right in reference:
-        wanted, decimals = _parsed(right), len(re.sub(r"\A[^.]*\.?", "", right))
-        enough = len(re.sub(r"\D", "", right).lstrip("0")) >= 3
-        rounding = decimals if decimals > 0 and enough and re.fullmatch(r"[-$€£\d.,]+", right) else 9
-        if wanted and reply and verify(wanted, reply, float_rounding=rounding, timeout_seconds=0):
+    reply = _parse_number(text)
+    for right_text in reference:
+        right, decimals = _parse_number(right_text), len(re.sub(r"\A[^.]*\.?", "", right_text))
+        has_three_digits = len(re.sub(r"\D", "", right_text).lstrip("0")) >= 3
+        rounding = decimals if decimals > 0 and has_three_digits and re.fullmatch(r"[-$€£\d.,]+", right_text) else 9
+        if right and reply and verify(right, reply, float_rounding=rounding, timeout_seconds=0):
             return True
     return False
 
 
-def _parsed(text: str) -> list[Any]:
+def _parse_number(text: str) -> list[Any]:
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
-    return parse(plain(text), [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
+    return parse(rewrite_numbers(text), [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=0)
 
 
-def plain(text: str) -> str:
+def rewrite_numbers(text: str) -> str:
     r"""Return the answer of a text in a form that math-verify reads.
 
-    >>> plain("The balance is −$1 200."), plain("1.2 × 10³"), plain("It's 17, not 18."), plain(r"so \boxed{3\pi}")
-    ('The balance is -1,200.', '1200', "It's 17, not .", '$3\\pi$')
+    >>> [rewrite_numbers(text) for text in ("It is −$1 200.", "1.2 × 10³", "17, not 18.", r"so \boxed{3\pi}")]
+    ['It is -1,200.', '1200', '17, not .', '$3\\pi$']
     """
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda power: "^" + power[0].translate(_SUPERSCRIPTS), final_answer(text))
     text = tidied(re.sub(r"(?<=\d)\s?(?=[¼½¾⅐-⅞])", " ", text)).replace("⁄", "/")
@@ -206,15 +205,15 @@ def plain(text: str) -> str:
     text = re.sub(r"[$€£¥₹]\s?(-?\d)(?![^$\n]{0,80}\$(?!\d))", r"\1", text)
     text = re.sub(r"(?<![\d/])(\d{1,9}) (\d{1,9}/\d{1,9})(?!\d)", r"(\1+\2)", text)
     text = _PI.sub(r"$\1\\pi$", text)
-    text = _POWER.sub(lambda at: _written(float(f"{(at[1] or '1').replace(',', '')}e{at[2]}")), text)
-    text = _EXPONENT.sub(lambda at: _written(float(f"{at[1].replace(',', '')}e{at[2]}")), text)
-    text = _SIZE.sub(lambda at: _written(float(at[1].replace(",", "")) * _SIZES[at[2][0].lower()]), text)
+    text = _POWER.sub(lambda at: _write_decimal(float(f"{(at[1] or '1').replace(',', '')}e{at[2]}")), text)
+    text = _EXPONENT.sub(lambda at: _write_decimal(float(f"{at[1].replace(',', '')}e{at[2]}")), text)
+    text = _SIZE.sub(lambda at: _write_decimal(float(at[1].replace(",", "")) * _SIZES[at[2][0].lower()]), text)
     text = _NUMBER.sub(lambda at: "" if is_denied(text, *at.span()) else at[0], text)
     marked = _MARKED.match(text)
     return marked[1] if marked else text.strip("()")
 
 
-def _written(value: float) -> str:
+def _write_decimal(value: float) -> str:
     return f"{value:.20f}".rstrip("0").rstrip(".")
 
 
@@ -227,11 +226,11 @@ def is_number(text: str) -> bool:
     return re.fullmatch(r"[\s$€£¥\d.,/%+-]*\d[\s$€£¥\d.,/%+-]*", text) is not None
 
 
-_MAX_CALLS = 6  # of one function, for which all orders are tried
+_MAX_CALLS = 6  # calls of one function of which all orders are tried
 
 
 def right_call(submission: Submission) -> bool:
-    """Return whether the calls of a reply are the right ones, in any order; `[]` stands for no call.
+    """Return whether the calls of a reply are the right calls, in any order; `[]` stands for no call.
 
     A right answer is a call, `{"name", "arguments"}`, or a list of calls. Each argument is a value or a list of allowed
     values, in which null allows its absence. Arguments in the list `free` may have any value, or be absent.
@@ -242,28 +241,35 @@ def right_call(submission: Submission) -> bool:
     >>> right_call(Submission(Question("q", (), (right,)), said, said))
     True
     """
-    calls = _calls_of(submission)
-    return calls is not None and any(_same_calls(calls, _wanted_calls(text)) for text in submission.question.reference)
+    calls = _read_made_calls(submission)
+    return calls is not None and any(
+        _same_calls(calls, _read_right_calls(text)) for text in submission.question.reference
+    )
 
 
-def _calls_of(submission: Submission) -> list[dict[str, Any]] | None:
-    """Return the calls of a reply: [] for a text, None if they are malformed."""
-    document = read_json_text(submission.answer.removeprefix(INVALID))
-    document = read_json_text(submission.text) if document is None else document
+def _read_made_calls(submission: Submission) -> list[dict[str, Any]] | None:
+    """Return the calls of a reply: [] for a text, None for malformed calls."""
+    document = _read_document(submission)
     if isinstance(document, Mapping):
         document = [document]
     return read_calls(document) if isinstance(document, list) else []
 
 
-def _wanted_calls(text: str) -> list[Mapping[str, Any]]:
+def _read_document(submission: Submission) -> Any:
+    """Return the JSON of a reply, from its answer or else its text; None if neither is JSON."""
+    document = read_json_text(submission.answer.removeprefix(INVALID))
+    return read_json_text(submission.text) if document is None else document
+
+
+def _read_right_calls(text: str) -> list[Mapping[str, Any]]:
     wanted = read_json_text(text)
     calls = [wanted] if isinstance(wanted, Mapping) else wanted
-    if not isinstance(calls, list) or not all(_is_wanted(call) for call in calls):
+    if not isinstance(calls, list) or not all(_is_right_call_form(call) for call in calls):
         raise NoVerdictError('call: the right answer is no list of calls: give {"name": …, "arguments": {…}}, or []')
     return calls
 
 
-def _is_wanted(call: Any) -> bool:
+def _is_right_call_form(call: Any) -> bool:
     return (
         isinstance(call, Mapping)
         and isinstance(call.get("name"), str)
@@ -273,13 +279,13 @@ def _is_wanted(call: Any) -> bool:
 
 
 def _same_calls(made: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the calls made match the wanted calls one to one."""
+    """Return whether the calls made match the wanted calls, each wanted call once."""
     if sorted(call["name"] for call in made) != sorted(call["name"] for call in wanted):
         return False
     for name in {call["name"] for call in wanted}:
-        ours, theirs = ([call for call in calls if call["name"] == name] for calls in (made, wanted))
-        orders = permutations(theirs) if len(theirs) <= _MAX_CALLS else [tuple(theirs)]
-        if not any(all(map(_same_call, ours, order)) for order in orders):
+        named_made, named_wanted = ([call for call in calls if call["name"] == name] for calls in (made, wanted))
+        orders = permutations(named_wanted) if len(named_wanted) <= _MAX_CALLS else [tuple(named_wanted)]
+        if not any(all(map(_same_call, named_made, order)) for order in orders):
             return False
     return True
 
@@ -294,9 +300,9 @@ def _same_call(made: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_allowed(value: Any, allowed: Any, there: bool) -> bool:
+def _is_allowed(value: Any, allowed: Any, is_present: bool) -> bool:
     choices = [allowed, *allowed] if isinstance(allowed, list) else [allowed]
-    return any(_form(value) == _form(choice) for choice in choices) if there else None in choices
+    return any(_form(value) == _form(choice) for choice in choices) if is_present else None in choices
 
 
 def _form(value: Any) -> str | None:
@@ -305,10 +311,10 @@ def _form(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class JsonGrader:
-    """A grader of JSON by its fields: right if all are equal.
+    """A grader of JSON: a reply is right if all its fields equal those of a right answer.
 
     Args:
-        scores: give the share of equal fields, among the fields of both objects, in place of right or wrong.
+        scores: whether the verdict is the share of equal fields among the fields of both objects.
     """
 
     scores: bool = False
@@ -316,21 +322,20 @@ class JsonGrader:
 
     async def grade(self, submission: Submission) -> float:
         """Compare the fields of the reply with those of each right answer, and return the best verdict."""
-        document = read_json_text(submission.answer.removeprefix(INVALID))
-        document = read_json_text(submission.text) if document is None else document
-        shares = [_share(document, _wanted_document(text)) for text in submission.question.reference]
+        document = _read_document(submission)
+        shares = [_equal_share(document, _read_right_document(text)) for text in submission.question.reference]
         best = max(shares, default=0.0)
         return best if self.scores else best == 1
 
 
-def _wanted_document(text: str) -> Any:
+def _read_right_document(text: str) -> Any:
     document = read_json_text(text)
     if document is None:
         raise NoVerdictError("json: the right answer is no JSON object or list: give one, in a text or as it is")
     return document
 
 
-def _share(given: Any, wanted: Any) -> float:
+def _equal_share(given: Any, wanted: Any) -> float:
     """Return the share of equal fields among the fields of both objects; for other values, 1 if equal, else 0."""
     if not isinstance(given, Mapping) or not isinstance(wanted, Mapping):
         return float(given is not None and _form(given) == _form(wanted))

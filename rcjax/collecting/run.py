@@ -1,8 +1,8 @@
-"""A run asks every model every question: concurrently, within the budget, never twice, and until it is stopped.
+"""A run, which asks every model every question: concurrently, within the budget, and never twice.
 
-`require_same` refuses existing answers to another question, of another model, or with other request settings.
-`collected` summarises a run. `Reservations` reserves the money for all answers to a question before the first model is
-asked.
+`require_same_settings` refuses existing answers to another question, of another model, or with other request settings.
+`Reservations` reserves the money for all answers to a question before the first model is asked. `summarise_run` gives
+the results of a run as JSON values.
 """
 
 from __future__ import annotations
@@ -23,9 +23,17 @@ from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
 from rcjax.collecting.plan import RunResources, estimate, judging_cost
 from rcjax.collecting.questions import Question
-from rcjax.collecting.respondent import Budget, ModelSetup, NotCoveredError, Respondent, StoppedError, call, max_costs
+from rcjax.collecting.respondent import (
+    Budget,
+    ModelSetup,
+    NotCoveredError,
+    Respondent,
+    StoppedError,
+    ask_question,
+    max_costs,
+)
 from rcjax.logs.errors import LogError, brief
-from rcjax.logs.oddities import describe_missing_confidences, summarise
+from rcjax.logs.oddities import describe_missing_confidences, summarise_models
 from rcjax.serving.call_log import has_failed
 
 
@@ -38,16 +46,16 @@ class Reservation:
 
     @property
     def money(self) -> Decimal:
-        """The whole money."""
+        """Money for the call and the judge."""
         return self.call + self.judge
 
 
 class Reservations:
     """The money of a run, reserved question by question for all models with missing answers.
 
-    If a budget ended between two models, the answers already paid would be useless to a log. Once a question is not
-    covered, later and shorter ones are not begun either: the log would be biased towards short questions. Reservations
-    follow the order of the questions, so that models waiting for a later one do not hold the money of an earlier one.
+    If the budget ended between two models, the answers already paid would be useless to a log. If the budget does not
+    cover a question, no later question is begun: the log would be biased towards short questions. Reservations are made
+    in the order of the questions, so that no model holds money for a later question while an earlier question waits.
 
     Args:
         budget: budget of the run.
@@ -63,29 +71,29 @@ class Reservations:
         waiting: Iterable[tuple[ModelSetup, Iterable[tuple[Question, int]]]],
         judge_of: Callable[[Question], Respondent | None],
     ) -> None:
-        self.budget, self._judge_of, self._spent = budget, judge_of, False
+        self.budget, self._judge_of, self._is_closed = budget, judge_of, False
         missing: dict[str, list[tuple[ModelSetup, Question, int]]] = {question.query: [] for question in questions}
         for setup, pairs in waiting:
             for question, number in pairs:
                 missing[question.query].append((setup, question, number))
         self._missing = [*missing.values()]
         self._places = {query: place for place, query in enumerate(missing)}
-        self._decided = [asyncio.Event() for _ in missing]
-        self._wanted, self._wish = -1, asyncio.Event()
-        self._deciding: asyncio.Task[None] | None = None
+        self._decided = [asyncio.Event() for _ in missing]  # by place: money is reserved, or refused
+        self._last_claimed, self._claimed = -1, asyncio.Event()
+        self._reserving: asyncio.Task[None] | None = None
         self._reserved: dict[str, dict[tuple[str, int], Reservation]] = {}  # by model
 
     async def claim(self, setup: ModelSetup, question: Question, number: int) -> Reservation:
-        """Wait for the reservation of an answer and return it; the caller spends or releases it.
+        """Wait for the reservation of an answer and return it; the caller must spend or release the money.
 
-        Raises StoppedError for a model that is not asked any more, and NotCoveredError if the budget does not cover all
+        Raises StoppedError if the model is not asked any more, and NotCoveredError if the budget does not cover all
         answers to the question.
         """
         place = self._places[question.query]
-        if self._deciding is None:
-            self._deciding = asyncio.ensure_future(self._decide())
-        self._wanted = max(self._wanted, place)
-        self._wish.set()
+        if self._reserving is None:
+            self._reserving = asyncio.ensure_future(self._reserve_in_order())
+        self._last_claimed = max(self._last_claimed, place)
+        self._claimed.set()
         await self._decided[place].wait()
         reservation = self._reserved.get(setup.name, {}).pop((question.query, number), None)
         if setup.respondent.stopped is not None:
@@ -96,7 +104,7 @@ class Reservations:
         return reservation
 
     async def raise_to_worst_case(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
-        """Raise a reservation to the worst cost as known now. Raises as `claim` does."""
+        """Raise a reservation to the worst cost as known now. Raises the errors of `claim`."""
         if setup.respondent.stopped is not None:
             await self.release(reservation)
             raise StoppedError(setup.respondent.stopped)
@@ -112,7 +120,7 @@ class Reservations:
         return now
 
     def reserve_again(self, setup: ModelSetup, question: Question) -> Reservation:
-        """Reserve the money of an answer again after it was released. Raises NotCoveredError."""
+        """Reserve the money of an answer again. Raises NotCoveredError if the budget does not cover the answer."""
         reservation = self._worst_case(setup, question)
         if not self.budget.covers(reservation.money):
             raise NotCoveredError
@@ -127,32 +135,32 @@ class Reservations:
         """Release the reservations of a model that is not asked any more."""
         await self.release(*self._reserved.pop(model, {}).values())
 
-    async def close(self, *reservations: Reservation) -> None:
-        """Release these reservations and all others, and reserve no more."""
-        self._spent = True
+    async def close(self, reservation: Reservation) -> None:
+        """Release a claimed reservation and all others, and reserve no more money."""
+        self._is_closed = True
         for model in [*self._reserved]:
             await self.release_all_of(model)
-        await self.release(*reservations)
+        await self.release(reservation)
 
     async def end(self) -> None:
-        """Stop reserving money; re-raise an error of the reservations."""
-        if self._deciding is not None:
-            self._deciding.cancel()
-            (problem,) = await asyncio.gather(self._deciding, return_exceptions=True)
+        """Stop reserving money. Raises an exception that ended the reserving task."""
+        if self._reserving is not None:
+            self._reserving.cancel()
+            (problem,) = await asyncio.gather(self._reserving, return_exceptions=True)
             if isinstance(problem, Exception):
                 raise problem
 
-    async def _decide(self) -> None:
-        """Reserve money for one question after the other, up to the last one wanted."""
+    async def _reserve_in_order(self) -> None:
+        """Reserve money for one question after the other, up to the last question claimed."""
         try:
             for place, missing in enumerate(self._missing):
-                while place > self._wanted:
-                    self._wish.clear()
-                    await self._wish.wait()
-                if missing and not self._spent:
+                while place > self._last_claimed:
+                    self._claimed.clear()
+                    await self._claimed.wait()
+                if missing and not self._is_closed:
                     await self._reserve(missing)
                 self._decided[place].set()
-        finally:  # wake all who wait
+        finally:  # wake all waiting claims
             for decided in self._decided:
                 decided.set()
 
@@ -165,64 +173,64 @@ class Reservations:
         try:
             await self.budget.reserve(sum((reservation.money for *_, reservation in reservations), Decimal(0)))
         except NotCoveredError:
-            self._spent = True
+            self._is_closed = True
             return
-        for setup, which, reservation in reservations:
-            if setup.respondent.stopped is None and not self._spent:
-                self._reserved.setdefault(setup.name, {})[which] = reservation
-            else:  # stopped meanwhile
+        for setup, answer, reservation in reservations:
+            if setup.respondent.stopped is None and not self._is_closed:
+                self._reserved.setdefault(setup.name, {})[answer] = reservation
+            else:  # stopped or closed meanwhile
                 await self.release(reservation)
 
     def _worst_case(self, setup: ModelSetup, question: Question) -> Reservation:
         return Reservation(sum(max_costs(setup, question), Decimal(0)), judging_cost(setup, question, self._judge_of))
 
 
-def require_same(models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path) -> None:
-    """Raise LogError if existing answers have another question, model or settings than the run; name the first.
+def require_same_settings(
+    models: Iterable[ModelSetup], questions: Sequence[Question], answers: AnswerRows, path: Path
+) -> None:
+    """Raise LogError if existing answers have another question, model or settings than the run; name the first answer.
 
     Args:
         models: models of the run with their request settings. For other models only the questions are compared.
-        questions: questions of the run; answers to others are ignored.
+        questions: questions of the run; answers to other questions are ignored.
         answers: existing answers; a value that a row lacks is not compared.
         path: path of the answer file.
     """
-    put = {question.query: {"question_digest": question.digest} for question in questions}
+    digests = {question.query: {"question_digest": question.digest} for question in questions}
     settings = {setup.name: setup.record(questions[0]) for setup in models if questions}
     names = {setup.name: {"upstream_model": setup.respondent.settings.upstream_model} for setup in models}
-    record, differing = cache(json.loads), list[str]()
+    read_settings, differing = cache(json.loads), list[str]()
     for row in answers.answered.values():
         query, model = row["query"], row["model"]
-        if query not in put:
+        if query not in digests:
             continue
-        then = _comparable(row, record(row["request_settings"]))
-        now = _comparable(names.get(model, {}) | put[query], record(settings.get(model, "{}")))
-        others = (what for what in then if None not in (then[what], now[what]) and then[what] != now[what])
-        if (what := next(others, None)) is not None:
-            was, here = (repr(value) if value else "none" for value in (then[what], now[what]))
-            where = f"{path.name}, model {brief(model)}, query {brief(query)}"
-            differing.append(f"{where}: its answers were asked for with the {what} {was}, not {here}")
+        before = _comparable_values(row, read_settings(row["request_settings"]))
+        now = _comparable_values(names.get(model, {}) | digests[query], read_settings(settings.get(model, "{}")))
+        changed = (name for name in before if None not in (before[name], now[name]) and before[name] != now[name])
+        if (name := next(changed, None)) is not None:
+            old, new = (repr(value) if value else "none" for value in (before[name], now[name]))
+            place = f"{path.name}, model {brief(model)}, query {brief(query)}"
+            differing.append(f"{place}: its answers were asked for with the {name} {old}, not {new}")
     if differing:
         advice = "another --out begins another log"
         raise LogError(f"{differing[0]}; {count(len(differing), 'answer')} differ so: {advice}")
 
 
-def _comparable(row: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable_values(row: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a row and its request settings that must not differ, by description; None if unknown."""
     return {
         "model at the endpoint": row.get("upstream_model"),
         "question (its choices, template and system message included) of digest": row.get("question_digest"),
-        "signal": record.get("signal"),
-        "options": record.get("options"),
-        "other options of digest": None if record.get("options") is None else record.get("others", ""),
+        "signal": settings.get("signal"),
+        "options": settings.get("options"),
+        "other options of digest": None if settings.get("options") is None else settings.get("others", ""),
     }
 
 
-def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
-    """Remove the verdicts on answers whose right answer has changed; return a sentence about them, or None.
+def clear_stale_verdicts(file: AnswerFile, questions: Iterable[Question]) -> str | None:
+    """Remove the verdicts on answers whose right answer has changed; return a sentence about these answers, or None.
 
-    Args:
-        file: answer file; the rows are written without a verdict, and the run grades them.
-        questions: questions of the run; a question without a right answer leaves its verdicts unchanged.
+    The run then grades these answers. A question without a right answer keeps its verdicts.
     """
     now = {question.query: question for question in questions if question.reference}
     stale = [
@@ -236,16 +244,16 @@ def grade_anew(file: AnswerFile, questions: Iterable[Question]) -> str | None:
     if not stale:
         return None
     first = stale[0]
-    then, there = (", ".join(map(str, one)) or "none" for one in (first["reference"], now[first["query"]].reference))
-    which = f"query {brief(first['query'])}: {brief(then)} before, {brief(there)} now"
-    return f"the right answer of {count(len({row['query'] for row in stale}), 'question')} has changed ({which}): " + (
-        f"{count(len(stale), 'answer')} graded anew"
-    )
+    old, new = (", ".join(map(str, texts)) or "none" for texts in (first["reference"], now[first["query"]].reference))
+    example = f"query {brief(first['query'])}: {brief(old)} before, {brief(new)} now"
+    questions_changed = count(len({row["query"] for row in stale}), "question")
+    graded = f"{count(len(stale), 'answer')} graded anew"
+    return f"the right answer of {questions_changed} has changed ({example}): {graded}"
 
 
 @dataclass(slots=True)
 class Tally:
-    """Progress of one model."""
+    """Numbers of a model's answers in a run, so far."""
 
     to_do: int = 0
     """Number of missing answers when the run began."""
@@ -254,17 +262,17 @@ class Tally:
     done: int = 0
     failed: int = 0
     error: str | None = None
-    """Last failure."""
+    """Error of the last failed call."""
     stopped: str | None = None
-    """Reason why the model is not asked any more in this run."""
+    """Reason why the model is not asked any more in this run; None while it is asked."""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether the model is still to be asked."""
+    def is_active(self) -> bool:
+        """Whether calls of the model are left to make."""
         return self.stopped is None and self.done + self.failed < self.to_do
 
 
-_ENOUGH = 20  # answers of each model from which the cost of the others is forecast
+_MIN_ANSWERS = 20  # answers of each model from which the cost of the missing answers is forecast
 
 
 class Run:
@@ -290,17 +298,18 @@ class Run:
         self.budget, self.graders, self._judge_of = resources.budget, resources.graders, resources.judge_of
         self.forecast: float | None = None
         """Forecast of the total cost, earlier runs included; None until every model has enough answers."""
-        self._enough = _ENOUGH
+        self._next_forecast = _MIN_ANSWERS  # answers of each model
         self.tallies: dict[str, Tally] = {}
-        self._has_samples = file.answers.has_samples or any(setup.samples > 1 for setup in models)
+        are_numbered = any(row.get("sample") is not None for row in file.answers.rows.values())
+        self._has_samples = are_numbered or any(setup.samples > 1 for setup in models)
         answered = {*file.answers.answered}
         self.interrupted = self.budget_spent = False
-        self._grading: dict[str, str] = {}  # errors of graders that cannot work any more, by name
-        self._judged: set[str] = set()
+        self.grader_errors: dict[str, str] = {}  # errors of graders that cannot work any more, by name
+        self._graded: set[str] = set()  # calls graded in this run
         self._unpaid: list[tuple[Mapping[str, Any], Question]] = []  # answers whose verdicts were not covered
-        self._ends = False
-        self._problem: OSError | None = None
-        self._waiting = {setup.name: setup.waiting(questions, answered) for setup in models}
+        self._is_last_grading = False
+        self._file_error: OSError | None = None
+        self._waiting = {setup.name: setup.missing_answers(questions, answered) for setup in models}
         self._reservations = Reservations(
             resources.budget, questions, [(setup, self._waiting[setup.name]) for setup in models], resources.judge_of
         )
@@ -308,27 +317,23 @@ class Run:
             self.tallies[setup.name] = Tally(len(self._waiting[setup.name]), setup.samples)
 
     @property
-    def grading(self) -> str | None:
-        """Error of a grader that cannot work any more; None without one."""
-        return next(iter(self._grading.values()), None)
-
-    @property
     def _is_ending(self) -> bool:
         """Whether no more calls are begun."""
-        return self.interrupted or self._problem is not None
+        return self.interrupted or self._file_error is not None
 
     def stop(self) -> None:
         """Begin no more calls; finish those under way."""
         self.interrupted = True
 
-    async def go(self) -> None:
+    async def ask_all(self) -> None:
         """Ask until every question is answered, the money is spent, or the run is stopped.
 
         Raises OSError if the file cannot be written any more, after the calls under way have ended.
         """
         if self._has_samples:
-            self.file.number()
-        tasks = [task for setup in self.models for task in self._workers(setup)]
+            self.file.number_samples()
+        waiting = [(setup, iter(self._waiting[setup.name])) for setup in self.models]  # shared by a model's workers
+        tasks = [asyncio.ensure_future(self._work(*pair)) for pair in waiting for _ in range(self.concurrency)]
         try:
             await asyncio.gather(*tasks)
         except asyncio.CancelledError:
@@ -338,15 +343,11 @@ class Run:
             raise
         finally:
             await self._reservations.end()
-        if self._problem is None:
+        if self._file_error is None:
             await self._grade_the_rest()
-        if self._problem is not None:
-            raise self._problem
-        self.file.tidy()
-
-    def _workers(self, setup: ModelSetup) -> list[asyncio.Task[None]]:
-        waiting = iter(self._waiting[setup.name])
-        return [asyncio.ensure_future(self._work(setup, waiting)) for _ in range(self.concurrency)]
+        if self._file_error is not None:
+            raise self._file_error
+        self.file.rewrite_if_needed()
 
     async def _work(self, setup: ModelSetup, waiting: Iterable[tuple[Question, int]]) -> None:
         tally = self.tallies[setup.name]
@@ -354,35 +355,39 @@ class Run:
             try:
                 reservation = await self._reservations.claim(setup, question, number)
                 if self._is_ending:
-                    await self._reservations.close(reservation)  # others may wait for it
+                    await self._reservations.close(reservation)  # other models may wait for this money
                     return
-                reservation = await self._verdicts_first(reservation, setup, question)
+                reservation = await self._pay_verdicts_first(reservation, setup, question)
                 async with setup.respondent.serialise_until_priced(self.budget):
                     reservation = await self._reservations.raise_to_worst_case(reservation, setup, question)
                     sample = number if self._has_samples else None
-                    row = await call(setup, question, self.file, self.budget, reservation.call, sample)
-                    self.file.write(row)  # first of all: the answer is paid for
-            except StoppedError as why:
-                tally.stopped = str(why)
+                    row = await ask_question(setup, question, self.file, self.budget, reservation.call, sample)
+                    self.file.write(row)  # before anything else: the answer is paid for
+            except StoppedError as reason:
+                tally.stopped = str(reason)
                 await self._reservations.release_all_of(setup.name)
                 return
             except NotCoveredError:  # money may be reserved for later questions
                 self.budget_spent = self.budget_spent or not self._is_ending
                 continue
-            except OSError as problem:  # the call's money is free again, its verdict's is not: others may wait for it
-                self._problem = self._problem or problem
+            except OSError as problem:  # `ask_question` has released the money of the call, but not of the judge
+                self._file_error = self._file_error or problem
                 await self._reservations.close(Reservation(Decimal(0), reservation.judge))
                 return
-            self._count(tally, row)
-            if _is_cancelled():
+            failed = has_failed(row)
+            tally.done += not failed
+            tally.failed += failed
+            tally.error = row["error"] or tally.error
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # `ask_question` returns a row even then
                 raise asyncio.CancelledError
             await self._grade(row, question, reservation.judge)
-            self._look_ahead()
+            self._update_forecast()
 
-    async def _verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
-        """Pay for verdicts that were not covered earlier, before another answer begins.
+    async def _pay_verdicts_first(self, reservation: Reservation, setup: ModelSetup, question: Question) -> Reservation:
+        """Grade the answers whose verdicts were not covered earlier, before a model is asked for another answer.
 
-        Returns the reservation of that answer. Raises NotCoveredError if the budget does not cover both.
+        Returns the reservation of the other answer. Raises NotCoveredError if the budget does not cover all of it.
         """
         if not self._unpaid:
             return reservation
@@ -394,19 +399,13 @@ class Run:
             raise NotCoveredError
         return self._reservations.reserve_again(setup, question)
 
-    def _count(self, tally: Tally, row: Mapping[str, Any]) -> None:
-        failed = has_failed(row)
-        tally.done += not failed
-        tally.failed += failed
-        tally.error = row["error"] or tally.error
-
-    def _look_ahead(self) -> None:
-        """Forecast the total cost from the answers so far: at twenty of each model, and each time they double."""
-        left = [one for one in self.models if self.tallies[one.name].goes_on]
-        fewest = min((self.tallies[one.name].done for one in left), default=0)
-        if fewest >= self._enough:
-            self._enough = 2 * fewest
-            costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in left)
+    def _update_forecast(self) -> None:
+        """Forecast the total cost when each active model has twenty answers, and each time the number doubles."""
+        active = [setup for setup in self.models if self.tallies[setup.name].is_active]
+        fewest = min((self.tallies[setup.name].done for setup in active), default=0)
+        if fewest >= self._next_forecast:
+            self._next_forecast = 2 * fewest
+            costs = (estimate(one, self.questions, self.file.answers, self._judge_of).likely_cost for one in active)
             self.forecast = float(self.budget.spent) + sum(costs)
 
     async def _grade(self, row: Mapping[str, Any], question: Question, reserved: Decimal = Decimal(0)) -> None:
@@ -414,27 +413,27 @@ class Run:
 
         `reserved` is money reserved for its judge.
         """
-        grader = self.graders.named(question)
-        if has_failed(row) or grader is None or grader in self._grading or row["call"] in self._judged:
+        grader = self.graders.grader_name(question)
+        if has_failed(row) or grader is None or grader in self.grader_errors or row["call"] in self._graded:
             await self.budget.release(reserved)
             return
-        self._judged.add(row["call"])
+        self._graded.add(row["call"])
         try:
             problem = await grade_row(
                 self.file, row, question, self.graders, self.budget, GradingOptions(reserved=reserved)
             )
-        except OSError as full:
-            self._problem = self._problem or full
+        except OSError as error:
+            self._file_error = self._file_error or error
             return
-        if isinstance(problem, UnpaidError) and not self._ends:
-            self._judged.discard(row["call"])
+        if isinstance(problem, UnpaidError) and not self._is_last_grading:
+            self._graded.discard(row["call"])
             self._unpaid.append((row, question))
         elif problem is not None:
-            self._grading.setdefault(grader, str(problem))
+            self.grader_errors.setdefault(grader, str(problem))
 
     async def _grade_the_rest(self) -> None:
-        """Grade the answers without a verdict, those of earlier runs included."""
-        self._ends = True
+        """Grade all answers without a verdict, also answers of earlier runs."""
+        self._is_last_grading = True
         questions = {question.query: question for question in self.questions}
         rows = [row for row in self.file.answers.answered.values() if row["correct"] is None]
         for row in rows:
@@ -444,18 +443,13 @@ class Run:
                 await self._grade(row, questions[row["query"]])
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 _ASK_ANEW = (
-    "answers without a confidence are not asked for again; to do so, take their lines out: "
+    "answers without a confidence are not asked for again; to ask for them, take their lines out: "
     """grep -v '"has_no_confidence": true' LOG > NEW.jsonl, and go on with --out NEW.jsonl"""
 )
 
 
-def collected(run: Run) -> dict[str, Any]:
+def summarise_run(run: Run) -> dict[str, Any]:
     """Summarise a run in JSON values.
 
     - `models`, one record per model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer);
@@ -468,35 +462,34 @@ def collected(run: Run) -> dict[str, Any]:
     """
     answered = run.file.answers.answered
     rows = [*answered.values()]
-    wanted = [(name, number) for name, one in run.tallies.items() for number in range(1, one.samples + 1)]
+    samples = [(name, number) for name, tally in run.tallies.items() for number in range(1, tally.samples + 1)]
     models = _models(rows, run.tallies)
-    twisted = [
+    notes = score_remarks(rows)
+    notes += [
         not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
     ]
-    without = [row for row in rows if row["logprob"] is None]
-    unsure = (
-        [f"{describe_missing_confidences(without)}; the last one: {without[-1]['error']}", _ASK_ANEW] if without else []
-    )
-    money = [f"{one.name}: {remark}" for one in run.models for remark in one.respondent.remarks]
+    if unsure := [row for row in rows if row["logprob"] is None]:
+        notes += [f"{describe_missing_confidences(unsure)}; the last one: {unsure[-1]['error']}", _ASK_ANEW]
+    notes += [f"{setup.name}: {remark}" for setup in run.models for remark in setup.respondent.remarks]
     return {
         "models": models,
         "answers": len(rows),
         "ungraded": sum(row["correct"] is None for row in rows),
         "without_reference": sum(row["correct"] is None and not row.get("reference") for row in rows),
         "graded_by": dict(Counter(row["graded_by"] for row in rows if row["correct"] is not None)),
-        "answered_by_all": sum(all((q.query, *one) in answered for one in wanted) for q in run.questions),
+        "answered_by_all": sum(all((q.query, *sample) in answered for sample in samples) for q in run.questions),
         "silent": [one["model"] for one in models if not one["answers"]],
         "stopped": {name: tally.stopped for name, tally in run.tallies.items() if tally.stopped},
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
-        "grading": run.grading,
-        "notes": [*score_remarks(rows), *twisted, *unsure, *money],
+        "grading": next(iter(run.grader_errors.values()), None),
+        "notes": notes,
         "out": str(run.file.path),
     } | ({"scored": True} if score_remarks(rows) else {})
 
 
 def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
-    """Return the records of the models for `collected`."""
+    """Return the records of the models for `summarise_run`."""
     import polars as pl
 
     numbers = ("correct", "logprob", "cost")
@@ -506,7 +499,7 @@ def _models(rows: Sequence[Mapping[str, Any]], tallies: Mapping[str, Tally]) -> 
         for row in rows
     ]
     frame = pl.DataFrame(columns, schema_overrides=dict.fromkeys(numbers, pl.Float64))
-    figures = {one["model"]: one for one in summarise(frame)["models"]} if rows else {}
+    figures = {one["model"]: one for one in summarise_models(frame)["models"]} if rows else {}
     unknown = {"answers": 0, "accuracy": None, "separation": None, "cost": None}
     return [
         {

@@ -1,8 +1,8 @@
 """The answers of a log as a frame of numbers with one row per answer, and as matrices (n queries, k models).
 
-Answers are normalised for comparison (`rcjax.policy.decisions`) and hashed; equal answers of a query share a hash, and
-in a `Log` a small number. Several answers of a model to a query vote. With a reference model, the label of an answer
-says whether it equals the reference's answer. If the log has labels too, this equality is the verdict of a judge,
+Answers are normalised for comparison (`rcjax.policy.decisions`) and hashed; equal answers to a query have the same
+hash, and in a `Log` the same small number. Several answers of a model to a query vote. With a reference model, an
+answer is right if it equals the reference's answer. If the log has labels too, this equality is the verdict of a judge,
 `judged_same`, which the labels correct.
 """
 
@@ -32,7 +32,7 @@ from rcjax.policy.signals.answers import PLAIN
 #: The hash of a missing answer.
 NO_HASH = 0
 
-#: Reason for a model without usable rows.
+#: Reason why a model has no usable rows.
 UNUSABLE = "its calls failed, or did not go to all models"
 
 
@@ -80,7 +80,7 @@ class Answers:
         return replace(self, frame=frame, models=tuple(models))
 
     def hand_labels(self) -> HandLabels | None:
-        """Return labels by hand and judges' verdicts; None if all answers have labels and no judge rates any."""
+        """Return labels by hand and judges' verdicts; None if all answers have labels and there are no verdicts."""
         labelled = np.isfinite(self.matrix("correct", np.nan))
         judges = [name for name in judge_columns(self.frame.columns) if self.frame[name].is_not_nan().any()]
         if labelled[self.answered].all() and not judges:
@@ -105,16 +105,16 @@ def number_entries(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, tupl
 def query_ids(texts: Iterable[str]) -> tuple[int | str, ...]:
     """Return the query ids: as ints if all are whole numbers, else as texts.
 
-    Text files do not distinguish 7 from "7": the same rule for every source makes the same log of each.
+    Text files do not distinguish 7 from "7". The rule makes the same log of a text file and of a dataframe.
     """
     are_whole = pl.Series([*texts], dtype=pl.String).str.contains("^(0|-?[1-9][0-9]*)$").all()
     return tuple(map(int, texts) if are_whole else texts)
 
 
-def comparison(column: str, task: str) -> AnswerForm:
-    """Return the kind of comparison for the answers of a column.
+def comparison_form(column: str, task: str) -> AnswerForm:
+    """Return the kind of comparison of the answers in a column.
 
-    >>> comparison("answer", "choice"), comparison("answer_key", "choice")
+    >>> comparison_form("answer", "choice"), comparison_form("answer_key", "choice")
     ('choice', 'key')
     """
     if column == "answer_key":
@@ -123,7 +123,7 @@ def comparison(column: str, task: str) -> AnswerForm:
 
 
 def hash_answers(answers: pl.Series, compare: AnswerForm) -> np.ndarray:
-    """Return an (m,) hash of each answer as it is compared; 0 for a missing answer.
+    """Return the (m,) hashes of normalised answers; 0 for a missing answer.
 
     >>> one, other, none = hash_answers(pl.Series(["1,000", "1000.0", None]), "text").tolist()
     >>> one == other, none
@@ -151,13 +151,13 @@ def equal_answers(hashes: np.ndarray) -> np.ndarray | None:
     return np.where(hashes == NO_HASH, NO_ANSWER, codes).astype(np.int32)
 
 
-_MIN_SHARE = 0.5  # share of a model's queries with as many answers as vote, at least
+_MIN_SHARE = 0.5  # least share of a model's queries that have as many answers as vote
 
 _KEY = ("model", "query")
 
 
 def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
-    """Reduce the samples of each query and model to their vote; return it with the number of votes of each model.
+    """Reduce the samples of each query and model to one answer, their vote; return (answers, votes by model).
 
     Samples are in numeric order if all are whole numbers, else in order of first appearance.
     """
@@ -169,12 +169,12 @@ def vote(answers: Answers) -> tuple[Answers, dict[str, int]]:
 
 
 def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, list[int]]:
-    """Reduce the samples of each query and model to the winning row; return them with each model's number of votes.
+    """Reduce the samples of each query and model to one row; return (rows, number of votes of each model).
 
-    `logprob`: the log of the winner's share of the votes (a single answer keeps its own). `answer`: the most common
-    (ties: the first). `cost`: the sum; `seconds`: the maximum, since samples are requested at once; the rest: of the
-    first row with the winning answer. An empty answer counts as a vote for nothing; if all are empty, the confidence is
-    0. A query with fewer samples than vote is dropped.
+    `logprob`: log of the share of votes for the winning answer (a single answer keeps its own). `answer`: the most
+    common answer (ties: the first). `cost`: the sum. `seconds`: the maximum, since samples are requested at once. Other
+    columns: of the first row with the winning answer. An empty answer is a vote for no answer; the confidence is 0 if
+    all answers are empty. A query with fewer samples than the number of votes is dropped.
 
     Args:
         frame: frame of an `Answers`, with the samples of a query in order.
@@ -200,9 +200,9 @@ def reduce_to_votes(frame: pl.DataFrame, models: int) -> tuple[pl.DataFrame, lis
 
 
 def _count_votes(answers: np.ndarray) -> int:
-    """Return how many answers of a model vote: the largest number that half of its queries, and at least two, have.
+    """Return how many answers of a model vote: the largest number that at least half of its queries, and two, have.
 
-    `answers` holds the number of answers to each query of the model.
+    `answers` holds the model's number of answers to each query.
 
     >>> _count_votes(np.array([3, 2, 3, 1])), _count_votes(np.array([5, 1, 1]))
     (3, 1)
@@ -217,10 +217,7 @@ def vote_settings(
 ) -> dict[str, dict[str, Any]]:
     """Return the request settings of the models whose answers vote, by name, as a policy stores them.
 
-    Args:
-        numbers: number of votes of each model.
-        compare: kind of comparison of the answers.
-        single: request settings of a single answer, by model; the options and prices are taken from them.
+    The options and prices are those of a `single` answer.
     """
     return {
         name: {
@@ -237,18 +234,18 @@ SAME_BY = f"graded_by_{JUDGED_SAME}"
 
 
 def verdict_columns(reference: Reference, name: str, columns: Sequence[str]) -> list[str]:
-    """Return the further columns to read if a grader compared the answers of log `name` with the reference's.
+    """Return the further columns to read if a grader has compared the answers of a log with the reference's answers.
 
-    Raises `LogError` if one is missing.
+    Raises `LogError` if a column is missing. `name` is the name of the log, for messages.
     """
     if reference.same == BY_ANSWER:
         return []
     missing = [column for column in (JUDGED_SAME, SAME_AS, SAME_BY) if column not in columns]
     if missing:
-        of_service = "call_log" in columns and "call" not in columns
-        service_advice = ", in a log beside it, to be read in its place" if of_service else ""
+        is_service_log = "call_log" in columns and "call" not in columns
+        place = ", in another log, to be read in place of this log" if is_service_log else ""
         problem = f"no column {missing[0]}, with the verdicts of {reference.same}"
-        raise LogError(f"{name}: {problem}: {_how_to_grade(reference, name)}{service_advice}")
+        raise LogError(f"{name}: {problem}: {_how_to_grade(reference, name)}{place}")
     return [SAME_AS, SAME_BY]
 
 
@@ -258,7 +255,7 @@ def _how_to_grade(reference: Reference, name: str) -> str:
 
 
 def require_verdicts(reference: Reference, rows: Rows) -> None:
-    """Raise `LogError` if a verdict compares with another model's answers, or is of another grader."""
+    """Raise `LogError` for a verdict that compares with another model's answers, or that another grader gave."""
     if reference.same != BY_ANSWER:
         has_verdict = rows.frame[JUDGED_SAME].is_not_null()
         for column, wanted in ((SAME_AS, reference.model), (SAME_BY, reference.same)):
@@ -269,10 +266,10 @@ def require_verdicts(reference: Reference, rows: Rows) -> None:
 def compare_with_reference(
     reference: Reference, answers: Answers, name: str, warn: Warn
 ) -> tuple[Answers, Reference, tuple[FailedCalls, ...]]:
-    """Compare all answers with the reference's, and drop the queries that the reference did not answer.
+    """Compare all answers with the reference's answers, and drop the queries that the reference did not answer.
 
     Return (the answers with a column `judged_same`, the reference with the counted quantity, the dropped queries as
-    failed calls). Raises `LogError` if the log has no answer of the reference, or none to compare.
+    failed calls). Raises `LogError` if the log has no answer of the reference, or no answers to compare.
 
     Args:
         reference: the model, and the way to tell whether two answers are the same.
@@ -298,7 +295,7 @@ def compare_with_reference(
 
 
 def _judge_by_reference(reference: Reference, answers: Answers, name: str) -> pl.DataFrame:
-    """Return the rows of queries that the reference answered, with `judged_same`: 1 if equal to its answer, else 0."""
+    """Return the rows of the queries that the reference answered; `judged_same` is 1 for the same answer, else 0."""
     frame = answers.frame
     is_reference = pl.col("model") == answers.models.index(reference.model)
     if reference.same == BY_ANSWER:
@@ -321,11 +318,6 @@ def count_differences(answers: Answers) -> Answers:
     return replace(answers, frame=frame)
 
 
-def has_two_labels_each(answers: Answers) -> bool:
-    """Return whether every model has the two labels that an estimate of its error needs."""
-    return bool((answers.labels >= 2).all())
-
-
 def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
     """Warn of labels that are left out, as some models have fewer than two."""
     models = [model for model, number in zip(answers.models, answers.labels, strict=True) if number < 2]
@@ -336,7 +328,7 @@ def warn_of_few_labels(answers: Answers, name: str, warn: Warn) -> None:
 
 _REQUESTS, _PRICES = "requests", "prices"
 
-_IGNORED_SETTINGS = frozenset({"choices", _REQUESTS, _PRICES})  # settings that calls of one kind may differ in
+_IGNORED_SETTINGS = frozenset({"choices", _REQUESTS, _PRICES})  # calls with other values are of the same kind
 
 
 def keep_common_settings(
@@ -345,9 +337,9 @@ def keep_common_settings(
     """Drop the rows whose request settings differ from most of their model's; return the rest, and settings by model.
 
     Settings count as equal if they differ only in the choices, the form of the question or the prices. If no settings
-    cover more than half of a model's calls, all calls are kept, with the settings that they share.
+    are those of more than half of a model's calls, all calls are kept, with the settings that they share.
 
-    Raises LogError if a model has confidences of two signals: their values cannot be compared.
+    Raises LogError if a model has confidences of two signals, whose values cannot be compared.
 
     Args:
         answers: answers whose column `settings` holds positions in `texts`.

@@ -1,4 +1,4 @@
-"""The checks of the rows of a log, batch by batch, and their cells as numbers; an error names its row."""
+"""The rows of a log, checked batch by batch, and their cells as numbers; an error names its row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rcjax.logs.columns import (
     TOKENS,
     WORDS,
     Scoring,
-    column_of,
+    find_column,
     judge_columns,
     lacks_confidence,
 )
@@ -38,7 +38,7 @@ _DECIMALS = "write decimals with a point, and nothing between thousands"
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows under check, with their positions in the source, from 0, and the scale of `correct`."""
+    """Rows to check, with their positions in the source, from 0, and the scale of `correct`."""
 
     name: str
     source: object
@@ -54,7 +54,7 @@ class Rows:
         return dataclasses.replace(self, frame=self.frame.filter(mask), position=self.position[mask.to_numpy()])
 
     def row_in_words(self, position: int) -> str:
-        """Return the place of a row in words: the line that an editor shows for a CSV file, else the row from 1."""
+        """Return the place of a row in words: the line number in a CSV file, else the number of the row, from 1."""
         if isinstance(self.source, TextFile) and self.source.separator is not None:
             return f"line {csv_line(self.source, position + 1)}"
         return f"row {position + 1}"
@@ -71,7 +71,10 @@ class Rows:
 
 
 def typed_rows(table: Table, scoring: Scoring = RIGHT_OR_WRONG, texts: Sequence[str] = ()) -> Iterator[Rows]:
-    """Yield the rows of a table, batch by batch; LogError for a column of an unusable type, or a table without rows."""
+    """Yield the rows of a table, batch by batch.
+
+    Raises LogError for a column of an unusable type, and for a table without rows.
+    """
     name, start, has_rows = table.name, 0, False
     for frame in table.frames:
         frame = frame.rename({scoring.column: "correct"}, strict=False)
@@ -105,7 +108,7 @@ _NOTATIONS = {
 
 
 def _require_one_notation(rows: Rows) -> None:
-    """Refuse a table with semicolons that mixes commas and points in numbers: one of them may separate thousands."""
+    """Refuse a table with semicolons whose numbers have commas and points, as one sign may separate thousands."""
     frame = rows.frame
     if not isinstance(rows.source, TextFile) or rows.source.separator != ";":
         return
@@ -125,16 +128,16 @@ def _require_one_notation(rows: Rows) -> None:
 
 
 def _spelling(column: str, scoring: Scoring) -> str:
-    """Return the source's name of a column: labels may be in a column `score`."""
+    """Return the name of a column in the source, where labels may be in a column `score`."""
     return scoring.column if column == "correct" else column
 
 
 def _advice(column: str, scoring: Scoring) -> str:
-    return scoring.advice if column == "correct" else column_of(column).advice
+    return scoring.advice if column == "correct" else find_column(column).advice
 
 
 def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> list[pl.Expr]:
-    """Return expressions that turn labels and verdicts into text, with `WORDS` as numbers: a right label is `most`."""
+    """Return expressions that turn labels and verdicts into texts of numbers; a right label becomes the full score."""
     columns = []
     for name in frame.columns:
         if name == "correct" or judge_columns([name]):
@@ -147,19 +150,18 @@ def labels_as_texts(frame: pl.DataFrame, scoring: Scoring = RIGHT_OR_WRONG) -> l
 def require_names(rows: Rows) -> None:
     """Refuse a row without a model or a query."""
     for name in ("model", "query"):
-        rows.refuse(rows.frame[name].is_null(), name, f"is missing: {column_of(name).advice}")
+        rows.refuse(rows.frame[name].is_null(), name, f"is missing: {find_column(name).advice}")
     if isinstance(rows.source, TextFile) and rows.source.separator is None:
         nested = rows.frame["model"].str.contains(r"^\{.*\}$|^\[.*\]$")
-        rows.refuse(nested, "model", f"is no text: {column_of('model').advice}")
+        rows.refuse(nested, "model", f"is no text: {find_column('model').advice}")
 
 
 def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     """Return a column as float64; LogError for a value outside the column's range.
 
-    An empty cell, or one with a word for a missing value, is NaN if `optional`, else an error. Labels are rescaled to
-    [0, 1].
+    An empty cell, or a word for a missing value, is NaN if `optional`, else an error. Labels are rescaled to [0, 1].
     """
-    texts, column, advice = with_points(rows, name), column_of(name), _advice(name, rows.scoring)
+    texts, column, advice = with_decimal_points(rows, name), find_column(name), _advice(name, rows.scoring)
     high = rows.scoring.most if name == "correct" else column.most
     if texts.dtype == pl.String:
         texts = texts.set(texts.str.to_lowercase().is_in(MISSING).fill_null(False), None)
@@ -180,7 +182,7 @@ def numbers(rows: Rows, name: str, optional: bool = False) -> np.ndarray:
     return array / high if name == "correct" and high != 1 else array
 
 
-def with_points(rows: Rows, column: str) -> pl.Series:
+def with_decimal_points(rows: Rows, column: str) -> pl.Series:
     """Return a column; in a file with semicolons, replace decimal commas by points, except in counts of tokens."""
     values, source = rows.frame[column], rows.source
     if column in TOKENS or values.dtype != pl.String or not isinstance(source, TextFile) or source.separator != ";":
@@ -196,17 +198,17 @@ def require_money(rows: Rows, money: np.ndarray, column: str) -> None:
     rows.refuse((money > 0) & (money < MIN_COST), column, f"{verb}< {MIN_COST:g}: {advice}")
 
 
-def logprobs(rows: Rows) -> np.ndarray:
+def read_logprobs(rows: Rows) -> np.ndarray:
     """Return raw log-probabilities, `NO_CONFIDENCE` for empty cells; all 0 for a log without a confidence column."""
     if lacks_confidence(rows.frame.columns):
         return np.zeros(rows.frame.height)
-    with np.errstate(divide="ignore"):  # a confidence of 0 is -inf, as meant
+    with np.errstate(divide="ignore"):  # the log of a confidence of 0 is -inf
         column = "logprob" if "logprob" in rows.frame.columns else "confidence"
         values = numbers(rows, column, optional=True)
         return np.where(np.isnan(values), NO_CONFIDENCE, values if column == "logprob" else np.log(values))
 
 
-def measured_cells(rows: Rows) -> dict[str, np.ndarray]:
+def seconds_cells(rows: Rows) -> dict[str, np.ndarray]:
     """Return {"seconds": seconds per answer, NaN for an empty cell}; {} if the rows have no such column."""
     column = next((name for name in SECONDS if name in rows.frame.columns), None)
     return {} if column is None else {"seconds": numbers(rows, column, optional=True) / SECONDS[column]}

@@ -1,4 +1,4 @@
-"""The columns of a log: their names, the values that they may hold, and which of them a log must have."""
+"""The columns of a log: their names, their values, and the columns that a log must have."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Column(NamedTuple):
     most: float = 1e300
     """Largest value."""
     synonyms: tuple[str, ...] = ()
-    """Usual other names of the column; for logprob, names of probabilities."""
+    """Usual other names of the column; for logprob, usual names of probabilities."""
     rounding: float = 0.0
     """Tolerance above `most`, for rounding errors."""
 
@@ -77,6 +77,8 @@ NUMBERS = [name for name in COLUMNS if name not in ("query", "model")]
 #: Words for a missing number, in lower case.
 MISSING = ("na", "n/a", "nan", "none", "null")
 
+PROMPT_DIGEST = "prompt_digest"  # equal for equal prompts
+
 _VERDICT = Column("give a number from 0 (wrong) to 1 (right), or true or false", most=1)
 
 #: Columns of call logs.
@@ -87,7 +89,7 @@ CALL_COLUMNS = [
     "has_no_confidence",
     "not_judged",
     "request_settings",
-    "prompt_digest",
+    PROMPT_DIGEST,
     "estimated",
     "time",
 ]
@@ -107,10 +109,10 @@ REPEATED_SUFFIX = "_duplicated_0"
 _JUDGE = re.compile("judged(_.+)?")  # names of judges' columns
 
 #: Advice for a log without labels, for messages.
-TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
+HOW_TO_LABEL = "rcjax label draws the answers that are worth labelling by hand"
 
 
-def column_of(name: str) -> Column:
+def find_column(name: str) -> Column:
     """Return the description of a column; a name that is not in `COLUMNS` is a judge's."""
     return COLUMNS.get(name, _VERDICT)
 
@@ -125,16 +127,16 @@ def judge_columns(columns: Iterable[str]) -> list[str]:
 
 
 def known_columns(columns: Iterable[str]) -> set[str]:
-    """Return all names that have a meaning in a log: canonical names, their synonyms and the judges' columns here."""
+    """Return all names that have a meaning in a log: canonical names, synonyms, and the judges' columns in a table."""
     synonyms = (synonym for column in COLUMNS.values() for synonym in column.synonyms)
     names = {*COLUMNS, *CALL_COLUMNS, *ANSWERS, SAMPLE, *synonyms}
     return names | {f"{name}{REPEATED_SUFFIX}" for name in names} | {*judge_columns(map(plain_name, columns))}
 
 
-def in_place_of(name: str) -> tuple[str, ...]:
-    """Return the canonical columns that hold the same quantity as a column, itself included.
+def equivalent_columns(name: str) -> tuple[str, ...]:
+    """Return the canonical names of the columns that may hold the quantity of a column, including its own name.
 
-    >>> in_place_of("logprob"), in_place_of("query")
+    >>> equivalent_columns("logprob"), equivalent_columns("query")
     (('logprob', 'confidence'), ('query',))
     """
     return next((pair for pair in ONE_OF_TWO if name in pair), (name,))
@@ -161,19 +163,17 @@ def canonical_names(columns: Sequence[str], assigned: Mapping[str, str]) -> list
     """
     known = known_columns(columns)
     given = {name: column for name, column in assigned.items() if column in columns}
-    taken = {alternative for name in given for alternative in in_place_of(name)}
-    names = [plain_name(column) for column in columns]
-    pairs = [
-        (name if name in known and name not in columns else column, column)
-        for name, column in zip(names, columns, strict=True)
-    ]
-    return [
-        *given.items(),
-        *((name, column) for name, column in pairs if name not in taken and column not in given.values()),
-    ]
+    taken = {equivalent for name in given for equivalent in equivalent_columns(name)}
+    pairs = [*given.items()]
+    for column in columns:
+        name = plain_name(column)
+        name = name if name in known and name not in columns else column
+        if name not in taken and column not in given.values():
+            pairs.append((name, column))
+    return pairs
 
 
-def require_once(name: str, columns: Sequence[str]) -> None:
+def require_unique_columns(name: str, columns: Sequence[str]) -> None:
     """Refuse a table with a column twice, or with both columns of a pair in `ONE_OF_TWO`; `columns` are canonical."""
     for column in (*COLUMNS, *ANSWERS, SAMPLE, *judge_columns(columns)):
         if columns.count(column) > 1 or f"{column}{REPEATED_SUFFIX}" in columns:
@@ -184,29 +184,29 @@ def require_once(name: str, columns: Sequence[str]) -> None:
 
 
 def needed_columns(name: str, columns: list[str], priced: bool, needed_label: str | None) -> list[str]:
-    """Return the columns to read: query, model, the label, the confidence and the source of costs.
+    """Return the columns to read: query, model, label, confidence and cost or tokens, and optional columns.
 
     Args:
         name: name of the log, for messages.
-        columns: canonical names of its columns.
+        columns: canonical names of the log's columns.
         priced: whether the tokens have prices.
-        needed_label: the required label column: "correct" (a judge's column may replace it) or "answer"; None if labels
-            come from elsewhere, or none are needed.
+        needed_label: the required label column: "correct", in place of which a judge's column may stand, or "answer";
+            None if labels come from another table, or are not needed.
 
     Raises `LogError` if a column is missing, or occurs twice.
     """
     judges = judge_columns(columns)
-    require_once(name, columns)
+    require_unique_columns(name, columns)
     if "call_log" in columns and needed_label == "correct" and not judges and "correct" not in columns:
         forms = "query and answer (the right one), or query, model and correct"
         raise LogError(
-            f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {TO_LABEL}"
+            f"{name}: a call log does not tell right from wrong: give labels, a table of {forms}; {HOW_TO_LABEL}"
         )
     confidence = "confidence" if "confidence" in columns else "logprob"
     money = TOKENS if priced or ("cost" not in columns and {*TOKENS} & {*columns}) else ["cost"]
-    truth = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
+    label = [needed_label] if needed_label and (needed_label != "correct" or not judges) else []
     confidences = [] if lacks_confidence(columns) else [confidence]
-    needed = ["query", "model", *truth, *confidences, *money]
+    needed = ["query", "model", *label, *confidences, *money]
     require_columns(name, needed, columns)
     if money == TOKENS and not priced:
         raise MissingPricesError(f"{name}: token counts but no prices: give prices=, or add a column cost")
@@ -218,7 +218,7 @@ def needed_columns(name: str, columns: list[str], priced: bool, needed_label: st
 
 
 def lacks_confidence(columns: Sequence[str]) -> bool:
-    """Return whether a log has answers to compare, but no column that may be meant as a confidence.
+    """Return whether a log has answers to compare, but no column that looks like a confidence.
 
     >>> lacks_confidence(["query", "answer"]), lacks_confidence(["query", "answer", "prob"])
     (True, False)
@@ -230,13 +230,13 @@ def lacks_confidence(columns: Sequence[str]) -> bool:
 
 
 def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse a table that lacks a column; the message names the columns that may be meant."""
+    """Refuse a table that lacks a column; the message suggests similar columns."""
     missing = [column for column in needed if column not in columns]
     if missing:
         either = {"logprob": "logprob (or confidence)", "cost": "cost (or input_tokens and output_tokens)"}
         names = ", ".join(either.get(column, column) for column in missing)
         is_plural = len(missing) > 1
-        suggestion = meant_for(missing, columns) or (f"; {TO_LABEL}" if missing == ["correct"] else "")
+        suggestion = suggest_columns(missing, columns) or (f"; {HOW_TO_LABEL}" if missing == ["correct"] else "")
         options = " ".join(f"--column {column}=…" for column in missing)
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"
@@ -244,10 +244,10 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         raise LogError(f"{name}: no column{'s' * is_plural} {names}: {advice}; found: {listed(columns)}")
 
 
-def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
+def suggest_columns(missing: Sequence[str], columns: Sequence[str]) -> str:
     """Ask, in brackets, whether similar columns were meant for the missing ones; "" if no column is similar.
 
-    >>> meant_for(["logprob"], ["query", "p_true"])
+    >>> suggest_columns(["logprob"], ["query", "p_true"])
     " (did you mean 'p_true' for 'confidence'?)"
     """
     pairs = _renamings(missing, [column for column in columns if column not in COLUMNS])
@@ -255,10 +255,10 @@ def meant_for(missing: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Match missing columns with others by synonym or spelling, each at most once; return the pairs in words."""
+    """Match each missing column with at most one other column, by synonym or spelling; return the pairs in words."""
     free, pairs = list(columns), []
     for column in missing:
-        synonyms = [name for name in free if plain_name(name) in column_of(column).synonyms]
+        synonyms = [name for name in free if plain_name(name) in find_column(column).synonyms]
         similar = synonyms or difflib.get_close_matches(column, free, n=1, cutoff=0.55)
         if similar:
             free.remove(similar[0])
@@ -268,16 +268,10 @@ def _renamings(missing: Sequence[str], columns: Sequence[str]) -> list[str]:
 
 
 #: Words for right and wrong, in lower case.
-WORDS = {
-    word: right
-    for right, words in (
-        (True, "true yes y right correct pass passed"),
-        (False, "false no n wrong incorrect fail failed"),
-    )
-    for word in words.split()
-}
+WORDS: dict[str, bool] = dict.fromkeys(["true", "yes", "y", "right", "correct", "pass", "passed"], True)
+WORDS |= dict.fromkeys(["false", "no", "n", "wrong", "incorrect", "fail", "failed"], False)
 
-#: Fewest labels from which the scale of scores is checked.
+#: Number of labels from which the scale of scores is checked.
 _MIN_CHECKED = 20
 
 
@@ -297,13 +291,13 @@ class Scoring(NamedTuple):
             raise ValueError(f"score_max is {self.most}; it must be a positive number, such as 10")
         return self
 
-    def of_table(self, columns: Sequence[str]) -> Scoring:
+    def for_columns(self, columns: Sequence[str]) -> Scoring:
         """Return the scoring with the label column of a table: `score` if it has no `correct`.
 
-        >>> Scoring().of_table(["query", "score", "logprob"]).column
+        >>> Scoring().for_columns(["query", "score", "logprob"]).column
         'score'
         """
-        # Without a confidence, the score may be the confidence: a message then asks for the confidence.
+        # In a table without a confidence, the score may be the confidence: a message then asks for the confidence.
         names = {*columns}
         is_score = not self.in_second_table and "correct" not in names and "score" in names and {*ONE_OF_TWO[0]} & names
         return self._replace(column="score" if is_score else "correct")
@@ -316,15 +310,10 @@ class Scoring(NamedTuple):
         return f"{COLUMNS['correct'].advice}, and the full score where it is not 1 (score_max=, --score-max)"
 
     def require_scale(self, name: str, labels: np.ndarray) -> None:
-        """Refuse labels that look like shares of 1 although the full score is larger: every score would be near 0.
-
-        Args:
-            name: name of the log, for messages.
-            labels: rescaled scores of its answers, from 0 to 1.
-        """
+        """Refuse rescaled labels that look like shares of 1 on a larger scale: every score would be near 0."""
         if self.most > 1 and labels.size >= _MIN_CHECKED and labels.max() <= 1 / self.most:
             problem = f"no score is above 1, and the full score is said to be {self.most:g}"
-            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) where they are shares of it")
+            raise LogError(f"{name}: {problem}: leave out --score-max (score_max=) if scores are shares of it")
 
 
 RIGHT_OR_WRONG = Scoring()

@@ -1,4 +1,4 @@
-"""Errors and warnings about logs, and helpers that quote names and texts of a log in a one-line message."""
+"""Errors and warnings about logs, and helpers that quote names and texts of a log in messages of one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class IncompleteLogWarning(UserWarning):
 
 
 class LeftOutWarning(UserWarning):
-    """Data that is left out: rows of a call log, a model without labels, or rows without a cost from a mean cost."""
+    """Data that is left out: rows of a call log, a model without labels, or lost costs from a mean cost."""
 
 
 class UnlabelledWarning(UserWarning):
@@ -69,10 +69,10 @@ def near(word: str, names: Iterable[str]) -> str:
     return f" (did you mean {brief(similar[0])!r} for {brief(word)!r}?)" if similar else ""
 
 
-def unlike(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
-    """Contrast the first names in a log with the first names in a table that matches none of its rows, with advice.
+def contrast_names(log: Sequence[Iterable[object]], table: Sequence[Iterable[object]]) -> str:
+    """Contrast the first names in a log with the first names in a table, no row of which matches; with advice.
 
-    >>> unlike([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
+    >>> contrast_names([["7.0", "8.0"], ["small"]], [["7"], ["small"]])
     "the log has query '7.0' of model 'small', the table '7' of 'small': name queries and models alike in both"
     """
     query, model = (next(map(brief, names), None) for names in log)

@@ -22,7 +22,7 @@ from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
     UNUSABLE,
     Answers,
-    comparison,
+    comparison_form,
     hash_answers,
     keep_common_settings,
     number_entries,
@@ -31,18 +31,17 @@ from rcjax.logs.answers import (
     vote,
     vote_settings,
 )
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, require_names, typed_rows
-from rcjax.logs.columns import ANSWERS, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
+from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, require_names, seconds_cells, typed_rows
+from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, SAMPLE, Scoring, judge_columns, lacks_confidence, needed_columns
 from rcjax.logs.errors import LeftOutWarning, LogError, NoConfidenceWarning, PricesWarning, Warn, brief, listed
-from rcjax.logs.labels import Labels, normalised, put_answers, put_labels, read_labels
+from rcjax.logs.labels import Labels, join_answers, join_labels, normalise_answers, read_labels
 from rcjax.logs.log import FailedCalls, require_models
-from rcjax.logs.oddities import uneven
-from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, mend_costs
-from rcjax.logs.sources import Table, load, name_of
+from rcjax.logs.oddities import measure_unevenness
+from rcjax.logs.prices import cost_cells, describe_caches, describe_estimates, impute_lost_costs
+from rcjax.logs.sources import Table, load_table, name_of
 from rcjax.policy.counted import Reference
 from rcjax.policy.decisions import AnswerForm
 
-_DIGEST = "prompt_digest"  # equal for equal prompts
 _ONE_ROW = "keep one row per query and model, or tell several answers apart by a column sample"
 
 
@@ -63,14 +62,14 @@ class ReadOptions:
     answers: object = None
     """File or dataframe with answers in place of the log's, by `query`, `model` and `answer` or `answer_key`."""
     unlabelled: bool = False
-    """Whether a log without labels, or without labels of some models, is read."""
+    """Whether a log is read even if it lacks the labels of some or all models."""
     reference: str | Reference | None = None
-    """Model whose answers count as right: any other answer is wrong. With labels too, errors are counted: equality with
-    the reference becomes the judge `judged_same`, which the labels correct. A `Reference` with `counts="differences"`
-    counts differences even then; `Log.reference` names the counted quantity. Answers are compared as policies compare
-    them, or by the grader in `Reference.same`, whose verdicts `rcjax grade` wrote into the log."""
+    """Model whose answers count as right: any other answer is wrong. If the log has labels too, errors are counted, and
+    equality with the reference is the verdict of a judge, `judged_same`, which the labels correct. A `Reference` with
+    `counts="differences"` counts differences even then. Answers are compared as policies compare answers, or by the
+    grader in `Reference.same`, whose verdicts `rcjax grade` writes into the log."""
     score_max: float = 1.0
-    """Full score, which divides all labels; True stands for a full score."""
+    """Full score, by which all labels are divided; the label True is a full score."""
 
     def __post_init__(self) -> None:
         require_table("labels", self.labels, optional=True)
@@ -102,7 +101,7 @@ class ReadOptions:
 
 
 class ReadFields(TypedDict, total=False):
-    """The fields of `ReadOptions` that `read_log` takes by keyword."""
+    """The fields of `ReadOptions` that `read_log` takes as keywords."""
 
     answers: object
     unlabelled: bool
@@ -118,18 +117,18 @@ def require_table(name: str, table: Any, optional: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Gathered:
-    """The usable rows of a log, with the failed calls and the request settings of all rows."""
+    """The usable rows of a log, its failed calls and its request settings."""
 
     answers: Answers
     """Answers, one per query and model."""
     compare: AnswerForm
     """Kind of comparison of the answers."""
     request_settings: dict[str, dict[str, object]]
-    """Request settings by model, of the models for which the log records them."""
+    """Request settings by model, if the log records them."""
     failed: tuple[FailedCalls, ...]
     """Queries that lack an answer because a call failed."""
     replaced: bool
-    """Whether labels from a second table replace a full column of labels in the log."""
+    """Whether the labels of a second table replace a full column of labels in the log."""
 
 
 def gather(source: Any, options: ReadOptions) -> Gathered:
@@ -137,76 +136,74 @@ def gather(source: Any, options: ReadOptions) -> Gathered:
     labels = None if options.labels is None else read_labels(options.labels, source, options.scoring)
     name, reader = name_of(source), _Reader(options, labels)
     frame = reader.read(source)
-    models, compare = list(reader.models), reader.compare
+    models = list(reader.models)
     for names in (options.models, options.reference_model and (options.reference_model.model,)):
         if names is not None:
             require_models(names, models, name)
     if not frame.height:
         raise LogError(f"{name}, model {brief((options.models or models)[0])}: no row can be used: {UNUSABLE}")
-    if labels is not None:
-        frame = put_labels(frame, labels, name, models)
-    if options.answers is not None:
-        frame, compare = put_answers(frame, options.answers, name, options.task)
     answers, settings, votes = _reduce_to_one_each(_number_answers(frame, reader), reader, name)
-    full = not answers.frame["correct"].is_nan().any()
+    is_full = not answers.frame["correct"].is_nan().any()
     if labels is not None:  # labels of a second table complete a partly filled column, and win over its labels
-        is_replaced = pl.lit(full) | pl.col("label").is_not_nan()
+        is_replaced = pl.lit(is_full) | pl.col("label").is_not_nan()
         right = pl.when(is_replaced).then("label").otherwise("correct")
         answers = replace(answers, frame=answers.frame.with_columns(correct=right))
-    settings |= vote_settings(votes, compare, settings)
-    return Gathered(
-        answers, compare, settings, _count_failed_calls(reader, frame, answers), labels is not None and full
-    )
+    settings |= vote_settings(votes, reader.compare, settings)
+    failed = _count_failed_calls(reader, frame, answers)
+    return Gathered(answers, reader.compare, settings, failed, labels is not None and is_full)
 
 
 class _Reader:
-    """The reader of a log: it turns usable rows into numbers, batch by batch, and counts the rows left out."""
+    """The reader of a log, which turns usable rows into numbers, batch by batch, and counts the rows left out."""
 
     def __init__(self, options: ReadOptions, labels: Labels | None) -> None:
         self.options, self.labels = options, labels
-        self.compare: AnswerForm = comparison("answer", options.task)
+        self.compare: AnswerForm = comparison_form("answer", options.task)
         self.models, self.settings = dict[str, None](), dict[str | None, int]()
-        self.left_out = Counter[str]()  # keys complete the sentence "n rows are left out: …"
+        self.left_out = Counter[str]()  # numbers of rows; a key completes "n rows are left out, …"
         self.failed = list[pl.DataFrame]()  # (digest of the prompt, or query; model) of failed calls
         self.prompts = list[pl.DataFrame]()  # (query, digest of the prompt) of all calls of a call log
         self.rows: Rows | None = None  # the last batch
 
     def read(self, source: Any) -> pl.DataFrame:
-        """Return the cells of all usable rows, queries and models as texts. Raises `LogError` for the first bad row."""
+        """Return the cells of all usable rows, with queries and models as texts; LogError for the first bad row."""
         options, texts, scoring = self.options, list[str](), self.options.scoring
         needed = "answer" if self.labels is not None and self.labels.kind == "answer" else options.needed
 
         def choose(name: str, columns: list[str]) -> list[str]:
             nonlocal texts, scoring
             texts = [] if options.reference_model is None else verdict_columns(options.reference_model, name, columns)
-            scoring = scoring.of_table(columns)
+            scoring = scoring.for_columns(columns)
             names = ["correct" if column == scoring.column else column for column in columns]
             names = needed_columns(name, names, options.rates is not None, needed)
             return [scoring.column if column == "correct" else column for column in names] + texts
 
-        table, rows_read, parts = load(source, choose), 0, list[pl.DataFrame]()
+        table, rows_read, parts = load_table(source, choose), 0, list[pl.DataFrame]()
         columns: list[str] = []
         for rows in typed_rows(table, scoring, texts):
             rows_read, columns = rows_read + rows.frame.height, rows.frame.columns
-            rows = self._learnable(rows)
+            rows = self._keep_usable(rows)
             parts += [pl.DataFrame(self._cells(rows))] if rows.frame.height else []
         if not parts and "shadow" in columns and any(self.left_out.values()):
-            problem = "no query of it went to all models, and those that were deferred are no fair sample"
+            problem = "no query of it went to all models, and deferred queries are no fair sample"
             advice = "run the cascade with a share of shadow queries, such as Cascade(..., shadow=0.05)"
             raise LogError(f"{table.name}: {problem}: {advice} or rcjax serve --shadow 5%")
         frame = pl.concat(parts, rechunk=True) if parts else pl.DataFrame(schema={"model": pl.String})
-        frame = self._without_repeats(self._drop_ambiguous_ids(frame)) if "call_log" in columns else frame
+        if frame.height:
+            frame = self._join_tables(self._drop_ambiguous_ids(frame), table.name)
+        if "call_log" in columns:
+            frame = self._without_repeats(frame)
         if lacks_confidence(columns):
             effect = "every answer counts as sure, and only whether models agree counts"
             options.warn(NoConfidenceWarning, f"{table.name}: no column logprob or confidence: {effect}")
         self._warn_of_rows_left_out(table, rows_read, {*frame["model"].unique()})
         return frame
 
-    def _learnable(self, rows: Rows) -> Rows:
-        """Keep the rows of wanted models; of a call log, only the rows to learn from.
+    def _keep_usable(self, rows: Rows) -> Rows:
+        """Keep the rows of wanted models.
 
-        Failed calls, requests that no policy judged and, if the log has a column shadow, queries that
-        did not go to all models are dropped and counted.
+        Of a call log, also drop and count failed calls, requests that no policy judges and, if the log has a column
+        shadow, queries that did not go to all models.
         """
         columns, models, error = rows.frame.columns, self.options.wanted, pl.col("error")
         self.models |= dict.fromkeys(rows.frame["model"].drop_nulls().unique(maintain_order=True))
@@ -214,8 +211,8 @@ class _Reader:
             rows = rows.keep(pl.col("model").is_in([*models]) | pl.col("model").is_null())
         if "call_log" not in columns:
             return rows
-        if _DIGEST in columns:
-            self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), _DIGEST).drop_nulls().unique())
+        if PROMPT_DIGEST in columns:
+            self.prompts.append(rows.frame.select(pl.col("query").cast(pl.String), PROMPT_DIGEST).drop_nulls().unique())
         version = rows.frame["call_log"].cast(pl.Int64, strict=False)
         rows.refuse(version.ne_missing(1), "call_log", "is not the version of a call log that rcjax reads, 1")
         if "not_judged" in columns:
@@ -225,8 +222,11 @@ class _Reader:
             is_answer = (
                 pl.col("has_no_confidence").eq_missing("true") if "has_no_confidence" in columns else pl.lit(False)
             )
-            self._note_failed(rows.frame.filter(error.is_not_null() & ~is_answer))
-            rows = self._drop(rows, error.is_not_null() & ~is_answer, "failed")
+            has_failed = error.is_not_null() & ~is_answer
+            calls = rows.frame.filter(has_failed, pl.col("shadow") == "true" if "shadow" in columns else True)
+            prompt = pl.coalesce(pl.col(name).cast(pl.String) for name in (PROMPT_DIGEST, "query") if name in columns)
+            self.failed.append(calls.select(prompt.alias("prompt"), "model").drop_nulls())
+            rows = self._drop(rows, has_failed, "failed")
         if "shadow" in columns:
             rows = self._drop(rows, pl.col("shadow").ne_missing("true"), "of queries that did not go to all models")
         return rows
@@ -236,25 +236,18 @@ class _Reader:
         self.left_out[reason] += rows.frame.height - kept.frame.height
         return kept
 
-    def _note_failed(self, frame: pl.DataFrame) -> None:
-        """Record the failed calls of queries that went to all models."""
-        if "shadow" in frame.columns:
-            frame = frame.filter(pl.col("shadow") == "true")
-        prompt = pl.coalesce(pl.col(name).cast(pl.String) for name in (_DIGEST, "query") if name in frame.columns)
-        self.failed.append(frame.select(prompt.alias("prompt"), "model").drop_nulls())
-
     def _cells(self, rows: Rows) -> dict[str, Any]:
-        """Return the cells of `Answers.frame`, with queries and models as texts; LogError for the first bad cell."""
+        """Return the cells of rows for `Answers.frame`, with queries and models as texts; LogError for a bad cell."""
         require_names(rows)
         self.rows, frame, columns = rows, rows.frame, rows.frame.columns
         cells: dict[str, Any] = {"query": frame["query"].cast(pl.String), "model": frame["model"]}
-        cells |= {"row": rows.position, "logprob": logprobs(rows), **measured_cells(rows)}
+        cells |= {"row": rows.position, "logprob": read_logprobs(rows), **seconds_cells(rows)}
         cells |= {judge: numbers(rows, judge, optional=True) for judge in judge_columns(columns)}
         unlabelled = np.full(frame.height, np.nan)
         cells["correct"] = numbers(rows, "correct", optional=True) if "correct" in columns else unlabelled
         cells |= cost_cells(rows, self.options.rates)
         cells |= {"estimated": frame["estimated"] == "true"} if "estimated" in columns else {}
-        cells |= {_DIGEST: frame[_DIGEST]} if _DIGEST in columns else {}
+        cells |= {PROMPT_DIGEST: frame[PROMPT_DIGEST]} if PROMPT_DIGEST in columns else {}
         if self.options.reference_model is not None:
             require_verdicts(self.options.reference_model, rows)
         if "request_settings" in columns:
@@ -262,10 +255,10 @@ class _Reader:
             codes = [self.settings.setdefault(text, len(self.settings)) for text in texts]
             cells["settings"] = frame["request_settings"].replace_strict(texts, codes, return_dtype=pl.Int32)
         if self.labels is not None and self.labels.kind == "answer":
-            cells["words"] = normalised(frame["answer"])
+            cells["words"] = normalise_answers(frame["answer"])
         answer = next((name for name in ANSWERS if name in columns), None)
         if answer is not None:
-            self.compare = comparison(answer, self.options.task)
+            self.compare = comparison_form(answer, self.options.task)
             cells["answer"] = hash_answers(frame[answer], self.compare)
         if SAMPLE in columns:
             rows.refuse(frame[SAMPLE].is_null(), SAMPLE, "is missing: number the answers of a model to a query")
@@ -275,8 +268,16 @@ class _Reader:
             cells[SAMPLE] = frame[SAMPLE]
         return cells
 
+    def _join_tables(self, frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        """Join the rows with the labels, as a column `label`, and with the answers of other tables."""
+        if self.labels is not None:
+            frame = join_labels(frame, self.labels, name, list(self.models))
+        if self.options.answers is not None:
+            frame, self.compare = join_answers(frame, self.options.answers, name, self.options.task)
+        return frame
+
     def _drop_ambiguous_ids(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Drop the rows of a query id that stands for several prompts: a label could belong to any of them."""
+        """Drop the rows of a query id that stands for several prompts, since a label could belong to any prompt."""
         if not self.prompts or not frame.height:
             return frame
         counts = pl.concat(self.prompts).unique().group_by("query").len()
@@ -285,30 +286,37 @@ class _Reader:
         return kept
 
     def _without_repeats(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Keep one query of equal prompts, so that a flood counts once, and drop second answers to a query.
+        """Keep one of several queries with equal prompts, so that a flood counts once, and drop repeated answers.
 
-        The query that most models answered stays; the first of several. With a column sample, an answer is a second
-        one if its sample number recurs.
+        The query with the most labelled models stays; of equals, the query with the most answers; of equals, the first.
+        An answer is repeated if its query, its model and, with a column sample, its sample number recur.
         """
         first = frame
-        if _DIGEST in frame.columns:
-            counted = frame.with_columns(answered=pl.col("model").n_unique().over(_DIGEST, "query"))
-            fullest = pl.col("query").get(pl.col("answered").arg_max()).over(_DIGEST)
-            first = counted.filter(pl.col(_DIGEST).is_null() | (pl.col("query") == fullest)).drop("answered")
+        if PROMPT_DIGEST in frame.columns:
+            labelled = pl.col("label" if "label" in frame.columns else "correct").is_not_nan()
+            if "label" in frame.columns and frame["correct"].is_nan().any():  # the labels complete this column
+                labelled |= pl.col("correct").is_not_nan()
+            counts = {"labels": pl.col("model").filter(labelled).n_unique(), "models": pl.col("model").n_unique()}
+            queries = (
+                frame.drop_nulls(PROMPT_DIGEST).group_by(PROMPT_DIGEST, "query", maintain_order=True).agg(**counts)
+            )
+            kept = queries.sort(*counts, descending=True, maintain_order=True).unique(PROMPT_DIGEST, keep="first")[
+                "query"
+            ]
+            first = frame.filter(pl.col(PROMPT_DIGEST).is_null() | pl.col("query").is_in(kept.implode()))
         once = first.filter(pl.struct(_key(first)).is_first_distinct()) if first.height else first
         self.left_out["of queries that ask what another one did"] += frame.height - first.height
         self.left_out["repeated"] += first.height - once.height
         return once
 
-    def _warn_of_rows_left_out(self, table: Table, read: int, usable: set[str]) -> None:
+    def _warn_of_rows_left_out(self, table: Table, rows_read: int, usable_models: set[str]) -> None:
         left_out = {"cut off": table.cut, **self.left_out}
         if any(left_out.values()):
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in left_out.items() if number)
-            lost = [
-                model for model in self.options.wanted or self.models if model in self.models and model not in usable
-            ]
-            models = f"; that is all of {listed(lost)}" if lost else ""
-            counts = f"{sum(left_out.values()):,} of {read + table.cut:,} rows are left out: {reasons}{models}"
+            wanted = [model for model in self.options.wanted or self.models if model in self.models]
+            lost = listed(model for model in wanted if model not in usable_models)
+            models = f"; that is all of {lost}" if lost else ""
+            counts = f"{sum(left_out.values()):,} of {rows_read + table.cut:,} rows are left out: {reasons}{models}"
             self.options.warn(LeftOutWarning, f"{table.name}: {counts}")
 
 
@@ -317,7 +325,7 @@ def _key(frame: pl.DataFrame) -> list[str]:
 
 
 def _number_answers(frame: pl.DataFrame, reader: _Reader) -> Answers:
-    """Number the queries, models and samples of a frame; LogError for a second answer of a model (or sample)."""
+    """Number the queries, models and samples of a frame; LogError for a repeated answer."""
     names = dict[str, tuple[str, ...]]()
     for name in _key(frame):
         frame, names[name] = number_entries(frame, name)
@@ -352,27 +360,27 @@ def _reduce_to_one_each(
         options.warn(PricesWarning, f"{name}: {sentence}")
     if reader.settings:
         frame, settings = keep_common_settings(answers, [*reader.settings], name, options.warn)
-    # Dropped calls must not enter the mean cost.
-    frame = mend_costs(frame, answers.models, options.rates, name, options.warn)
+    # The mean cost is that of the remaining calls.
+    frame = impute_lost_costs(frame, answers.models, options.rates, name, options.warn)
     answers = replace(answers, frame=frame)
     if answers.samples:
         answers, votes = vote(answers)
     if counts := listed(f"of {model} {number:,}" for model, number in votes.items() if number > 1):
-        effect = "the confidence is the share that agree, the cost that of all"
+        effect = "the confidence is the share of equal answers, the cost that of all answers"
         options.warn(LeftOutWarning, f"{name}: several answers to a query ({counts}): {effect}")
     return answers, settings, votes
 
 
 def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) -> tuple[FailedCalls, ...]:
-    """Count the queries that lack an answer because a call failed, by the models asked and failed.
+    """Count the queries that lack an answer because a call failed, by the models asked and the models failed.
 
-    Queries with the same prompt count once. For a log without records of calls, see `_lost_answers`.
+    Queries with the same prompt count once. A log without records of calls leaves failed calls to be inferred.
     """
     if reader.rows is not None and "call_log" not in reader.rows.frame.columns:
-        return _lost_answers(answers)
+        return _infer_failed_calls(answers)
     if not any(part.height for part in reader.failed):
         return ()
-    first = dict(frame.select(_DIGEST, "query").reverse().rows()) if _DIGEST in frame.columns else {}
+    first = dict(frame.select(PROMPT_DIGEST, "query").reverse().rows()) if PROMPT_DIGEST in frame.columns else {}
     failed: dict[str, set[str]] = {}
     for prompt, model in pl.concat(reader.failed).iter_rows():
         failed.setdefault(first.get(prompt, prompt), set()).add(model)
@@ -385,24 +393,26 @@ def _count_failed_calls(reader: _Reader, frame: pl.DataFrame, answers: Answers) 
     return tuple(FailedCalls(asked, models, queries) for (asked, models), queries in patterns.items())
 
 
-#: Significance level: the share of logs with answers missing at random that are called biased, at most.
+#: Significance level: of logs whose answers are missing at random, the largest share that is called biased.
 _LEVEL = 0.01
 
 
-def _lost_answers(answers: Answers) -> tuple[FailedCalls, ...]:
-    """Infer failed calls for a log without records of calls.
+def _infer_failed_calls(answers: Answers) -> tuple[FailedCalls, ...]:
+    """Infer the failed calls of a log without records of calls.
 
-    A missing answer counts as never requested, unless the missing answers of its model depend on the confidence of
-    another model (a test at level `_LEVEL`, Bonferroni-corrected).
+    A missing answer counts as a failed call if the missing answers of its model depend on the confidence of another
+    model (a test at level `_LEVEL`, Bonferroni-corrected); otherwise the call was never made.
     """
     answered, models = answers.answered, answers.models
     if answered.all() or len(models) < 2:
         return ()
     logprob, tests = answers.matrix("logprob", -math.inf), len(models) * (len(models) - 1)
 
-    def depends_on(j: int, i: int) -> bool:  # missing answers of model j on the confidence of model i
+    def depends_on(j: int, i: int) -> bool:  # whether missing answers of model j depend on the confidence of model i
         rows = answered[:, i]
-        return i != j and bool(rows.any()) and tests * uneven(logprob[rows, i], answered[rows, j])[1] < _LEVEL
+        return (
+            i != j and bool(rows.any()) and tests * measure_unevenness(logprob[rows, i], answered[rows, j])[1] < _LEVEL
+        )
 
     positions = range(len(models))
     lost = frozenset(models[j] for j in positions if any(depends_on(j, i) for i in positions))

@@ -1,21 +1,20 @@
 """The kept sample: a few hundred queries of the training log, which a policy file carries for later comparisons.
 
-Queries are drawn at random, for a fair sample, and with all their answers, so that a policy can be replayed on them.
-JSON has neither infinities nor compact numbers: the columns are numpy arrays in one archive, in base64:
+The sample is fair, since queries are drawn at random, and holds all answers, so that a policy can be replayed on it.
+JSON has neither infinities nor compact numbers. So the columns are numpy arrays in one archive, in base64:
 
-- log-probabilities in single precision, the precision of comparisons with a later log, so that ties stay ties;
+- log-probabilities in single precision, as in comparisons with a later log, so that ties stay ties;
 - labels and, if some answers lack one, the mask of labelled answers (labelled queries are drawn first);
 - costs in half precision, as multiples of their mean; latencies as fractions of the maximum; times as week numbers;
-- no text: codes of equal answers, and hashes of the queries' names, which recognise a query of a later log as one that
-  the policy was tuned on (`rcjax.tuning.certify`).
+- no text, but codes of equal answers, and hashes of the queries' names, by which a query of a later log is recognised
+  as a query that the policy was tuned on (`rcjax.tuning.certify`).
 
-A policy that is tuned again carries queries of the fresh log and some that its predecessor carried: it remembers, and
-forgets. Fresh queries get half of the places, or all places that carried queries leave free: a bad log fades as fast as
-it came.
+A policy that is tuned again carries queries of the fresh log and some queries that its predecessor carried. Fresh
+queries get half of the places, or all places that carried queries leave free, so that a bad log is soon forgotten.
 
-`pooled` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three or
-four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log, since
-a new price applies to all queries.
+`pool_logs` joins carried queries with the queries of a fresh log: a week may bring only a hundred labels, and the three
+or four hundred carried queries may be stale. Carried costs are rescaled to each model's mean cost in the fresh log,
+since a new price applies to all queries.
 """
 
 import base64
@@ -49,7 +48,7 @@ _CARRIED = "carried:"
 _WEEK = 7 * 86_400  # seconds
 _UNKNOWN_WEEK = -1
 
-#: The columns: dtype kinds, axes ("nk": per query and model), least and largest value. NaN marks an unknown value.
+#: The columns: dtype kinds, axes ("nk": per query and model), least and largest value. An unknown value is NaN.
 _COLUMNS = {
     "logprob": ("f", "nk", -np.inf, 0.0),
     "correct": ("bf", "nk", 0.0, 1.0),
@@ -65,27 +64,27 @@ _COLUMNS = {
 _NEEDED = ("logprob", "correct", "cost", "mean_cost", "names")
 
 
-def describe_reference(log: Log) -> dict[str, Any]:
-    """Return the kept sample of a log as JSON values, the same for the same log; `read_reference` is the inverse.
+def describe_kept_sample(log: Log) -> dict[str, Any]:
+    """Return the kept sample of a log as JSON values, always the same sample; `read_kept_sample` is the inverse.
 
     The sample has at most 400 queries and 1,800 answers. Fresh queries get half of the places, or as many as carried
     queries leave free.
 
     >>> import rcjax
-    >>> kept = describe_reference(rcjax.sample_log(300, seed=0))
+    >>> kept = describe_kept_sample(rcjax.sample_log(300, seed=0))
     >>> kept["queries"], len(kept["models"])
     (300, 5)
     """
     size = min(log.n_queries, MAX_QUERIES, max(1, _MAX_ANSWERS // len(log.models)))
     names, labelled = hash_names(log.queries), log.labelled
     has_label = None if log.hand_labels is None else np.asarray(labelled.any(axis=1))
-    rows = _draw(carried_rows(log), has_label, names, size)
+    rows = _sample_rows(carried_mask(log), has_label, names, size)
     answered, correct = np.asarray(log.answered)[rows], np.asarray(log.correct)[rows]
     mean = np.nan_to_num(np.asarray(log.cost, float))
     columns = {
         "logprob": np.where(answered, np.asarray(log.logprob)[rows], np.nan).astype("<f4"),
         "correct": correct if correct.dtype == bool else correct.astype("<f4"),
-        "cost": _relative(np.asarray(log.query_cost)[rows], mean),
+        "cost": _in_units(np.asarray(log.query_cost)[rows], mean),
         "mean_cost": mean.astype("<f8"),
         "names": names[rows],
     }
@@ -97,7 +96,7 @@ def describe_reference(log: Log) -> dict[str, Any]:
     if log.seconds is not None:
         seconds = np.asarray(log.seconds, float)
         longest = np.nan_to_num(seconds).max(0)  # the unit; an unknown latency is NaN
-        columns |= {"seconds": _relative(seconds[rows], longest), "longest": longest.astype("<f8")}
+        columns |= {"seconds": _in_units(seconds[rows], longest), "longest": longest.astype("<f8")}
     if not labelled[rows][answered].all():
         columns["labelled"] = labelled[rows]
     content = io.BytesIO()
@@ -107,27 +106,27 @@ def describe_reference(log: Log) -> dict[str, Any]:
     return {"queries": size, "models": list(log.models), "columns": archive, **segments}
 
 
-def carried_rows(log: Log) -> np.ndarray:
+def carried_mask(log: Log) -> np.ndarray:
     """Return an (n,) bool mask of the queries that a policy carried."""
     return np.array([isinstance(name, str) and name.startswith(_CARRIED) for name in log.queries], bool)
 
 
-def _draw(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
-    """Draw `size` of n queries at random; return their positions, ascending.
+def _sample_rows(carried: np.ndarray, labelled: np.ndarray | None, names: np.ndarray, size: int) -> np.ndarray:
+    """Draw `size` of n queries at random, labelled queries first; return their positions, ascending.
 
-    Fresh queries get half of the places, or as many as carried queries leave free. Labelled queries are drawn first.
-    The hashes of the names seed the draw if some queries are carried, so that it differs each time.
+    Fresh queries get half of the places, or as many as carried queries leave free. If some queries are carried, the
+    hashes of the names seed the draw, so that each tuning draws others.
     """
     seed = int(names.sum(dtype=np.uint64)) if carried.any() else 0
     order = np.random.default_rng(seed).permutation(len(names))
-    if labelled is not None:  # a fair sample of labels stays fair if labelled queries go first
+    if labelled is not None:  # the labels stay a fair sample
         order = order[np.argsort(~labelled[order], kind="stable")]
     fresh, carried_order = order[~carried[order]], order[carried[order]]
     places = max(size // 2, size - len(carried_order))
     return np.sort(np.concatenate([fresh[:places], carried_order[: size - min(places, len(fresh))]]))
 
 
-def _relative(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
+def _in_units(values: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """Return values as multiples of a unit, in half precision."""
     return np.minimum(values / np.where(unit > 0, unit, 1.0), np.finfo(np.float16).max).astype("<f2")
 
@@ -154,8 +153,8 @@ def carried_name(hashed: int) -> str:
     return f"{_CARRIED}{hashed:08x}"
 
 
-def read_reference(data: Any, task: Literal["generation", "choice"]) -> Log:
-    """Return the kept sample of `describe_reference` as a log with hashed names; ValueError if it is damaged."""
+def read_kept_sample(data: Any, task: Literal["generation", "choice"]) -> Log:
+    """Return the kept sample of `describe_kept_sample` as a log with hashed names; ValueError if it is damaged."""
     try:
         sample = read(Object, data, _PATH)
         size = read(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
@@ -202,14 +201,14 @@ def carried_log(policy: AbstractPolicy) -> Log:
         problem = "carries no queries that it was tuned on" if policy.calibrations else "is not calibrated"
         raise ValueError(f"the policy {problem}, as one made by hand: tune one")
     task = "choice" if next(iter(policy.calibrations.values())).transform == "choice" else "generation"
-    return read_reference(reference, task)
+    return read_kept_sample(reference, task)
 
 
 def answers_by_name(log: Log, models: Sequence[str]) -> dict[int, bytes]:
     """Return the log-probabilities of some models as bytes in single precision, by the hash of the query's name.
 
-    Queries without an answer of these models are left out. Two logs may share names, and rows of verbalised
-    confidences: only a query with the same name and the same row is taken as the same query.
+    Queries without an answer of these models are left out. Two logs may share names, and verbalised confidences are
+    often equal: only queries with the same name and the same log-probabilities are the same query.
     """
     columns = [log.models.index(name) for name in models]
     answered = np.asarray(log.answered)[:, columns]
@@ -240,27 +239,27 @@ def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarr
 _UNKNOWN = {"answer": NO_ANSWER, "seconds": np.nan, "segment": "", "time": np.nan}
 
 
-def pooled(carried: Log, fresh: Log) -> Log:
-    """Return the carried queries (`read_reference`), followed by the fresh queries, with the models of the fresh log.
+def pool_logs(carried: Log, fresh: Log) -> Log:
+    """Return the carried queries, followed by the fresh queries, with the models of the fresh log.
 
-    A carried query that is in the fresh log occurs once. Request settings, prices and the source are the fresh log's;
-    answers, seconds, segments and times are kept only if the fresh log has them.
+    A carried query that is in the fresh log occurs once. Request settings, prices and the source are those of the fresh
+    log; answers, seconds, segments and times are kept only if the fresh log has them.
 
     >>> import rcjax
-    >>> from rcjax.logs.kept_sample import describe_reference, read_reference
+    >>> from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
     >>> old, fresh = rcjax.sample_log(300, seed=0).split(0.5, seed=0)
-    >>> carried = read_reference(describe_reference(old), "choice")
-    >>> both = pooled(carried, fresh)
-    >>> both.n_queries, pooled(carried, both).n_queries
+    >>> carried = read_kept_sample(describe_kept_sample(old), "choice")
+    >>> both = pool_logs(carried, fresh)
+    >>> both.n_queries, pool_logs(carried, both).n_queries
     (300, 300)
     """
-    kept = _without(carried, fresh)
+    kept = _missing_in(carried, fresh)
     if kept is None:
         return fresh
-    kept = _at_costs_of(fresh, _with_models(kept, fresh.models))
+    kept = _rescale_costs(fresh, _with_models(kept, fresh.models))
     fields = {
         "queries": (*kept.queries, *fresh.queries),
-        "hand_labels": _join_labels(kept, fresh),
+        "hand_labels": _join_hand_labels(kept, fresh),
         "scores": fresh.scores or kept.scores,
         "labelled_log": None,
         "correct": _stack(kept.correct, fresh.correct),
@@ -272,8 +271,8 @@ def pooled(carried: Log, fresh: Log) -> Log:
     return dataclasses.replace(fresh, **fields).take(slice(None))  # averages the costs
 
 
-def _without(carried: Log, fresh: Log) -> Log | None:
-    """Return the carried queries that the fresh log lacks, if a model of both logs answered them; None if none."""
+def _missing_in(carried: Log, fresh: Log) -> Log | None:
+    """Return the carried queries that the fresh log lacks and a model of both logs answered; None without any."""
     shared = [name for name in carried.models if name in fresh.models]
     if not shared:
         return None
@@ -307,8 +306,8 @@ def _with_models(log: Log, models: tuple[str, ...]) -> Log:
     )
 
 
-def _at_costs_of(fresh: Log, old: Log) -> Log:
-    """Rescale the costs of the old log to each model's mean cost in the fresh log, if the model answers in both."""
+def _rescale_costs(fresh: Log, old: Log) -> Log:
+    """Rescale the costs of the old log to each model's mean cost in the fresh log, if both logs have answers of it."""
     new_cost, old_cost = np.asarray(fresh.cost, float), np.asarray(old.cost, float)
     is_known = np.isfinite(new_cost) & np.isfinite(old_cost)
     ratio = np.where(is_known & (old_cost > 0), new_cost / np.where(old_cost > 0, old_cost, 1.0), 1.0)
@@ -326,7 +325,7 @@ def _stack(old: Any, fresh: Any) -> jax.Array:
 
 
 def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
-    """Join a field of n carried queries (None: unknown) with the fresh log's; None if the fresh log lacks it."""
+    """Join a field of n carried queries with the field of the fresh log; None if the fresh log lacks the field."""
     if fresh is None:
         return None
     missing = _UNKNOWN[name]
@@ -335,8 +334,8 @@ def _join_field(name: str, old: Any, fresh: Any, n: int) -> Any:
     return _stack(np.full((n, *fresh.shape[1:]), missing) if old is None else old, fresh)
 
 
-def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
-    """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has `hand`."""
+def _join_hand_labels(old: Log, fresh: Log) -> HandLabels | None:
+    """Join the masks of labels, and the verdicts of the fresh log's judges; None if neither log has hand labels."""
     if old.hand_labels is None and fresh.hand_labels is None:
         return None
     judges = () if fresh.hand_labels is None else fresh.hand_labels.judges
@@ -348,9 +347,9 @@ def _join_labels(old: Log, fresh: Log) -> HandLabels | None:
     return HandLabels(*jax.device_put([labelled, np.concatenate([verdicts, judged])]), judges=judges)
 
 
-def remembered(policy: AbstractPolicy, log: Log) -> Log:
-    """Put the queries that a policy carries before a fresh log, if both count the same kind of errors."""
+def with_carried_queries(policy: AbstractPolicy, log: Log) -> Log:
+    """Return a fresh log after the queries that a policy carries, if both count the same kind of errors."""
     if policy.provenance.get("reference") is None or not policy.calibrations:
         return log
     nouns = recorded_counted(policy.provenance).noun, log.counted.noun
-    return log if nouns[0] != nouns[1] and "difference" in nouns else pooled(carried_log(policy), log)
+    return log if nouns[0] != nouns[1] and "difference" in nouns else pool_logs(carried_log(policy), log)

@@ -1,7 +1,7 @@
 """Tables that accompany a log: labels, answers, and the sheet in which a person labels answers.
 
-A sheet holds answers drawn at random, one per row, with an empty column `correct`. Drawing more of the answers that
-policies depend on was tried: its gain could not be told from noise.
+A sheet holds answers drawn at random, one per row, with an empty column `correct`. It was tried to draw more often the
+answers that policies depend on: the gain was not distinguishable from noise.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import polars as pl
 import polars.selectors as cs
 
 from rcjax._base.files import write_atomically
-from rcjax.logs.answers import NO_HASH, comparison, hash_answers
+from rcjax.logs.answers import NO_HASH, comparison_form, hash_answers
 from rcjax.logs.checked_rows import Rows, labels_as_texts, numbers, require_names
-from rcjax.logs.columns import ANSWERS, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
-from rcjax.logs.errors import LogError, brief, listed, unlike
-from rcjax.logs.sources import load
+from rcjax.logs.columns import ANSWERS, PROMPT_DIGEST, RIGHT_OR_WRONG, SAMPLE, Scoring, plain_name, require_columns
+from rcjax.logs.errors import LogError, brief, contrast_names, listed
+from rcjax.logs.sources import load_table
 from rcjax.policy.decisions import AnswerForm
 from rcjax.policy.signals import normalise_answer
 
@@ -48,8 +48,8 @@ class Labels(NamedTuple):
 def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Labels:
     """Read the labels of a log from a file or dataframe with columns query, model, correct, or query, answer.
 
-    `correct` may hold scores on the scale of `scoring`, or be empty for an answer without a label yet. A column
-    `sample` tells several answers of a model to a query apart.
+    `correct` may hold scores on the scale of `scoring`; it is empty for an answer without a label. A column `sample`
+    tells several answers of a model to a query apart.
 
     Raises `LogError` if a column is missing, another cell is empty, labels contradict each other, or the table is the
     log itself, whose answers are the models' own.
@@ -61,7 +61,7 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
         name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "labels"
         advice = "a log that has a column correct needs no labels; to have its answers judged"
         raise LogError(f"{name}: the labels are the log itself: {advice}, {_LABEL_TABLES}")
-    table = load(source, _label_columns)
+    table = load_table(source, _label_columns)
     texts = cs.by_name("query", "model", SAMPLE, "answer", require_all=False).cast(pl.String)
     frames = [plain_cells(frame).with_columns(texts, *labels_as_texts(frame, scoring)) for frame in table.frames]
     frame = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame({"query": [], "answer": []})
@@ -73,12 +73,12 @@ def read_labels(source: Any, log: Any, scoring: Scoring = RIGHT_OR_WRONG) -> Lab
         return Labels("correct", table.name, _distinct_labels(rows))
     for column in ("query", "answer"):
         rows.refuse(frame[column].is_null(), column, "is missing: give the query, and a right answer to it")
-    words = frame.select("query", words=normalised(frame["answer"])).unique(maintain_order=True)
+    words = frame.select("query", words=normalise_answers(frame["answer"])).unique(maintain_order=True)
     return Labels("answer", table.name, words, tuple(frame["model"].drop_nulls().unique()))
 
 
 def _distinct_labels(rows: Rows) -> pl.DataFrame:
-    """Return the distinct rows with a label, as a number; LogError if labels contradict each other."""
+    """Return the distinct labelled rows, with labels as numbers; LogError if labels contradict each other."""
     frame = rows.frame.with_columns(correct=pl.Series(numbers(rows, "correct", optional=True)).fill_nan(None))
     labelled = frame.drop_nulls("correct").unique(maintain_order=True)
     if frame.height and not labelled.height:
@@ -104,17 +104,17 @@ def _label_columns(name: str, columns: list[str]) -> list[str]:
     return ["query", "model", "correct", *[SAMPLE] * (SAMPLE in columns and "call_log" not in columns)]
 
 
-def normalised(answers: pl.Series) -> pl.Series:
-    """Return answers in the form in which they are compared with labels: without regard to case and white space."""
+def normalise_answers(answers: pl.Series) -> pl.Series:
+    """Return answers in the form that is compared with labels: without regard to case and white space."""
     texts = answers.unique()
     return answers.replace_strict(texts, [text and normalise_answer(text) for text in texts], return_dtype=pl.String)
 
 
-def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
-    """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without one.
+def join_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[str]) -> pl.DataFrame:
+    """Join the rows of a log with their labels: a column `label` from 0 to 1, NaN for a row without a label.
 
     A query may have several right answers. A row without an answer is wrong if its query has a right answer.
-    Raises `LogError` if no label belongs to the log, or the right answers are of its own models.
+    Raises `LogError` if no label belongs to the log, or models of the log gave the right answers.
 
     Args:
         frame: rows with `query`, `model` and perhaps `sample`; for right answers also `words`, the normalised answer.
@@ -123,18 +123,18 @@ def put_labels(frame: pl.DataFrame, labels: Labels, name: str, models: Sequence[
         models: names of all models of the log.
     """
     if authors := sorted({*labels.authors} & {*models}):
-        problem = f"its answers are those of {listed(authors)}, which the log judges"
+        problem = f"its answers are those of {listed(authors)}, whose answers are to be labelled"
         raise LogError(f"{labels.name}: {problem}: {_LABEL_TABLES}; if they are right, leave out the column model")
-    label = _by_answer(frame, labels, name) if labels.kind == "answer" else _by_model(frame, labels, name)
+    label = _labels_by_answer(frame, labels, name) if labels.kind == "answer" else _labels_by_model(frame, labels, name)
     if label.is_null().all():
         label_models = labels.frame["model"] if labels.kind == "correct" else ()
-        contrast = unlike([frame["query"], models], [labels.frame["query"], label_models])
+        contrast = contrast_names([frame["query"], models], [labels.frame["query"], label_models])
         raise LogError(f"{name}: no row has a label in {labels.name}: {contrast}")
     return frame.with_columns(label=label.fill_null(np.nan))
 
 
-def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """Look up the labels of rows by query, model and, if the log has samples, sample."""
+def _labels_by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+    """Look up the labels of rows by query, model and, if the log has samples, sample number."""
     key = [column for column in labels.frame.columns if column != "correct"]
     if (SAMPLE in frame.columns) != (SAMPLE in key):
         problem = "labels by query and model do not tell samples apart"
@@ -145,19 +145,22 @@ def _by_model(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
     return frame.select(key).join(labels.frame, on=key, how="left", maintain_order="left")["correct"]
 
 
-def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
-    """Label rows by comparing their answers with the right answers to their queries."""
+def _labels_by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
+    """Label rows by comparing their answers with the right answers to their queries, or to queries of equal prompts."""
     if frame["words"].is_null().all():
         advice = "give labels by query, model and correct"
         raise LogError(f"{name}: no row has an answer to compare with {labels.name}: {advice}")
-    right, key = labels.frame, ["query", "words"]
-    equal = frame.select(key).join(right.with_columns(right=1.0), on=key, how="left", maintain_order="left")
-    has_right_answer = pl.col("query").is_in(right["query"].implode())
+    prompt = pl.coalesce(name for name in (PROMPT_DIGEST, "query") if name in frame.columns)
+    asked, key = frame.select("query", "words", prompt=prompt), ["prompt", "words"]
+    prompts = asked.select("query", "prompt").unique()
+    right = labels.frame.join(prompts, on="query").select(key).unique().with_columns(right=1.0)
+    equal = asked.join(right, on=key, how="left", maintain_order="left")
+    has_right_answer = pl.col("prompt").is_in(right["prompt"].implode())
     rows = equal.with_columns(right=pl.when(has_right_answer).then(pl.col("right").fill_null(0.0)))
     answered = rows.drop_nulls()
     if answered.height >= _MIN_COMPARED and not answered["words"].is_in(right["words"].implode()).any():
-        query, answer, _ = answered.row(0)
-        example = f"query {brief(query)}: label {right.filter(query=query)['words'].min()}, answer {answer}"
+        query, answer, prompt, _ = answered.row(0)
+        example = f"query {brief(query)}: label {right.filter(prompt=prompt)['words'].min()}, answer {answer}"
         raise LogError(f"{labels.name}: no label equals any answer ({example}): write labels and answers alike")
     return rows["right"]
 
@@ -165,11 +168,11 @@ def _by_answer(frame: pl.DataFrame, labels: Labels, name: str) -> pl.Series:
 # -- answers
 
 
-def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
+def join_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple[pl.DataFrame, AnswerForm]:
     """Replace the answers of a log by the answers in a table; return the rows and the kind of comparison.
 
-    An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row lacks its query or model, two
-    answers of a model to a query differ, or no answer belongs to the log.
+    An empty cell is an unknown answer. Raises `LogError` if a column is missing, a row has no query or model, a model
+    has two different answers to a query, or no answer belongs to the log.
 
     Args:
         frame: rows with `query` and `model`.
@@ -183,7 +186,7 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
         require_columns(name, needed, columns)
         return needed
 
-    table, key = load(source, choose), ["query", "model"]
+    table, key = load_table(source, choose), ["query", "model"]
     if SAMPLE in frame.columns:
         problem = f"a table of answers does not tell the samples of {name} apart"
         raise LogError(f"{table.name}: {problem}: put a column answer into the log itself")
@@ -192,14 +195,14 @@ def put_answers(frame: pl.DataFrame, source: Any, name: str, task: str) -> tuple
     column = answers.columns[-1]
     rows = Rows(table.name, table.source, answers, np.arange(answers.height))
     require_names(rows)
-    compare = comparison(column, task)
+    compare = comparison_form(column, task)
     codes = answers.select(*key, answer=pl.Series(hash_answers(answers[column], compare)))
     is_different = codes.select(pl.col("answer") != pl.col("answer").first().over(key)).to_series()
     rows.refuse(is_different, column, "is another answer to the query than in an earlier row: keep one of them")
     codes = codes.unique(key, keep="first")
     joined = frame.drop("answer", strict=False).join(codes, on=key, how="left", maintain_order="left")
     if not (joined["answer"].fill_null(NO_HASH) != NO_HASH).any():
-        contrast = unlike([frame["query"], frame["model"]], [codes["query"], codes["model"]])
+        contrast = contrast_names([frame["query"], frame["model"]], [codes["query"], codes["model"]])
         raise LogError(f"{name}: no row has an answer in {table.name}: {contrast}")
     return joined.with_columns(pl.col("answer").fill_null(NO_HASH)), compare
 
@@ -214,7 +217,7 @@ TEXTS = {
     "answer": ("text", "answer", "response", "output"),
 }
 
-# The beginning of a cell that a spreadsheet runs, after blanks and invisible characters; numbers are no formulas.
+# A cell that a spreadsheet may run as a formula begins so, perhaps after blanks and invisible characters.
 _FORMULA = r"^'*(?:[\s\x00-\x20\x7f\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*[=+\-@＝＋－＠﹦﹢﹣﹫]|[\t\r\n])"
 _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 
@@ -222,19 +225,19 @@ _NUMBER = r"^[+-]?\d+(?:[.,]\d+)*\s?%?$"
 def draw_answers(log: Log, number: int, seed: int = 0) -> list[tuple[int, int]]:
     """Draw `number` answers without a label, or all; return their (query, model) positions in order of the queries.
 
-    The draw evens out the numbers of labels of the models, and is uniform over the unlabelled answers of a model.
-    Raises `LogError` if no answer lacks a label.
+    All models end up with equally many labels if possible, and all unlabelled answers of a model are equally likely.
+    Raises `LogError` if every answer has a label.
     """
     unlabelled = np.asarray(log.answered) & ~log.labelled
     labels = log.labelled.sum(0)
     if not unlabelled.any():
         raise LogError(f"{log.source}: every answer has a label already")
-    sizes, most, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
+    sizes, max_sizes, rng = np.zeros(len(labels), int), unlabelled.sum(0), np.random.default_rng(seed)
     for _ in range(min(number, int(unlabelled.sum()))):
-        sizes[np.where(sizes < most, labels + sizes, np.inf).argmin()] += 1
+        sizes[np.where(sizes < max_sizes, labels + sizes, np.inf).argmin()] += 1
     columns = zip(unlabelled.T, sizes, strict=True)
-    drawn = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
-    return sorted((int(query), model) for model, queries in enumerate(drawn) for query in queries)
+    queries_by_model = (rng.choice(np.flatnonzero(column), size, replace=False) for column, size in columns)
+    return sorted((int(query), model) for model, queries in enumerate(queries_by_model) for query in queries)
 
 
 def refuse_scores(log: Log) -> None:
@@ -244,14 +247,14 @@ def refuse_scores(log: Log) -> None:
         raise LogError(f"{log.source}: {problem}, or make all of it 1 or 0")
 
 
-def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the sheet: the drawn answers, then the labelled answers; empty columns are left out.
+def label_sheet(log: Log, to_label: Sequence[tuple[int, int]], texts: pl.DataFrame) -> pl.DataFrame:
+    """Return a sheet with the (query, model) positions to label, then the labelled answers, and their `answer_texts`.
 
-    Raises `LogError` if the labels of the log are scores.
+    Empty columns are left out. Raises `LogError` if the labels of the log are scores.
     """
     refuse_scores(log)
     labelled = [(int(query), int(model)) for query, model in zip(*np.nonzero(log.labelled), strict=True)]
-    cells = [*drawn, *labelled]
+    cells = [*to_label, *labelled]
     correct = np.asarray(log.correct)
     samples = log.hand_labels and log.hand_labels.samples
     columns = {
@@ -262,7 +265,7 @@ def label_sheet(log: Log, drawn: Sequence[tuple[int, int]], texts: pl.DataFrame)
     key = [name for name in columns if name in texts.columns]
     sheet = pl.DataFrame(columns).join(texts.unique(key, keep="first"), on=key, how="left", maintain_order="left")
     text_columns = [name for name in TEXTS if name in sheet.columns and sheet[name].fill_null("").ne("").any()]
-    labels = [*[None] * len(drawn), *(str(int(correct[cell])) for cell in labelled)]
+    labels = [*[None] * len(to_label), *(str(int(correct[cell])) for cell in labelled)]
     return sheet.select(*columns, *text_columns, pl.Series("correct", labels, pl.String))
 
 
@@ -284,7 +287,7 @@ def answer_texts(source: Path) -> pl.DataFrame:
         return list(dict.fromkeys(["query", "model", *names.values(), *further]))
 
     parts = []
-    for frame in load(source, choose).frames:
+    for frame in load_table(source, choose).frames:
         if "error" in frame.columns:
             frame = frame.filter(pl.col("error").is_null())
         if "shadow" in frame.columns:
@@ -330,11 +333,11 @@ def _is_formula(text: pl.Expr) -> pl.Expr:
 
 
 def read_sheet(path: Path) -> pl.DataFrame:
-    """Read an existing sheet, with any columns that a person has added. LogError if it is no sheet."""
+    """Read an existing sheet, with all columns that a person has added; LogError if the file is no sheet."""
 
     def choose(name: str, columns: list[str]) -> list[str]:
         require_columns(name, ["query", "model", "correct"], columns)
         return columns
 
-    frames = [plain_cells(frame) for frame in load(path, choose).frames]
+    frames = [plain_cells(frame) for frame in load_table(path, choose).frames]
     return pl.concat(frames).filter(pl.col("query").is_not_null())

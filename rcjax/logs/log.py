@@ -32,8 +32,10 @@ CELL, QUERY, MODEL = ({"axes": axes} for axes in (("query", "model"), ("query",)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cells:
-    """A record whose fields declare their axes in their metadata. Taking queries or models indexes these fields and
-    nested records; fields without axes stay."""
+    """A record whose fields declare their axes in their metadata.
+
+    Queries or models are taken from these fields and from nested records; fields without axes stay.
+    """
 
     def _along(self, axis: Axis, index: np.ndarray, names: Sequence[str] = ()) -> Self:
         """Return the record with the entries at positions `index` of an axis; dictionaries keep the models `names`."""
@@ -68,27 +70,27 @@ class HandLabels(Cells):
     judges: tuple[str, ...]
     """Names of the J judges: their columns in the log."""
     samples: np.ndarray | None = field(default=None, metadata=CELL)
-    """(n, k) sample that each answer and its label belong to, from the column `sample`; "" without an answer. None if
-    the log has one answer per query and model."""
+    """(n, k) sample number of each answer and its label, as in the column `sample`; "" without an answer. None if the
+    log has one answer per query and model."""
 
 
-def describe_labels(models: Sequence[str], answered: np.ndarray, correct: np.ndarray, hand: HandLabels) -> str:
+def describe_labels(models: Sequence[str], answered: np.ndarray, correct: np.ndarray, hand_labels: HandLabels) -> str:
     """Say how many answers have labels and how often judges agree with them, without a final full stop.
 
     Args:
         models: names of the k models.
         answered: (n, k) bool: the log holds the answer.
-        correct: (n, k) label of the answer, where it has one.
-        hand: mask of labels, and judges' verdicts.
+        correct: (n, k) label of the answer; any value for an answer without a label.
+        hand_labels: mask of labels, and judges' verdicts.
 
     >>> right, answered = np.array([[1, 1], [0, 0], [0, 0]], bool), np.ones((3, 2), bool)
     >>> labelled, judged = np.array([[1, 1], [0, 0], [0, 0]], bool), np.full((3, 2, 1), 1.0)
     >>> describe_labels(("small", "large"), answered, right, HandLabels(labelled, judged, ("judged",)))
     '1 of 3 queries is labelled; judged judges all and agrees with 100 % of the labels'
     """
-    labelled, answers = np.asarray(hand.labelled) & answered, int(answered.sum())
+    labelled, answers = np.asarray(hand_labels.labelled) & answered, int(answered.sum())
     sentences = [_labels_in_words(models, labelled, answers)]
-    for name, verdicts in zip(hand.judges, np.moveaxis(np.asarray(hand.judged), -1, 0), strict=True):
+    for name, verdicts in zip(hand_labels.judges, np.moveaxis(np.asarray(hand_labels.judged), -1, 0), strict=True):
         is_judged = np.isfinite(verdicts)
         number, judged_labels = int((is_judged & answered).sum()), labelled & is_judged
         sentence = f"{name} judges {'all' if number == answers else f'{number:,} answers'}"
@@ -120,7 +122,7 @@ class FailedCalls(NamedTuple):
     asked: frozenset[str]
     """Models that the queries went to."""
     failed: frozenset[str]
-    """Models whose call failed, or a reference model without an answer."""
+    """Models whose call failed; or the reference model, if it gave no answer."""
     queries: int
     """Number of the queries."""
 
@@ -171,8 +173,8 @@ class Log(Cells):
     """Model whose answers count as right, and the counted quantity. If differences are counted, `correct` says whether
     an answer equals the reference's. None if right and wrong are known."""
     failed: tuple[FailedCalls, ...] = ()
-    """Queries that lack an answer because a call failed, not because it was never made. For a log without records of
-    calls, they are inferred where a model's answers are missing more often at some confidences of another model."""
+    """Queries that lack an answer because a call failed. For a log without records of calls, failed calls are inferred:
+    a model's answers are then missing more often at some confidences of another model."""
     labelled_log: Log | None = None
     """The same answers with the hand labels, if the log counts differences and every model has two labels."""
     segment: tuple[str, ...] | None = field(default=None, metadata=QUERY)
@@ -207,10 +209,8 @@ class Log(Cells):
     def digest(self) -> str:
         """SHA-256 of the queries, models, confidences, labels, verdicts and costs, in hexadecimal.
 
-        It is the same in any order of queries and any float dtype. Answer codes, latencies, segments, times, sample
-        numbers, the scale of scores, names of judges, prices and request settings do not enter it. Two
-        logs that differ only in these have the same digest, which identifies queries already tuned on; a sweep uses
-        none of these columns.
+        The order of queries and the float dtype do not change it, nor do other fields, such as latencies, segments or
+        prices. It identifies queries that were tuned on, and the logs of a sweep, which uses no other fields.
         """
         names = [*map(str, self.queries)]
         order = np.array(sorted(range(len(names)), key=names.__getitem__))
@@ -223,9 +223,8 @@ class Log(Cells):
     def take(self, queries: Any) -> Log:
         """Return the log of some queries, with costs averaged over them.
 
-        `queries` holds positions (integers or a slice; a repeated position repeats its query, as a bootstrap
-        does) or is a boolean mask of shape (n,).
-        Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
+        `queries` are positions (integers or a slice; a repeated position repeats its query) or a boolean mask of shape
+        (n,). Raises `LogError` for positions outside the log, a mask of another length, or no query at all.
         """
         positions = queries if isinstance(queries, slice) else np.ravel(queries)
         if not isinstance(positions, slice) and not positions.size:
@@ -293,7 +292,7 @@ class Log(Cells):
     __repr__ = describe
 
     def describe_missing_confidence(self) -> str | None:
-        """Name the models that gave answers without a confidence, and count the right ones; None if there are none."""
+        """Count each model's answers without a confidence, and the right answers among them; None without any."""
         unsure = np.asarray(self.logprob) == NO_CONFIDENCE
         labelled = unsure & self.labelled
         right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)

@@ -1,7 +1,7 @@
 """A summary of a log by model, and checks for a log that looks wrong although every row is valid.
 
-Answers that are present, or labelled, are a fair sample if that happens at random, and a biased one if it depends on a
-confidence (`uneven`).
+The present answers, or the labelled answers, are a fair sample unless presence or labelling depends on a confidence
+(`measure_unevenness`).
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from rcjax.logs.errors import listed
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
 
-MIN_QUERIES, _ENOUGH_QUERIES = 20, 50  # below the first there is no policy, below the second a warning
+MIN_QUERIES, _ENOUGH_QUERIES = 20, 50  # fewer queries than the first give no policy, than the second a warning
 
-#: Multiple of the cost of asking every model from which a budget looks like another unit (units differ by 1,000).
+#: A budget above this multiple of the cost of asking every model looks like another unit (units differ by 1,000).
 _ANOTHER_UNIT = 100
 
-#: Factors to money per query from a budget per thousand and per million queries.
+#: Factors that turn a budget per thousand, and per million, queries into money per query.
 _UNITS = (1e-3, 1e-6)
 
-_MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model, above which the unit is doubted
+_MAX_CHEAPEST_COST = 1.0  # money per answer of the cheapest model; a higher cost may be in another unit
 
 _INVERTED = 0.45  # ROC area below which confidences look inverted
 
 _MIN_Z = 3.5  # standard errors below a half
 
 
-def doubts(log: Log) -> Iterator[str]:
+def describe_doubts(log: Log) -> Iterator[str]:
     """Yield a sentence for each reason to doubt the policies of a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> [*doubts(log)], [*doubts(log.take(slice(30)))]
+    >>> [*describe_doubts(log)], [*describe_doubts(log.take(slice(30)))]
     ([], ['30 queries tell an error to ± 10 points, whichever policy it is of: log 100 or more'])
     """
     n, labelled = log.n_queries, np.asarray(log.labelled & np.asarray(log.answered))
@@ -61,7 +61,7 @@ def doubts(log: Log) -> Iterator[str]:
 
 
 def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | None:
-    """Return a sentence about a budget above the cost of asking every model, with advice; None for a lower budget.
+    """Return a sentence, with advice, about a budget above the cost of asking every model; None for a lower budget.
 
     Args:
         budget: money per query.
@@ -99,12 +99,12 @@ def _advise_on_budget(budget: float, costs: Sequence[float], write: Callable[[st
     return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_alone}"
 
 
-def oddities(log: Log) -> Iterator[str]:
+def describe_oddities(log: Log) -> Iterator[str]:
     """Yield a sentence for each oddity of a log, with advice; empty for a log that looks right.
 
     >>> import rcjax
     >>> log = rcjax.sample_log(300, seed=0)
-    >>> [*oddities(log)], [*oddities(log.take(slice(11)))]
+    >>> [*describe_oddities(log)], [*describe_oddities(log.take(slice(11)))]
     ([], ['11 queries tell good policies from lucky ones no better than dice: log 100 or more'])
     """
     if log.n_queries < MIN_QUERIES:
@@ -142,27 +142,23 @@ def _inverted_area(confidence: np.ndarray, right: np.ndarray) -> float | None:
     return area if area < _INVERTED and area < 0.5 - _MIN_Z * spread else None
 
 
-def unsure(confidence: np.ndarray) -> np.ndarray:
+def find_unsure(confidence: np.ndarray) -> np.ndarray:
     """Return an (n,) mask of the queries whose (n,) confidence has a mid-rank below the median: at most half."""
     below, up_to = (np.searchsorted(np.sort(confidence), confidence, side) for side in ("left", "right"))
     return below + up_to < len(confidence)
 
 
-def uneven(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
-    """Test whether a subset of queries holds an unusual share of unsure queries.
+def measure_unevenness(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
+    """Test whether a subset (n,) of queries holds an unusual share of unsure queries, by a model's confidence (n,).
 
-    Return (the absolute difference of that share in the subset and in all queries, the two-sided p-value). The p-value
-    is the normal approximation of the hypergeometric distribution, with a continuity correction.
-
-    Args:
-        confidence: (n,) confidence of a model in each query.
-        subset: (n,) bool mask of the subset.
+    Return (absolute difference of the shares of unsure queries in the subset and in all queries, two-sided p-value).
+    The p-value is by the normal approximation of the hypergeometric distribution, with a continuity correction.
 
     >>> sure = np.arange(100.0)
-    >>> uneven(sure, sure % 2 == 0), uneven(sure, sure < 30)[0], uneven(sure, sure >= 0)
-    ((0.0, 1.0), 0.5, (0.0, 1.0))
+    >>> measure_unevenness(sure, sure % 2 == 0), measure_unevenness(sure, sure < 30)[0]
+    ((0.0, 1.0), 0.5)
     """
-    is_unsure = unsure(confidence)
+    is_unsure = find_unsure(confidence)
     n, m, unsure_queries = len(confidence), int(subset.sum()), int(is_unsure.sum())
     if not 0 < m < n or not unsure_queries:
         return 0.0, 1.0
@@ -171,19 +167,19 @@ def uneven(confidence: np.ndarray, subset: np.ndarray) -> tuple[float, float]:
     return gap / m, math.erfc(max(gap - 0.5, 0.0) / spread / math.sqrt(2))
 
 
-def summarise(frame: pl.DataFrame) -> dict[str, Any]:
+def summarise_models(frame: pl.DataFrame) -> dict[str, Any]:
     """Summarise a log: numbers of queries, and each model's number of answers, accuracy, separation and cost.
 
-    Separation is the area under the ROC curve of the raw confidence: the probability that a right answer is more
-    confident than a wrong one. An answer without a confidence ranks below all others. It is None for a model that is
-    always or never right. Accuracy and separation use the labelled answers. Cost is mean money per query, or None
-    without a column cost; costs of 0 beside other costs of the same model are lost, and left out (`rcjax.logs.prices`).
+    Separation is the area under the ROC curve of the raw confidence, with which a right answer is more confident than a
+    wrong answer; None for a model that is always or never right. An answer without a confidence ranks below all others.
+    Accuracy and separation use the labelled answers. Cost is mean money per query without lost costs, which are 0
+    although other answers of the model cost money; None without a column cost.
 
     With a column `score` in place of `correct`, `scored` is True, accuracy is the mean score, and an answer counts as
     right with the weight of its score.
 
     >>> rows = {"query": ["a", "b"], "model": ["m", "m"], "correct": [0, 1], "logprob": [-1.0, -0.1]}
-    >>> summarise(pl.DataFrame(rows))["models"]
+    >>> summarise_models(pl.DataFrame(rows))["models"]
     [{'model': 'm', 'answers': 2, 'accuracy': 0.5, 'separation': 1.0, 'cost': None}]
     """
     scored = {} if "correct" in frame.columns else {"scored": True}
@@ -194,7 +190,10 @@ def summarise(frame: pl.DataFrame) -> dict[str, Any]:
 
 
 def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
-    cost, answers = _mean_cost(rows["cost"]) if "cost" in rows.columns else None, rows.height
+    cost, answers = None, rows.height
+    if "cost" in rows.columns:
+        paid = rows["cost"].filter(rows["cost"] > 0)
+        cost = float(paid.sum()) / (len(paid) or answers)
     rows = rows.rename({"score": "correct"}, strict=False).drop_nulls("correct")
     right, n = float(rows["correct"].sum()), rows.height
     ranks = float((rows["logprob"].fill_null(NO_CONFIDENCE).rank("average") * rows["correct"]).sum())
@@ -208,14 +207,8 @@ def _model(name: Any, rows: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _mean_cost(costs: pl.Series) -> float:
-    paid = costs.filter(costs > 0)
-    counted = paid if len(paid) else costs
-    return float(counted.sum()) / len(counted)
-
-
 def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
+    """Count each model's answers without a confidence, and the right answers among them; None without any.
 
     Args:
         rows: answers without a confidence, with `model` and `correct` (None without a label).

@@ -1,7 +1,7 @@
 """Prices of tokens by model, from a file or a mapping; the cost of each row of a log, and a log at new prices.
 
-A model without a price has the costs of the log, if there are any. A cost of 0 is lost if other answers of the model
-cost money: a streamed call without usage, for instance.
+For a model without a price, the costs of the log count. A cost of 0 is a lost cost if other answers of the model cost
+money: a streamed call without usage, for instance.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def price_for(prices: Mapping[str, Price], model: str, prefix: str = "", in_log:
         prices: prices by model, from `read_prices`.
         model: name of the model.
         prefix: prefix of the message, such as "log.csv, ".
-        in_log: models that the message does not suggest, since they are in the log themselves.
+        in_log: models of the log, which the message does not suggest.
 
     Raises `LogError` if the model has no price.
     """
@@ -100,7 +100,7 @@ def _price(entry: Any, place: str, model: str) -> Price:
         entry = dict(zip(PRICES, entry, strict=False))
     if not isinstance(entry, Mapping):
         raise LogError(f"{place}: {brief(reprlib.repr(entry))} is no price: give an input and an output price")
-    if not {*PRICES} & {*entry} and (listed_value := _by_list(entry, place, model)) is not None:
+    if not {*PRICES} & {*entry} and (listed_value := _listed_price(entry, place, model)) is not None:
         return listed_value
     for key in PRICES[:2]:
         if entry.get(key) is None:  # TOML reads the bare header [llama3.2-1b] as table 2-1b within llama3
@@ -122,8 +122,8 @@ def _price(entry: Any, place: str, model: str) -> Price:
     return Price(**{key: float(entry[key]) for key in PRICES if entry.get(key) is not None})
 
 
-def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
-    """Look up the price of an entry of `models.toml` in genai-prices; None for an entry of another file."""
+def _listed_price(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
+    """Return the price by genai-prices of an entry of `models.toml`; None for an entry of another kind of file."""
     from rcjax.serving.models_file import SETTINGS, listed_price  # here: the import takes longer than reading prices
 
     if not {*entry} <= {*SETTINGS}:
@@ -134,7 +134,7 @@ def _by_list(entry: Mapping[str, Any], place: str, model: str) -> Price | None:
         raise LogError(str(problem)) from None
 
 
-def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
+def reprice(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
     """Return a log at new prices; models without a new price keep their costs.
 
     Args:
@@ -142,8 +142,8 @@ def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
         before: prices of tokens when the policy was tuned, by model; None: they are not known.
         prices: today's prices of tokens, as `rcjax.logs.read_prices` takes them; None: the prices before.
 
-    Raises LogError if prices of input and output have changed by different factors, as the number of tokens is not
-    known; and for prices that name no model, or one whose prices before are not known.
+    Raises LogError if prices of input and output have changed by different factors, since the number of tokens is not
+    known; if the prices name no model of the log; and if the earlier price of a model is not known.
     """
     if prices is None:
         return log
@@ -168,7 +168,7 @@ def repriced(log: Log, before: Mapping[str, Any] | None, prices: Any) -> Log:
 
 
 def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.ndarray]:
-    """Return the cost of each row, and with `rates` its input tokens: the arrays `cost`, `read` and `cached`.
+    """Return the cost of each row as `cost`; with `rates` also its input tokens as `read`, and cached ones as `cached`.
 
     Args:
         rows: m rows of a log.
@@ -177,36 +177,33 @@ def cost_cells(rows: Rows, rates: Mapping[str, Price] | None) -> dict[str, np.nd
     Raises `LogError` for an invalid cost or count, and for a model with neither a price nor a cost.
     """
     if rates is None:
-        return {"cost": _own_cost(rows)}
+        return {"cost": _logged_cost(rows)}
     names = [name for name in rows.frame["model"].unique().drop_nulls() if name in rates]
     priced = pl.col("model").is_in(names) if "cost" in rows.frame.columns else pl.lit(True)
     by_price = rows.frame.select(pl.col("model").is_not_null() & priced).to_series().to_numpy()
     cells = {name: np.zeros(rows.frame.height) for name in ("cost", "read", "cached")}
     if by_price.any():
-        for name, values in _priced_cells(rows.keep(priced), rates).items():
+        priced_rows = rows.keep(priced)
+        tokens = _tokens(priced_rows)
+        per_million = _prices_by_row(priced_rows, rates, tokens.input)
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
+            cost = (np.stack(tokens.parts, axis=1) * per_million).sum(axis=1) / 1e6
+        require_money(priced_rows, cost, TOKENS[0])
+        for name, values in {"cost": cost, "read": tokens.input, "cached": np.asarray(tokens.cached_input)}.items():
             cells[name][by_price] = values
     if not by_price.all():
-        cells["cost"][~by_price] = _own_cost(rows.keep(~priced))
+        cells["cost"][~by_price] = _logged_cost(rows.keep(~priced))
     return cells
 
 
-def _own_cost(rows: Rows) -> np.ndarray:
+def _logged_cost(rows: Rows) -> np.ndarray:
     cost = numbers(rows, "cost")
     require_money(rows, cost, "cost")
     return cost
 
 
-def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarray]:
-    tokens = _tokens(rows)
-    per_million = _prices_by_row(rows, rates, tokens.input)
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
-        cost = (np.stack(tokens.parts, axis=1) * per_million).sum(axis=1) / 1e6
-    require_money(rows, cost, TOKENS[0])
-    return {"cost": cost, "read": tokens.input, "cached": np.asarray(tokens.cached_input)}
-
-
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:
-    """Return the (m, 4) prices of each row; in a price list, they depend on the row's time and input tokens."""
+    """Return the (m, 4) prices of each row; prices of a list depend on the row's time and input tokens."""
     names = rows.frame["model"].unique(maintain_order=True).to_list()
     prices = {name: price_for(rates, name, f"{rows.name}, ", names) for name in names}
     if not isinstance(rates, PriceList):
@@ -269,7 +266,7 @@ def describe_estimates(frame: pl.DataFrame, models: Sequence[str]) -> str | None
 
 
 def _tokens(rows: Rows) -> Tokens:
-    """Return the (m,) tokens of each row; cached tokens beyond the input are counted in addition to it."""
+    """Return the (m,) tokens of each row; if the cached tokens exceed the input, they are added to the input."""
     read, written = (numbers(rows, column) for column in TOKENS)
     cached, stored = (
         np.nan_to_num(numbers(rows, column, optional=True)) if column in rows.frame.columns else np.zeros_like(read)
@@ -278,12 +275,12 @@ def _tokens(rows: Rows) -> Tokens:
     return Tokens(read + np.where(cached + stored > read, cached + stored, 0.0), written, cached, stored)
 
 
-def mend_costs(
+def impute_lost_costs(
     frame: pl.DataFrame, models: Sequence[str], rates: Mapping[str, Price] | None, place: str, warn: Warn
 ) -> pl.DataFrame:
-    """Replace lost costs by means: a cost of 0 becomes the mean of the model's other costs.
+    """Replace lost costs: a cost of 0 becomes the mean of the model's other costs.
 
-    A model whose answers all cost 0 is free. With a price of its tokens, that is an error: no prompt has 0 tokens.
+    A model whose answers all cost 0 is free. If its tokens have a price, that is an error, as no prompt has 0 tokens.
 
     Args:
         frame: rows with `model` (a number) and `cost`.
@@ -293,7 +290,7 @@ def mend_costs(
         warn: receives a warning that counts the lost costs.
 
     >>> rows = pl.DataFrame({"model": [0, 0, 0, 1], "cost": [0.0, 2.0, 4.0, 0.0]})
-    >>> mend_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
+    >>> impute_lost_costs(rows, ["a", "b"], None, "a.csv", lambda kind, words: None)["cost"].to_list()
     [3.0, 2.0, 4.0, 0.0]
     """
     numbers = frame["model"].to_numpy()

@@ -1,8 +1,7 @@
 """The reader of logs from files and dataframes, which checks every row.
 
 `read_log` turns a long table, one row per query and model, into the (n queries, k models) matrices that the rest of the
-package works on. It refuses an unusable log with one line: the problem, its place and an advice. Models without labels
-are left out.
+package uses. For an unusable log, it raises an error whose one line tells the problem, its place and an advice.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ from rcjax.logs.answers import (
     compare_with_reference,
     count_differences,
     equal_answers,
-    has_two_labels_each,
     query_ids,
     warn_of_few_labels,
 )
-from rcjax.logs.columns import TO_LABEL, as_labels
+from rcjax.logs.columns import HOW_TO_LABEL, as_labels
 from rcjax.logs.errors import (
     IncompleteLogWarning,
     LeftOutWarning,
@@ -45,7 +43,7 @@ from rcjax.logs.errors import (
 from rcjax.logs.gathering import ReadFields, ReadOptions, gather, require_table
 from rcjax.logs.log import Log, describe_labels, mean_cost
 from rcjax.logs.prices import prices_of, read_prices
-from rcjax.logs.sources import load, name_of
+from rcjax.logs.sources import load_table, name_of
 from rcjax.policy.counted import Scores
 from rcjax.policy.decisions import NO_CONFIDENCE
 
@@ -142,8 +140,8 @@ def _read(source: Any, options: ReadOptions) -> Log:
         answers, reference, silent = compare_with_reference(options.reference_model, answers, name, options.warn)
         failed += silent
     differences = reference is not None and reference.counts == "differences"
-    needed = not options.unlabelled and not differences
-    compared = _select_models(answers, options, name, labelled=needed)
+    needs_labels = not options.unlabelled and not differences
+    compared = _select_models(answers, options, name, labelled=needs_labels)
     names = compared.models
     scores = Scores(options.scoring.most)
     answers = count_differences(compared) if differences else compared
@@ -164,7 +162,7 @@ def _read(source: Any, options: ReadOptions) -> Log:
     )
     if reference is not None and differences:
         warn_of_few_labels(compared, name, options.warn)
-        if has_two_labels_each(compared):
+        if (compared.labels >= 2).all():  # an estimate of a model's error needs two labels
             judging = dataclasses.replace(reference, counts="errors")
             labelled = dataclasses.replace(log, **_labels(compared, scores), reference=judging)
             log = dataclasses.replace(log, labelled_log=labelled)
@@ -175,15 +173,15 @@ def _read(source: Any, options: ReadOptions) -> Log:
         options.warn(NoConfidenceWarning, f"{name}: {remark}")
     if not log.complete.all():
         options.warn(IncompleteLogWarning, log.describe(confidences=False))
-    if needed:
+    if needs_labels:
         _warn_of_missing_labels(log, options.warn, gathered.replaced)
     return log
 
 
 def _select_models(answers: Answers, options: ReadOptions, name: str, *, labelled: bool) -> Answers:
-    """Select the usable models of a log, if `labelled` those with labels; by rising cost unless the user named models.
+    """Select the usable models of a log, by rising cost unless the user named models.
 
-    Raises LogError if a named model cannot be used, or if too few models are left.
+    If `labelled`, a usable model has labels. Raises LogError if a named model is not usable, or if too few are left.
     """
     answers = answers.select(_usable_models(answers, options.models, name))
     _require_answers(answers, name)
@@ -205,7 +203,7 @@ def _warn_of_missing_labels(log: Log, warn: Warn, replaced: bool) -> None:
 
 
 def _matrices(answers: Answers, code: np.ndarray | None) -> dict[str, Any]:
-    """Return the fields of a log that hold numbers and no labels, as numpy matrices; `cost` is NaN."""
+    """Return the fields of a log that hold numbers but no labels, as numpy matrices; `cost` is NaN."""
     timed = "seconds" in answers.frame.columns
     return {
         "logprob": answers.matrix("logprob", math.nan),
@@ -249,17 +247,17 @@ def _labelled_models(answers: Answers, named: bool, place: str, warn: Warn) -> t
     """Return the models with labels; a model without labels is left out with a warning, or refused if `named`."""
     labels = dict(zip(answers.models, answers.labels.tolist(), strict=True))
     if not any(labels.values()):
-        raise LogError(f"{place}: no answer has a label: {TO_LABEL}")
+        raise LogError(f"{place}: no answer has a label: {HOW_TO_LABEL}")
     names = tuple(name for name, number in labels.items() if number or named)
     if len(names) < len(labels):
         left_out = listed(name for name in labels if name not in names)
-        warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({TO_LABEL})")
+        warn(LeftOutWarning, f"{place}: left out, as no answer has a label: {left_out}: label some ({HOW_TO_LABEL})")
     if few := [name for name in names if labels[name] < _MIN_LABELS]:
         problem = f"{count(labels[few[0]], 'label')}, {_MIN_LABELS} are needed: label more, or leave it out"
-        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {TO_LABEL}")
+        raise LogError(f"{place}, model {brief(few[0])}: {problem}; {HOW_TO_LABEL}")
     if not named and len(names) < 2:
         problem = f"only one model has labels, {listed(names)}: a cascade needs at least two"
-        raise LogError(f"{place}: {problem}: {TO_LABEL}")
+        raise LogError(f"{place}: {problem}: {HOW_TO_LABEL}")
     return names
 
 
@@ -302,7 +300,7 @@ def with_segments(log: Log, source: Any, column: str) -> Log:
         return ["query"] if column == "query" else ["query", column]
 
     segments: dict[str, str] = {}
-    table = load(source, choose)
+    table = load_table(source, choose)
     for frame in table.frames:
         if (dtype := frame.schema[column]).is_nested():
             raise LogError(f"{table.name}: column {column} holds {dtype} values: give texts or numbers")
@@ -338,7 +336,7 @@ def with_times(log: Log, source: Any) -> Log:
         return ["query", "time"] if {"query", "time"} <= {*columns} else columns[:1]
 
     earliest: dict[str, float] = {}
-    for frame in load(source, choose).frames:
+    for frame in load_table(source, choose).frames:
         if "time" not in frame.columns:
             return log
         rows = frame.select(pl.col("query").cast(pl.String), seconds_since_1970(frame["time"]).alias("time"))

@@ -1,9 +1,9 @@
 """Tables from files and dataframes, read batch by batch.
 
 The beginning of a text file tells its encoding, newlines and separator. A file that polars can read is streamed; any
-other text is converted in memory. Polars does not report the line in which a record starts, or a broken or
-truncated line: this module finds them. `join_parts` reads several files or a folder as one table: the file that a
-service writes, and its rotated files.
+other text is converted in memory. This module also finds the line in which a record starts, and broken or truncated
+lines, which polars does not report. `join_parts` reads several files or a folder as one table, such as the file that a
+service writes with its rotated files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TABLES = (*SEPARATED, ".parquet", ".jsonl", ".ndjson")
 BATCH = 250_000
 
 #: The beginning of each line of a call log.
-CALL = b'{"call_log": '
+CALL_BEGINNING = b'{"call_log": '
 
 _BEGINNING = 2**16  # bytes from which the encoding and the separator are inferred
 
@@ -81,7 +81,9 @@ class Table(NamedTuple):
     columns: list[str]  # all columns, in the source's spelling
 
 
-def load(source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None) -> Table:
+def load_table(
+    source: Any, choose: Choose, assigned: Mapping[str, str] | None = None, name: str | None = None
+) -> Table:
     """Read the columns of a source that `choose` selects, under their canonical names.
 
     Texts are stripped, and empty texts are missing; ids are in Unicode's normal form NFC. Errors of the readers become
@@ -140,18 +142,10 @@ def require_file(path: Path, kinds: Sequence[str]) -> None:
         raise LogError(f"{path.name}: the file is empty: was it written completely?")
 
 
-def load_text(text: TextFile, name: str) -> tuple[pl.DataFrame, int]:
-    """Return (all rows of a text file, as texts; the number of truncated lines of a call log)."""
-    with _readable(name, text):
-        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
-        columns = _scan(sound).collect_schema().names()
-        return _scan(sound, columns).to_native().collect(), cut
-
-
 def open_text(
     path: Path, names: Collection[str], suffix: str | None = None, content: Path | bytes | None = None
 ) -> TextFile:
-    """Open a CSV or JSON Lines file as UTF-8, and find its separator: the one under which most `names` appear.
+    """Open a CSV or JSON Lines file as UTF-8, with the separator under which most of the `names` appear.
 
     Args:
         path: the file.
@@ -168,8 +162,7 @@ def open_text(
             start = file.read(_BEGINNING)
         separated = (suffix or path.suffix.lower()) in SEPARATED
         encoding = json.detect_encoding(start)
-        as_it_is = encoding == "utf-8" or (separated and encoding == "utf-8-sig")  # polars knows the mark in CSV alone
-        if not as_it_is:
+        if encoding != "utf-8" and not (separated and encoding == "utf-8-sig"):  # polars knows the mark in CSV alone
             with TextFile(content).open() as file:
                 content = file.read().decode(encoding).removeprefix("\ufeff").encode()
             start = content[:_BEGINNING]
@@ -188,7 +181,7 @@ _DECLARED = re.compile(rb"\"?sep=([,;\t|])\"?\r?\n", re.IGNORECASE)
 
 
 def _separator(start: bytes, names: Collection[str]) -> str:
-    """Infer the separator of a table from its header. (csv.Sniffer may take any recurring character, even letters.)"""
+    """Infer the separator of a table from its header. (csv.Sniffer may infer any recurring letter.)"""
     lines = io.StringIO(start.decode("utf-8-sig", "replace").lstrip("\r\n"), newline="")
     chosen, best = ",", (0, 0)
     for separator in _SEPARATORS:
@@ -212,8 +205,8 @@ def _scan(source: Any, columns: Iterable[str] | None = None) -> Any:
 
     if isinstance(source, Path):
         return nw.from_native(scan_parquet(source))
-    # Text files are read as text: inferred types would refuse a value without naming its row,
-    # and a column of JSON may mix numbers with "-inf", which JSON cannot write as a number.
+    # Cells of text files are texts: polars would refuse a value of another type without naming its row, and a column of
+    # JSON may mix numbers with "-inf", which is no number of JSON.
     if not isinstance(source, TextFile):
         return nw.from_native(source)
     content = io.BytesIO(source.content) if isinstance(source.content, bytes) else source.content
@@ -321,17 +314,8 @@ def find_damage(text: TextFile) -> str | None:
         return f", line {line}: lists or objects nested too deep: write one object per line, its values plain"
     except ValueError:  # int("-Infinity")
         return f", line {line}: JSON has no infinity and no NaN: write them in quotes"
-    return None if text.separator is None else _find_long_record(text)
-
-
-def _parse(line: str) -> dict[str, str] | list[str]:
-    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
-
-
-def _find_long_record(text: TextFile) -> str | None:
-    """Describe the first record of a CSV file with more fields than its header; None if there is none."""
     header = None
-    for line, fields in _csv_records(text):
+    for line, fields in () if text.separator is None else _csv_records(text):
         header = header or fields
         if fields > header:
             separator = _SEPARATORS[text.separator or ","]
@@ -339,31 +323,37 @@ def _find_long_record(text: TextFile) -> str | None:
     return None
 
 
+def _parse(line: str) -> dict[str, str] | list[str]:
+    return json.loads(line, parse_int=str, parse_float=str, parse_constant=int)
+
+
 def drop_truncated_lines(text: TextFile) -> tuple[TextFile, int]:
     """Drop the truncated lines of a call log; return (the text, the number of lines dropped). Other texts are kept.
 
-    A line is truncated if its writer was killed: it is the last line, or was until the log was opened again. Lines that
-    do not begin like the lines of a call log are kept, for the reader to refuse.
+    A line is truncated if its writer was killed: it was then the last line of the log. Lines that do not begin like the
+    lines of a call log are kept, for the reader to refuse.
 
     >>> drop_truncated_lines(TextFile(b'{"call_log": 1, "query": 1}\\n{"call_log": 1, "que', separator=None))[1]
     1
     """
     with text.open() as file:
-        first = next((line for line in file if not CALL.startswith(line.strip())), CALL)  # skips truncated lines
-        if not first.startswith(CALL):
+        first = next(
+            (line for line in file if not CALL_BEGINNING.startswith(line.strip())), CALL_BEGINNING
+        )  # skips truncated lines
+        if not first.startswith(CALL_BEGINNING):
             return text, 0
         file.seek(0)
-        cut = {number for number, line in enumerate(file) if _is_cut(line.strip())}
-        if not cut:
+        truncated = {number for number, line in enumerate(file) if _is_truncated(line.strip())}
+        if not truncated:
             return text, 0
         file.seek(0)
-        sound = b"".join(line for number, line in enumerate(file) if number not in cut and line.strip())
-        return dataclasses.replace(text, content=sound), len(cut)
+        sound = b"".join(line for number, line in enumerate(file) if number not in truncated and line.strip())
+        return dataclasses.replace(text, content=sound), len(truncated)
 
 
-def _is_cut(line: bytes) -> bool:
+def _is_truncated(line: bytes) -> bool:
     """Return whether a line of a call log is truncated: it lacks the closing brace, or ends within a text."""
-    if not line or line[: len(CALL)] != CALL[: len(line)]:
+    if not line or line[: len(CALL_BEGINNING)] != CALL_BEGINNING[: len(line)]:
         return False
     if not line.endswith(b"}"):
         return True
@@ -397,14 +387,14 @@ _TABLE = re.compile(rf"({'|'.join(map(re.escape, TABLES))})([.-]\d[\d-]*)?(\.gz)
 
 
 def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
-    """Return a single file as it is; join several files and the files of folders into one table, the oldest first.
+    """Return a single file unchanged; join several files and the files of folders into one table, the oldest first.
 
-    Tables without answers in a folder, such as labels, are passed over. Raises LogError if a file cannot be read, or a
+    Tables without answers in a folder, such as labels, are ignored. Raises LogError if a file cannot be read, or a
     folder has no log.
     """
     if len(paths) == 1 and not paths[0].is_dir() and paths[0].suffix.lower() in TABLES:
         return paths[0]
-    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read(path)])]
+    parts = [part for path in paths for part in (_tables_in(path) if path.is_dir() else [_read_file(path)])]
     name = paths[0].name or str(paths[0].absolute())
     name = name if len(parts) == 1 else f"{name} ({count(len(parts), 'file')})"
     frames, cut = zip(*parts, strict=True)
@@ -414,7 +404,7 @@ def join_parts(paths: Sequence[Path]) -> Path | JoinedTable:
 def _tables_in(folder: Path) -> list[tuple[pl.DataFrame, int]]:
     """Return (rows, number of truncated lines) of each table of answers in a folder."""
     parts = []
-    for frame, cut in map(_read, _files_in(folder)):
+    for frame, cut in map(_read_file, _files_in(folder)):
         names = {*map(plain_name, frame.columns)}
         if {"query", "model"} <= names and {"logprob", "confidence", "cost", *TOKENS} & names:
             parts.append((frame, cut))
@@ -429,7 +419,7 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
 
-def _read(file: Path) -> tuple[pl.DataFrame, int]:
+def _read_file(file: Path) -> tuple[pl.DataFrame, int]:
     """Return (the rows of a file, as texts unless it is Parquet; the number of truncated lines of a call log)."""
     ending = _TABLE.search(file.name)
     if ending is None:
@@ -441,11 +431,14 @@ def _read(file: Path) -> tuple[pl.DataFrame, int]:
         content = gzip.decompress(file.read_bytes()) if ending[3] else None
     except (OSError, EOFError) as problem:
         raise LogError(f"{file.name}: {problem}") from None
-    return load_text(open_text(file, known_columns(()), ending[1].lower(), content), file.name)
+    text = open_text(file, known_columns(()), ending[1].lower(), content)
+    with _readable(file.name, text):
+        sound, cut = drop_truncated_lines(text) if text.separator is None else (text, 0)
+        return _scan(sound, _scan(sound).collect_schema().names()).to_native().collect(), cut
 
 
 def main_file(paths: Sequence[Path]) -> Path:
-    """Return the file that a service writes to: the first path or, of a folder, the last JSON Lines file written."""
+    """Return the file that a service writes to: the first path or, in a folder, the JSON Lines file changed last."""
     if not paths[0].is_dir():
         return paths[0]
     files = _files_in(paths[0])

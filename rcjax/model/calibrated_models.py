@@ -25,7 +25,7 @@ from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, plain, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import describe_reference
+from rcjax.logs.kept_sample import describe_kept_sample
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
@@ -101,7 +101,7 @@ class Details:
     provenance: Object | None = None
     """Description of log, date and versions (`describe_fit`)."""
     reference: Object | None = None
-    """Sample of the log's queries (`describe_reference`)."""
+    """Sample of the log's queries (`describe_kept_sample`)."""
     fit: Annotated[Object, _read_fit] | None = None
     """Options of `fit`."""
     prices: Mapping[str, Mapping[str, Amount]] | None = None
@@ -113,7 +113,7 @@ class Details:
         prices = None
         if log.prices is not None:
             prices = {name: price.record() for name, price in log.prices.items()}
-        return cls(provenance=describe_fit(log), reference=describe_reference(log), prices=prices, **fields)
+        return cls(provenance=describe_fit(log), reference=describe_kept_sample(log), prices=prices, **fields)
 
     @classmethod
     def from_json(cls, data: Any) -> "Details":

@@ -49,7 +49,7 @@ from numpy.typing import ArrayLike
 from rcjax._base.codec import Object, read, takes
 from rcjax._base.figures import percent
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import answers_by_name, read_reference
+from rcjax.logs.kept_sample import answers_by_name, read_kept_sample
 from rcjax.logs.log import Log
 from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
 from rcjax.policy.ladder import with_provenance
@@ -166,7 +166,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
         is_policy = isinstance(source, AbstractPolicy)
         sample = source.provenance.get("reference") if is_policy else source.details.reference
-        old = None if sample is None else read_reference(sample, log.task)
+        old = None if sample is None else read_kept_sample(sample, log.task)
     if models and {*models} <= {*log.models} and log.select(models).digest == digest:
         return Overlap(n, n, covers_log=True)
     if old is None:
@@ -476,7 +476,7 @@ def _today_and_bill(
     answers of `today`, the held-out queries of `log` take their place.
     """
     reference = frontier.model.details.reference
-    queries = tuned_on or (log if reference is None else read_reference(reference, log.task))
+    queries = tuned_on or (log if reference is None else read_kept_sample(reference, log.task))
     today = default_today(queries) if today is None else today
     if isinstance(today, str) and today in frontier.models:  # the mean over all queries tuned on, not over a sample
         return today, float(np.asarray(frontier.model.cost, float)[frontier.models.index(today)])

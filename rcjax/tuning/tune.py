@@ -18,10 +18,10 @@ from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
-from rcjax.logs.kept_sample import carried_log, remembered
+from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import doubts, odd_budget, oddities
-from rcjax.logs.prices import repriced
+from rcjax.logs.oddities import describe_doubts, describe_oddities, odd_budget
+from rcjax.logs.prices import reprice
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.model.calibration import expected_calibration_error
 from rcjax.model.label_outcomes import expected_log
@@ -283,7 +283,7 @@ def tune(log: Log, spec: Spec | None = None, *, held_out: Log | None = None, **f
     >>> tuned.policy.expected["error"] <= 0.3, tuned.single_models[0].model
     (True, 'llama3.2-1b')
     """
-    for oddity in (*oddities(log), *doubts(log)):
+    for oddity in (*describe_oddities(log), *describe_doubts(log)):
         warnings.warn(f"{log.source}: {oddity}", OddLogWarning, stacklevel=3)  # above `takes`
     spec = dataclasses.replace(spec or Spec(), **fields).check(held_out is not None)
     if spec.budget is not None and (oddity := odd_budget(spec.budget, log, _format_budget)):
@@ -477,7 +477,7 @@ def retune(
         )
     if log is not None and prices is not None:
         raise ValueError("give a log or prices, not both: read the log with these prices")
-    log = repriced(carried_log(policy), before.prices, prices) if log is None else log
+    log = reprice(carried_log(policy), before.prices, prices) if log is None else log
     tuning, remarks = _restrict(log, before, intervals)
     spec = tuning.spec
     if log.answer is None and any(part.agreements for part in policy.rungs):
@@ -486,7 +486,7 @@ def retune(
     held_out = None
     if spec.confidence is not None:  # carried queries were tuned on, and cannot guarantee anything
         chosen, held_out = hold_out(chosen, None, spec)
-    everything = remembered(policy, chosen)
+    everything = with_carried_queries(policy, chosen)
     if added := everything.n_queries - chosen.n_queries:
         remarks.append(f"tuned on {chosen.n_queries:,} queries of the log and {added:,} that the policy carries")
     if spec.today is None and before.spec.today is not None:

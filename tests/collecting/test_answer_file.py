@@ -59,7 +59,7 @@ def test_a_lock_that_was_removed_while_waiting_is_not_held(tmp_path, monkeypatch
     second.close()
 
 
-def test_what_is_refused_leaves_nothing_behind(tmp_path):
+def test_a_refused_file_leaves_no_journal(tmp_path):
     path = tmp_path / "answers.jsonl"
     AnswerFile(path).close()
     path.write_text("Dear all\n")
@@ -108,7 +108,7 @@ def path(tmp_path):
     return tmp_path / "answers.jsonl"
 
 
-def test_a_call_that_was_lost_counts_at_its_most(path):
+def test_a_lost_call_counts_at_its_largest_cost(path):
     first = AnswerFile(path)
     first.begin("a", "qa", "m", Decimal("0.5"))
     first.begin("b", "qb", "m", Decimal("0.125"))
@@ -116,29 +116,29 @@ def test_a_call_that_was_lost_counts_at_its_most(path):
     first.write(row("a"))
     os.close(first._journal)  # as a kill does
     second = AnswerFile(path)
-    assert second.lost == 1
+    assert second.lost_calls == 1
     assert second.answers.rows["b"]["error"] == LOST
     assert second.answers.spent == Decimal("1")
     second.close()
     assert not second.under_way.exists()
     third = AnswerFile(path)
-    assert (third.lost, third.answers.spent) == (0, Decimal("1"))
+    assert (third.lost_calls, third.answers.spent) == (0, Decimal("1"))
     third.close()
 
 
-def test_an_answer_written_again_counts_once(path):
+def test_a_rewritten_row_counts_once(path):
     file = AnswerFile(path)
     file.write(row("a"))
     file.write(row("a", correct=True, grading_cost=0.5))
     assert file.answers.spent == Decimal("0.75")
-    file.tidy()
+    file.rewrite_if_needed()
     file.write(row("b"))
     file.close()
     assert [json.loads(line)["call"] for line in path.read_text().splitlines()] == ["a", "b"]
     assert read_answer_file(path).rows["a"]["correct"] is True
 
 
-def test_a_line_that_is_cut_off_is_passed_over(path):
+def test_a_truncated_line_is_ignored(path):
     file = AnswerFile(path)
     file.write(row("a"))
     file.close()

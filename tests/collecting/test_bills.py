@@ -40,7 +40,7 @@ def test_a_bill_above_the_prices_ends_the_run_where_the_budget_does(place, told)
     assert [row["cost"] for row in lines(place)] == [pytest.approx(BILL)]
 
 
-def test_a_probe_teaches_too_and_a_budget_below_it_asks_once(place):
+def test_the_bill_of_a_probe_raises_the_worst_case(place):
     behave = Billed()
     for _ in range(2):
         result, _ = collect(place, behave, "--budget", 0.01, "--json", n=10, names=["tiny"])
@@ -48,14 +48,14 @@ def test_a_probe_teaches_too_and_a_budget_below_it_asks_once(place):
         assert "unexpected" not in result.stderr
 
 
-def test_calls_reserve_the_most_that_one_was_billed(place):
+def test_calls_reserve_the_largest_bill_so_far(place):
     behave = Billed()
     result, _ = collect(place, behave, "--budget", 1, "--signal", "choice", "--json", n=40, names=["tiny"])
     assert behave.calls == 27  # 27 × 0.036 = 0.972
     assert json.loads(result.stdout)["spent"] == pytest.approx(0.972)
 
 
-def test_judges_are_billed_alike(place):
+def test_bills_of_judges_count_too(place):
     """A judge whose bill is above its price grades no more than the budget allows."""
     behave = Billed()
     options = "--budget", 0.2, "--signal", "choice", "--grade", "judge:tiny", "--json"

@@ -37,7 +37,7 @@ OTHERWISE = {
 }
 
 
-def test_what_is_asked_otherwise_is_refused_and_both_are_named(place):
+def test_changed_settings_are_refused_with_old_and_new(place):
     assert collect(place)[0].exit_code == 0
     before = (place / "answers.jsonl").read_bytes()
     misses = []

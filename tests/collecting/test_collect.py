@@ -40,7 +40,7 @@ def test_every_model_answers_every_question_once(place):
     assert not (place / "answers.jsonl.under-way").exists()
 
 
-def test_what_is_next_is_nothing_that_fails(place):
+def test_the_next_command_works(place):
     rows = [row | {"answer": None} for row in questions(22)]
     result, _ = collect(place, Models(), "--signal", "choice", rows=rows, names=["tiny", "large"])
     shown = " ".join(result.stdout.split())
@@ -101,7 +101,7 @@ def test_a_model_that_will_not_answer_is_not_asked_again(response, says, place):
     assert answers(place) == []
 
 
-def test_a_model_that_never_says_a_word_is_left_alone(place):
+def test_a_model_without_replies_is_stopped(place):
     result, server = collect(
         place,
         lambda request, headers: Response(completion("")),
@@ -242,7 +242,7 @@ def test_a_probe_says_what_models_can_do(place):
         ("{ max_tokens = '3' }", "model tiny: options: max_tokens must be a whole number"),
     ],
 )
-def test_options_that_no_model_takes(options, says, place):
+def test_invalid_options_are_refused(options, says, place):
     result, server = collect(place, Models(), names=["tiny"], more=f"options = {options}")
     assert result.exit_code == 1
     assert says in result.stderr
@@ -283,7 +283,7 @@ def test_usage_errors(line, says, place):
     assert says in json.loads(result.stdout)["error"]["message"]
 
 
-def test_prices_per_token_in_a_file_of_models_are_asked_about(tmp_path):
+def test_prices_that_look_per_token_are_doubted(tmp_path):
     models = write_models(tmp_path / "models.toml", "http://localhost:9/v1", ["tiny"])
     models.write_text(models.read_text().replace("input = 0.1", "input = 1e-7"))
     asked = write_questions(tmp_path / "questions.jsonl", questions(2))

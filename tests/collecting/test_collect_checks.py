@@ -87,7 +87,7 @@ def test_a_check_that_never_works_ends_the_run():
     assert result.exit_code == 1
     words = " ".join(result.stdout.split())
     assert "the confidence of 10 replies in a row cannot be read: the check failed: it ended with status 3" in words
-    assert "mend that, or give it another signal" in words
+    assert "mend that, or give the model another signal" in words
     assert words.count("10 replies in a row") == 1
     assert "check command:./check.py fails: no confidence in 10 answers, as it failed (10)" in words
     assert len(lines()) == 10

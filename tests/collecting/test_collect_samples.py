@@ -83,7 +83,7 @@ def test_more_samples_of_a_log_with_one_are_only_those_that_are_new(place):
         ("{ temperature = 0.7 }", None),
     ],
 )
-def test_samples_that_will_be_alike_are_reported(options, says, place):
+def test_equal_samples_are_reported_beforehand(options, says, place):
     asked, models = write_questions(place / "questions.jsonl", questions(3)), place / "models.toml"
     write_models(models, "http://127.0.0.1:9/v1", ["tiny"], f"options = {options}")
     line = "collect", asked, "--models", models, "--signal", "choice", "--dry-run"

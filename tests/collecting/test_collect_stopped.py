@@ -87,7 +87,7 @@ def test_a_second_interrupt_does_not_wait(place):
 
 def test_a_full_disk_ends_a_run_whose_money_is_all_put_aside(place, monkeypatch):
     """The money for verdicts on answers that could not be written stayed put aside, and later questions waited."""
-    go = Run.go
+    go = Run.ask_all
 
     async def go_within_a_minute(self):
         async with asyncio.timeout(60.0):
@@ -96,7 +96,7 @@ def test_a_full_disk_ends_a_run_whose_money_is_all_put_aside(place, monkeypatch)
     def fail(self, row):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "answers.jsonl")
 
-    monkeypatch.setattr(Run, "go", go_within_a_minute)
+    monkeypatch.setattr(Run, "ask_all", go_within_a_minute)
     monkeypatch.setattr(AnswerFile, "write", fail)
     options = "--signal", "choice", "--grade", "judge:large", "--budget", "0.08"
     result, server = collect(place, Models(), *options, n=12, names=["tiny", "large"])

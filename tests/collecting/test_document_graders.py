@@ -78,10 +78,10 @@ def test_json_is_right_where_all_fields_are():
     assert json_verdict("[1]", [1.0]) is True
 
 
-def test_the_grader_that_suits():
+def test_calls_and_schemas_have_their_own_default_grader():
     tool = {"type": "function", "function": {"name": "f"}}
     assert suited_grader(Question("q", (), ("[]",), options={"tools": [tool]})) == "call"
     assert suited_grader(Question("q", (), ("{}",), options={"response_format": {"type": "json_object"}})) == "json"
     assert make_graders(["json"], score_max=1.0).by_name["json"].scores
-    with pytest.raises(GraderError, match="command:… or json: name one"):
+    with pytest.raises(GraderError, match="name one of judge:MODEL, python:module:function, command:… or json"):
         make_graders(["call"], score_max=1.0)

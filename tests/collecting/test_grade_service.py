@@ -82,7 +82,7 @@ def test_shadow_answers_of_a_service_are_judged(place):
             assert (row["same_as"], row["graded_by_judged_same"]) == ("large", "judge:middle")
 
 
-def test_what_cannot_be_judged_is_counted(place):
+def test_ungradable_calls_are_counted(place):
     """No prompt, no text, no answer of the reference, a failed call, a query for one model."""
     log = place / "calls.jsonl"
     asked = [{"role": "user", "content": "B or C?"}]
@@ -166,7 +166,7 @@ def _write_week(path, seed, n, worse=False):
 
 
 @pytest.mark.thorough
-def test_the_loop_of_free_text_needs_nobody(place, monkeypatch):
+def test_the_loop_of_free_text_runs_without_a_person(place, monkeypatch):
     """Grade, check, retune: fine where nothing changes, a new policy where the models do."""
     monkeypatch.chdir(place)
     first, same, worse = (_write_week(place / f"week-{seed}.jsonl", seed, 192, worse=seed == 2) for seed in range(3))

@@ -43,7 +43,7 @@ async def drip(head, reader, writer):
         await asyncio.sleep(0.1)
 
 
-def test_an_attempt_has_an_end_whatever_drips_in(place):
+def test_an_attempt_ends_though_bytes_keep_arriving(place):
     """The limit was one of each read: a byte every half second held a call for ever."""
     with raw_server(drip) as (came, url):
         result = collect(place, url, "--timeout", 0.4, n=1)

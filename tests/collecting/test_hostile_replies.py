@@ -16,7 +16,7 @@ from helpers.command_line import run
 from helpers.sample_models import write_models, write_questions
 
 from rcjax.collecting import graders, grading
-from rcjax.collecting.graders import Judge, Submission, parse_verdict
+from rcjax.collecting.graders import JudgeGrader, Submission, parse_verdict
 from rcjax.collecting.grading import COMPARISONS, make_graders
 from rcjax.collecting.questions import Question
 
@@ -79,7 +79,7 @@ def test_every_grader_has_a_verdict_on_hostile_replies(text):
         try:
             names = (grading.common, grading.kinds["copy"], "number")
             said = [await grading.by_name[name].grade(attempt(text)) for name in names]
-            return (*said, await Judge(echo).grade(attempt(text)))
+            return (*said, await JudgeGrader(echo).grade(attempt(text)))
         finally:
             await grading.close()
 

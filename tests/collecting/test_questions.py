@@ -8,7 +8,7 @@ from helpers.sample_models import write_questions
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.collecting.questions import Question, draw, read_questions
+from rcjax.collecting.questions import Question, read_questions, sample_questions
 from rcjax.logs.errors import LogError
 
 
@@ -35,7 +35,7 @@ def test_every_kind_of_table_gives_the_same(ending, place):
     assert only(path) == Question("q1", messages, ("B",), ("A", "B"), others={"subject": "x"})
 
 
-def test_names_of_columns_as_people_write_them(place):
+def test_names_of_columns_may_be_in_capitals(place):
     path = place / "q.csv"
     path.write_text("\ufeffQuery;Prompt;ANSWER\n1;Zwei und zwei?;4\n", encoding="utf-8")
     assert (only(path).query, only(path).reference) == ("1", ("4",))
@@ -90,7 +90,7 @@ def test_an_id_is_made_of_the_content(place):
         (None, ()),
     ],
 )
-def test_right_answers(answer, reference, place):
+def test_right_answers_may_be_texts_or_lists(answer, reference, place):
     assert only(write_questions(place / "q.jsonl", [{"prompt": "x", "answer": answer}])).reference == reference
 
 
@@ -98,8 +98,8 @@ def test_right_answers(answer, reference, place):
     ("row", "says"),
     [
         ({"question": "x"}, "no column prompt or messages"),
-        ({"prompt": None, "answer": "x"}, "row 1: no prompt and no messages: give one"),
-        ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: a prompt and messages"),
+        ({"prompt": None, "answer": "x"}, "row 1: neither a prompt nor messages: give one"),
+        ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "row 1: both a prompt and messages"),
         ({"messages": [3]}, "messages must be a list of messages"),
         ({"messages": "[" * 100_000}, "messages are not JSON"),
         ({"prompt": "x", "choices": "A|A"}, "choices must be 2 to 26, all different"),
@@ -113,14 +113,14 @@ def test_right_answers(answer, reference, place):
         ),
     ],
 )
-def test_questions_that_cannot_be_put(row, says, place):
+def test_invalid_questions_are_refused_with_their_row(row, says, place):
     with pytest.raises(LogError) as refused:
         read_questions(write_questions(place / "q.jsonl", [row]))
     assert says in str(refused.value)
     assert str(refused.value).startswith("q.jsonl")
 
 
-def test_two_questions_of_one_name(place):
+def test_two_questions_with_one_id_are_refused(place):
     rows = [{"query": 1, "prompt": "One?"}, {"query": 1, "prompt": "Two?"}]
     with pytest.raises(LogError, match="row 2: query 1 is that of row 1 too"):
         read_questions(write_questions(place / "q.jsonl", rows))
@@ -130,6 +130,9 @@ def test_two_questions_of_one_name(place):
 @settings(max_examples=examples(50))
 def test_samples_are_nested_and_in_order(n, seed, small, large):
     questions = [Question(f"q{i}", ()) for i in range(n)]
-    few, many = draw(questions, min(small, large), seed), draw(questions, max(small, large), seed)
+    few, many = (
+        sample_questions(questions, min(small, large), seed),
+        sample_questions(questions, max(small, large), seed),
+    )
     assert len(few) == min(small, large, n)
     assert [question for question in many if question in few] == few

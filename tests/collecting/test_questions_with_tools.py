@@ -54,7 +54,7 @@ def test_a_schema_in_a_table(tmp_path):
         ({"response_format": "json"}, "response_format must be an object"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_with_its_row(tmp_path, row, says):
+def test_invalid_tools_and_schemas_are_refused_with_their_row(tmp_path, row, says):
     with pytest.raises(LogError) as problem:
         questions(tmp_path, {"prompt": "?", **row})
     assert "questions.jsonl, row 1" in str(problem.value)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 WHOLE = {name: quirk for name, quirk in QUIRKS.items() if quirk.whole is not None}
 
 
-def test_collected_it_is_an_answer_a_failure_or_asked_again(place):
+def test_quirky_replies_are_answers_failures_or_retried(place):
     """Each question is put to the model: it replies as the quirk at first, and then well."""
     tries = Counter()
 

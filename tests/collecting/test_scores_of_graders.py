@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.sample_models import Models
 
 import rcjax
-from rcjax.collecting.graders import GraderError, Judge, Submission, as_verdict, parse_score, rubric
+from rcjax.collecting.graders import GraderError, JudgeGrader, Submission, convert_verdict, judge_prompt, parse_score
 from rcjax.collecting.grading import make_graders
 from rcjax.collecting.questions import Question
 
@@ -34,8 +34,8 @@ ASKED = Submission(Question("q", ({"role": "user", "content": "Capital?"},), ("P
         (1, None, True),
     ],
 )
-def test_what_a_function_may_return(value, most, verdict):
-    graded = as_verdict(value, "mine", most)
+def test_a_function_returns_a_verdict_or_a_score(value, most, verdict):
+    graded = convert_verdict(value, "mine", most)
     assert graded == verdict
     assert type(graded) is type(verdict)
 
@@ -49,9 +49,9 @@ def test_what_a_function_may_return(value, most, verdict):
         (0.5, None, "mine gives a float: it must give true, false, or nothing"),
     ],
 )
-def test_what_is_no_verdict(value, most, words):
+def test_invalid_verdicts_are_refused(value, most, words):
     with pytest.raises(GraderError) as problem:
-        as_verdict(value, "mine", most)
+        convert_verdict(value, "mine", most)
     assert words in str(problem.value)
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_verdict(value, most, words):
         ('{"score": true}', None),
     ],
 )
-def test_what_a_judge_with_a_scale_says(reply, share):
+def test_scores_of_a_judge_are_read(reply, share):
     said = parse_score(reply, 10)
     assert said == share
     assert type(said) is type(share)
@@ -84,17 +84,17 @@ def test_a_judge_gets_the_scale_and_a_reminder():
         asked.append(messages)
         return "good" if len(asked) == 1 else "8"
 
-    judge = Judge(ask, max_score=10)
+    judge = JudgeGrader(ask, max_score=10)
     assert asyncio.run(judge.grade(ASKED)) == 0.8
     assert "from 0 for nothing to 10 for all of it" in asked[0][0]["content"]
     assert "one number alone, from 0 to 10" in asked[1][-1]["content"]
     assert judge.reply_form == "a number from 0 to 10"
-    assert rubric(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
-    assert "score_max" not in rubric(ASKED)
+    assert judge_prompt(ASKED, "{answer} of {score_max}", 5.0) == "Paris of 5"
+    assert "score_max" not in judge_prompt(ASKED)
 
 
-def test_a_full_score_that_nobody_gives_is_refused():
-    with pytest.raises(GraderError, match="--score-max 10: is the full score of judge:MODEL"):
+def test_a_full_score_without_a_scoring_grader_is_refused():
+    with pytest.raises(GraderError, match="--score-max 10: no grader gives scores: name one of judge:MODEL"):
         make_graders(["exact"], score_max=10)
 
 

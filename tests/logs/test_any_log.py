@@ -31,7 +31,7 @@ def refusal(path, **options):
 
 @settings(max_examples=examples(200), deadline=None, database=None)
 @given(CHANGES, st.data(), st.sampled_from(",;\t|"), st.sampled_from(["utf-8", "utf-16"]), st.sampled_from(range(9)))
-def test_a_table_with_something_else_in_it(tmp_path_factory, changes, data, separator, encoding, left_out):
+def test_a_damaged_table_is_read_or_refused_in_one_line(tmp_path_factory, changes, data, separator, encoding, left_out):
     table = [[*map(str, row)] for row in ROWS]
     for row, column in changes:
         table[row][column] = data.draw(CELLS)
@@ -44,7 +44,7 @@ def test_a_table_with_something_else_in_it(tmp_path_factory, changes, data, sepa
 
 @settings(max_examples=examples(200), deadline=None, database=None)
 @given(CHANGES, st.data(), st.booleans(), st.integers(0, 40))
-def test_lines_with_something_else_in_them(tmp_path_factory, changes, data, calls, cut):
+def test_damaged_json_lines_are_read_or_refused_in_one_line(tmp_path_factory, changes, data, calls, cut):
     lines = [dict(zip(COLUMNS, row, strict=True)) | ({"call_log": 1, "shadow": True} if calls else {}) for row in ROWS]
     for row, column in changes:
         lines[row][COLUMNS[column]] = data.draw(VALUES)

@@ -58,7 +58,7 @@ def test_every_array_of_a_log_declares_its_axes(log):
             assert np.shape(value)[: len(axes)] == tuple(sizes[axis] for axis in axes), field.name
 
 
-def test_a_new_column_is_one_field(log):
+def test_a_new_field_is_taken_along_its_axes(log):
     temperature = np.arange(2.0 * N).reshape(N, 2)
     warmer = Warmer(**vars(log), temperature=temperature, length=np.arange(N))
     part: Any = warmer.take([3, 1]).select(["large"])

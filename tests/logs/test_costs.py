@@ -10,7 +10,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs import LeftOutWarning, PricesWarning
 from rcjax.logs.errors import LogError
-from rcjax.logs.oddities import summarise
+from rcjax.logs.oddities import summarise_models
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -47,7 +47,7 @@ def test_lost_costs_are_left_out_of_the_mean_and_counted():
     assert np.asarray(log.query_cost)[1, 2] == pytest.approx(8e-4)  # what was told stays
 
 
-def test_of_several_samples_each_may_have_lost_its_cost():
+def test_a_lost_cost_is_replaced_in_each_sample():
     frame = frame_of(samples=3)
     with pytest.warns(LeftOutWarning, match="60 of 180 answers of large"):
         log = rcjax.read_log(frame)
@@ -55,7 +55,7 @@ def test_of_several_samples_each_may_have_lost_its_cost():
     assert costs["large"] == pytest.approx(3 * paid_means(frame, "large"))
 
 
-def test_tokens_that_were_lost_cost_as_much_as_the_others():
+def test_an_answer_without_tokens_has_the_mean_cost():
     frame = frame_of(lost=()).drop("cost").with_columns(input_tokens=pl.lit(100.0), output_tokens=pl.lit(1.0))
     lost = (pl.col("model") == "small") & (pl.col("query") % 3 == 0)
     frame = frame.with_columns(
@@ -76,7 +76,7 @@ def test_the_command_line_warns_of_free_answers_and_means_leave_them_out(tmp_pat
     assert result.exit_code == 0, result.stderr
     assert "40 of 120 answers of large" in " ".join(result.stderr.split())
     frame = frame_of().with_columns(logprob=pl.col("confidence").log())
-    costs = {row["model"]: row["cost"] for row in summarise(frame)["models"]}
+    costs = {row["model"]: row["cost"] for row in summarise_models(frame)["models"]}
     assert costs == pytest.approx({"free": 0.0, "small": 1.5e-5, "large": paid_means(frame, "large")})
 
 
@@ -87,7 +87,7 @@ def test_costs_that_are_estimates_are_counted():
         rcjax.read_log(frame_of().with_columns(cost=pl.lit(1.0), estimated=few, **told))
 
 
-def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
+def test_dropped_calls_do_not_enter_the_mean_cost():
     """A call asked otherwise than most, and dear, is left out: what others have lost is the mean of those that stay."""
     frame, ways = frame_of(), [json.dumps({"signal": "choice", "options": {"temperature": t}}) for t in (0, 1)]
     asked = [ways[row["model"] == "large" and row["query"] == 1] for row in frame.iter_rows(named=True)]
@@ -102,7 +102,7 @@ def test_calls_that_are_left_out_do_not_count_for_the_mean_of_lost_costs():
         assert float(log.cost[-1]) == pytest.approx(paid_means(frame.filter(~dear), "large"))
 
 
-def test_a_price_of_one_model_leaves_the_others_as_dear_as_the_log_says():
+def test_a_model_without_a_price_keeps_its_logged_costs():
     frame = frame_of(lost=()).with_columns(input_tokens=pl.when(pl.col("model") == "large").then(100.0))
     frame, half = frame.with_columns(output_tokens=pl.col("input_tokens") / 10), {"large": (1.0, 2.0)}
     with pytest.warns(PricesWarning, match=r"without a price, so as dear as the log says: free, small$"):

@@ -31,14 +31,14 @@ WAYS = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_files_as_people_write_them(name, tmp_path):
+def test_usual_dialects_of_csv_give_the_same_log(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(WAYS[name])
     assert_same(read_log(path), read_log(write(tmp_path, HEADER, *ROWS)))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
-def test_json_lines_as_people_write_them(encoding, tmp_path):
+def test_usual_dialects_of_json_lines_give_the_same_log(encoding, tmp_path):
     records = [row | {"logprob": str(row["logprob"])} for row in costed().to_dicts()]
     lines = [json.dumps({name.upper(): value for name, value in row.items()}) for row in records]
     path = tmp_path / "log.jsonl"
@@ -46,7 +46,7 @@ def test_json_lines_as_people_write_them(encoding, tmp_path):
     assert_same(read_log(path), read_log(costed()))
 
 
-def test_a_file_that_is_utf8_is_not_held(tmp_path):
+def test_a_utf8_file_is_not_held_in_memory(tmp_path):
     """Detection looks at the beginning; what polars can read is left to it."""
     for content, held in ((WAYS["semicolons.csv"], False), (WAYS["mark.csv"], False), (WAYS["utf-16.csv"], True)):
         path = tmp_path / "log.csv"

@@ -16,7 +16,7 @@ def table(path, rows, answer="A"):
 
 
 @pytest.mark.parametrize("read", [read_log, lambda path: join_parts([path.parent])])
-def test_rows_and_texts_of_parquet_are_limited(tmp_path, monkeypatch, read):
+def test_parquet_with_too_many_rows_or_texts_is_refused(tmp_path, monkeypatch, read):
     monkeypatch.setattr(sources, "MAX_ROWS", 100_000)
     monkeypatch.setattr(sources, "MAX_TEXT_BYTES", 1_000_000)
     many = table(tmp_path / "many.parquet", 100_001)

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import Log
-from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.logs.log import HandLabels
 from rcjax.policy.spec import Spec
 from rcjax.solving.frontier.frontier import make_frontier
@@ -41,10 +41,10 @@ def make_log(n: int = 50, k: int = 3) -> Log:
 
 
 def again(log: Log) -> Log:
-    return read_reference(json.loads(json.dumps(describe_reference(log), allow_nan=False)), log.task)
+    return read_kept_sample(json.loads(json.dumps(describe_kept_sample(log), allow_nan=False)), log.task)
 
 
-def test_a_small_log_comes_back():
+def test_a_small_log_is_kept_whole():
     log = make_log()
     back = again(log)
     assert (back.models, back.n_queries, back.task) == (log.models, 50, "choice")
@@ -56,13 +56,13 @@ def test_a_small_log_comes_back():
 
 
 @pytest.mark.parametrize(("k", "size"), [(2, 400), (5, 360), (30, 60)])
-def test_of_a_large_log_some_whole_queries_are_kept_always_the_same(k, size):
+def test_a_large_log_is_sampled_by_query_and_always_alike(k, size):
     log = make_log(1000, k)
     kept = again(log)
     assert kept.n_queries == size
     rows = {tuple(row) for row in np.nan_to_num(np.asarray(log.logprob, np.float32), nan=1.0).tolist()}
     assert {tuple(row) for row in np.nan_to_num(np.asarray(kept.logprob), nan=1.0).tolist()} <= rows
-    assert describe_reference(log) == describe_reference(log)
+    assert describe_kept_sample(log) == describe_kept_sample(log)
 
 
 def packed(data, **changes):
@@ -89,7 +89,7 @@ def packed(data, **changes):
 )
 def test_a_damaged_sample_is_refused_with_its_place(damage):
     with pytest.raises(ValueError, match=r"tuned on are damaged: provenance\.reference"):
-        read_reference(damage(describe_reference(make_log())), "choice")
+        read_kept_sample(damage(describe_kept_sample(make_log())), "choice")
 
 
 @pytest.mark.thorough
@@ -105,19 +105,19 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     assert (tmp_path / "policy.json").stat().st_size < 22_000
     assert rcjax.load_policy(tmp_path / "policy.json") == policy
     assert len(repr(policy)) < 4_000
-    kept = read_reference(rcjax.load_policy(tmp_path / "policy.json").provenance["reference"], "choice")
+    kept = read_kept_sample(rcjax.load_policy(tmp_path / "policy.json").provenance["reference"], "choice")
     assert kept.models == log.models
     frontier.save(tmp_path / "frontier.json")
     assert rcjax.load_frontier(tmp_path / "frontier.json").policy(lam=0.1) == policy
 
 
-def test_labels_of_some_answers_come_back():
+def test_the_mask_of_labels_is_kept():
     log = make_log(900)
     labelled = (np.random.default_rng(1).random(log.logprob.shape) < 0.1) & np.asarray(log.answered)
     hand = HandLabels(jnp.asarray(labelled), jnp.zeros((*labelled.shape, 0)), ())
     partly = dataclasses.replace(log, correct=log.correct & labelled, hand_labels=hand)
-    held = json.loads(json.dumps(describe_reference(partly)))
-    again = read_reference(held, log.task)
+    held = json.loads(json.dumps(describe_kept_sample(partly)))
+    again = read_kept_sample(held, log.task)
     assert again.hand_labels is not None
     assert again.labelled.sum() == labelled.sum()  # queries with labels go first
     assert np.asarray(again.correct).sum() == np.asarray(partly.correct).sum()

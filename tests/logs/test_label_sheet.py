@@ -34,7 +34,7 @@ HIDDEN = ["\x00=1", "\u200b=1", "\ufeff@a", "\u00ad+a", "\x7f-a", "\u2060=1", "�
 SAVED = [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "utf-16"), (",", "utf-16"), (";", "utf-16")]
 
 
-def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path):
+def test_formulas_are_guarded_in_a_sheet_and_read_back_unchanged(tmp_path):
     """Answers that began with =, + or @ ran as formulas."""
     path, texts = tmp_path / "sheet.csv", [*TEXTS, *HIDDEN]
     sheet = pl.DataFrame({"query": [*map(str, range(len(texts)))], "model": "=m", "answer": texts, "correct": "1"})
@@ -51,7 +51,7 @@ def test_no_cell_is_a_formula_and_all_come_back_however_they_are_saved(tmp_path)
         assert {*back["model"]} == {"=m"}
 
 
-def test_texts_of_a_log_in_any_form(tmp_path):
+def test_the_texts_of_every_kind_of_log_are_found(tmp_path):
     rows = [
         {"query": 1, "model": "small", "Prompt": "Why?", "text": "So.", "answer": "so", "reference": "so"},
         {"query": 2, "model": "small", "Prompt": "How?", "text": None, "answer": "so", "reference": None},
@@ -64,7 +64,7 @@ def test_texts_of_a_log_in_any_form(tmp_path):
     assert answer_texts(tmp_path / "log.parquet")["right_answer"].to_list() == ["so or thus", None]
 
 
-def test_texts_of_a_call_log_are_those_of_the_calls_that_count(tmp_path):
+def test_a_sheet_has_no_texts_of_failed_or_deferred_calls(tmp_path):
     def call(query, answer, **more):
         return json.dumps({"call_log": 1, "query": query, "model": "small", "answer": answer, "error": None} | more)
 
@@ -85,7 +85,7 @@ def bare_log(n=100):
     )
 
 
-def test_answers_are_drawn_at_random_as_many_of_each_model():
+def test_equally_many_answers_of_each_model_are_drawn_at_random():
     log = bare_log()
     drawn = draw_answers(log, 31, seed=3)
     assert len({*drawn}) == 31
@@ -101,7 +101,7 @@ def test_answers_are_drawn_at_random_as_many_of_each_model():
         draw_answers(rcjax.sample_log(20), 1)
 
 
-def test_a_terminal_finds_nothing_to_obey_in_a_sheet_and_none_but_its_owner_reads_it(tmp_path):
+def test_a_sheet_has_no_control_characters_and_is_private(tmp_path):
     path = tmp_path / "sheet.csv"
     texts = ["\x1b[2Jred", "a\x9b31mb", "\u202eabc", "plain\ttext\nwith größe"]
     sheet = pl.DataFrame({"query": ["q\x1b", "2", "3", "4"], "model": "m", "prompt": texts, "answer": texts})

@@ -34,7 +34,7 @@ def table(path):
     return pl.read_ndjson(path).select("query", "model", "answer", "logprob", "cost")
 
 
-def test_labels_that_are_the_file_of_the_log(path, tmp_path):
+def test_a_log_cannot_be_its_own_labels(path, tmp_path):
     linked = tmp_path / "linked.jsonl"
     linked.symlink_to(path)
     for labels in (path, str(path), linked):
@@ -45,7 +45,7 @@ def test_labels_that_are_the_file_of_the_log(path, tmp_path):
     assert "labels: the labels are the log itself" in refusal(frame, labels=frame)
 
 
-def test_labels_that_are_a_call_log(path, tmp_path):
+def test_a_call_log_without_labels_is_no_table_of_labels(path, tmp_path):
     copy = tmp_path / "copy.jsonl"
     shutil.copy(path, copy)
     assert refusal(path, labels=copy).startswith("copy.jsonl: the labels are a call log, whose answers are the models'")
@@ -54,14 +54,14 @@ def test_labels_that_are_a_call_log(path, tmp_path):
 
 
 @pytest.mark.parametrize("models", [["small", "large"], ["large"]])
-def test_labels_that_are_answers_by_models_of_the_log(models, path):
+def test_right_answers_by_models_of_the_log_are_refused(models, path):
     own = table(path).filter(pl.col("model").is_in(models))
     message = refusal(table(path), labels=own)
-    assert f"its answers are those of {', '.join(sorted(models))}, which the log judges" in message
+    assert f"its answers are those of {', '.join(sorted(models))}, whose answers are to be labelled" in message
     assert "leave out the column model" in message
 
 
-def test_labels_that_name_the_queries_in_another_way(path):
+def test_labels_of_other_names_are_refused_with_an_example(path):
     names = [f"{i}.0" for i in range(4)]
     by_answer = pl.DataFrame({"query": names, "answer": ["B"] * 4})
     by_model = pl.DataFrame({"query": names, "model": ["small"] * 4, "correct": [1] * 4})
@@ -88,7 +88,7 @@ def test_a_model_whose_calls_all_failed_is_named(tmp_path):
             read_log(path, labels=labels, models=["small", "large"])
 
 
-def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):
+def test_labels_that_equal_no_answer_are_refused_with_an_example(path):
     labels = pl.DataFrame({"query": range(4), "answer": ["Billing"] * 4})
     message = refusal(path, labels=labels)
     assert message.endswith(
@@ -100,7 +100,7 @@ def test_labels_of_another_alphabet_are_refused_with_the_first_row(path):
     assert read_log(numbers, labels=right.head(3)).correct.sum() == 6
 
 
-def test_a_query_is_one_however_its_letters_are_composed(tmp_path):
+def test_names_of_queries_agree_in_any_unicode_form(tmp_path):
     """And whatever blanks stand around it."""
     path = tmp_path / "log.csv"
     path.write_text("query,model,logprob,cost\n" + "".join(f"caf\xe9{n},{m},-1,1\n" for n in (1, 2) for m in "ab"))

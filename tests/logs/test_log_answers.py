@@ -44,7 +44,7 @@ def test_choices_are_compared_by_their_letters(answers, task, expected):
     assert log.compare == {"choice": "choice", "generation": "text"}[task]
 
 
-def test_a_key_goes_before_the_answer():
+def test_an_answer_key_is_compared_in_place_of_the_answer():
     frame = table().with_columns(answer_key=pl.Series(["B", "c", "b"] * 4))
     log = read_log(frame)
     assert codes(log) == [[0, 1, 0]] * 4
@@ -60,7 +60,7 @@ def beside(answers=ANSWERS, column="answer"):
 
 
 @pytest.mark.parametrize("column", ["answer", "answer_key"])
-def test_answers_from_a_table_beside_the_log(tmp_path, column):
+def test_answers_of_another_table_replace_those_of_the_log(tmp_path, column):
     path = tmp_path / "answers.csv"
     shuffled = beside(column=column).sample(fraction=1, shuffle=True, seed=1)
     shuffled.write_csv(path)
@@ -70,12 +70,12 @@ def test_answers_from_a_table_beside_the_log(tmp_path, column):
         assert codes(log) == CODES
 
 
-def test_rows_that_the_table_lacks_have_no_answer():
+def test_rows_missing_in_the_table_have_no_answer():
     log = read_log(table(None), answers=beside().filter(pl.col("query") != 1))
     assert codes(log) == [CODES[0], [-1, -1, -1], CODES[2], CODES[3]]
 
 
-def test_answers_and_labels_of_one_log():
+def test_answers_and_labels_of_other_tables_agree():
     labels = pl.DataFrame({"query": [0, 1, 2, 3], "answer": ["1,000", "Paris", "A", "z"]})
     frame = table().drop("correct")
     log = read_log(frame, labels=labels)

@@ -52,7 +52,7 @@ def table(seed, rows=60):
 @pytest.mark.thorough
 @settings(max_examples=examples(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 3, 7, 59]))
-def test_the_batches_play_no_part(seed, size, tmp_path, batches):
+def test_batches_of_any_size_give_the_same_log(seed, size, tmp_path, batches):
     frame = table(seed)
     frame.write_csv(tmp_path / "log.csv")
     frame.write_parquet(tmp_path / "log.parquet", row_group_size=11)
@@ -125,7 +125,7 @@ def test_a_call_log_in_batches_counts_what_it_leaves_out(tmp_path, batches):
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory of a process itself: Linux tells it")
-def test_reading_does_not_hold_the_text(tmp_path):
+def test_reading_holds_numbers_and_no_texts(tmp_path):
     """300,000 rows in batches of 10,000, with a column of 45 MB that no log needs."""
     rows = 300_000
     path = tmp_path / "log.csv"

@@ -11,7 +11,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError, NoConfidenceWarning
-from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.model.calibrated_models import fit_calibrated
 from rcjax.model.calibration import calibrate_rows
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -52,12 +52,12 @@ def unread(log):
     return np.asarray(log.logprob)[:, 0] == NO_CONFIDENCE
 
 
-def test_empty_cells_nan_and_null_are_answers_and_the_log_says_how_many_and_how_many_are_right(log, tmp_path):
+def test_answers_without_a_confidence_are_kept_and_counted(log, tmp_path):
     number, right = int(unread(log).sum()), int(np.asarray(log.correct)[unread(log), 0].sum())
     said = f"no confidence in {number} answers of small (right: {right} of {number})"
     assert said.capitalize() in log.describe()
     assert log.complete.all()
-    kept = read_reference(describe_reference(log), "generation")
+    kept = read_kept_sample(describe_kept_sample(log), "generation")
     assert int(unread(kept).sum()) == number
     table = rows()
     table.write_csv(tmp_path / "a.csv")
@@ -81,7 +81,7 @@ def test_empty_cells_nan_and_null_are_answers_and_the_log_says_how_many_and_how_
 @pytest.mark.thorough
 @pytest.mark.parametrize("right", [0.1, 0.9])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype):
+def test_no_confidence_is_calibrated_to_its_accuracy_and_is_the_least(right, dtype):
     with jax.enable_x64(dtype == "float64"):
         log = read(rows(right))
         model = fit_calibrated(log)
@@ -103,7 +103,7 @@ def test_they_have_the_share_that_is_right_and_are_below_all_others(right, dtype
 
 
 @pytest.mark.thorough
-def test_neither_nor_both_are_refused_still(log):
+def test_a_log_with_two_confidence_columns_or_none_is_refused(log):
     policy = rcjax.tune(log, budget=1e-4).policy.rungs[0]
     for told in ({}, {"logprob": -1.0, "confidence": 0.3}):
         with pytest.raises(ValueError, match="exactly one of logprob and confidence"):
@@ -112,7 +112,7 @@ def test_neither_nor_both_are_refused_still(log):
 
 
 @pytest.mark.thorough
-def test_the_model_of_the_paper_has_them_as_its_least_value(log, tmp_path):
+def test_no_confidence_is_the_least_value_of_the_model(log, tmp_path):
     model = rcjax.fit(log)
     assert float(model.marginals.mass_lowest[0]) == pytest.approx(unread(log).mean(), rel=1e-5)
     model.save(tmp_path / "model.json")
@@ -126,7 +126,7 @@ def test_the_model_of_the_paper_has_them_as_its_least_value(log, tmp_path):
 
 
 @pytest.mark.thorough
-def test_what_is_promised_is_kept_on_queries_left_out():
+def test_a_promise_with_missing_confidences_holds_on_other_queries():
     """Dropped, the answers without a confidence made the small model better than it is."""
     training, fresh = read(rows(0.0, seed=1, share=0.3)), read(rows(0.0, seed=2, share=0.3))
     tuned = rcjax.tune(training, budget=8e-5, intervals=False)

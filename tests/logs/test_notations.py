@@ -49,7 +49,7 @@ def test_the_first_line_of_excel_sets_the_separator(encoding, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["NA", "None", "null", "N/A", "nan"])
-def test_a_word_for_no_confidence_is_an_empty_cell_and_counted(word, tmp_path):
+def test_a_word_for_a_missing_confidence_is_an_empty_cell(word, tmp_path):
     """The message spoke of percentages."""
     with pytest.warns(NoConfidenceWarning, match="1 answer of a"):
         log = read_log(written(tmp_path, table().replace("0,9", word, 1)))

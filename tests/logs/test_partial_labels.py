@@ -39,7 +39,7 @@ def test_answers_without_a_label_are_kept():
     assert log.hand_labels.judged.shape == (QUERIES, 2, 0)
 
 
-def test_verdicts_of_judges():
+def test_verdicts_of_judges_are_read_beside_labels():
     verdicts = [None, *np.linspace(0, 1, 2 * QUERIES - 1)]
     truth = pl.Series([True, False] * QUERIES)
     log = quiet(table(judged_b=verdicts, judged=truth, judged_empty=[None] * 16))
@@ -65,7 +65,7 @@ def test_a_judge_without_the_column_correct_and_no_label_at_all(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.IncompleteLogWarning", "ignore::rcjax.logs.UnlabelledWarning")
-def test_few_labels():
+def test_a_model_needs_two_labels():
     one = [1] + [None] * 15
     with pytest.warns(LeftOutWarning, match="no answer has a label: large: label some"):
         assert "model small: 1 label, 2 are needed" in refusal(table(correct=one))
@@ -79,7 +79,7 @@ def test_few_labels():
     assert quiet(three, models=["small", "other"], unlabelled=True).models == ("small", "other")
 
 
-def test_labels_by_model_keep_what_they_do_not_know():
+def test_answers_missing_in_the_labels_stay_unlabelled():
     labels = pl.DataFrame({"query": [0, 0, 1, 1], "model": ["small", "large"] * 2, "correct": [0, 1, 1, 0]})
     bare = table().drop("correct")
     log = quiet(bare, labels=labels)
@@ -95,7 +95,7 @@ def test_labels_by_model_keep_what_they_do_not_know():
     assert_same(full, log)
 
 
-def test_labels_that_are_not_there_yet(tmp_path):
+def test_a_log_without_labels_is_read_unlabelled_only(tmp_path):
     rows = ["0,small,1", "0,large,", "1,large,Wrong", "1,small,true", "2,large,no"]
     path = write(tmp_path, "query,model,correct", *rows, name="labels.csv")
     log = quiet(table().drop("correct"), labels=path)
@@ -112,7 +112,7 @@ def test_labels_that_are_not_there_yet(tmp_path):
     assert "query 0, model small is labelled right and wrong" in refusal(table(), labels=twice)
 
 
-def test_votes_take_the_label_of_their_answer():
+def test_a_vote_has_the_label_of_its_answer():
     """Three samples of a model say A, B, B: the label is the second's."""
     rows = [
         {"query": query, "model": "small", "sample": sample, "answer": answer, "correct": right, "judged": verdict}

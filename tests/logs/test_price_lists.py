@@ -32,7 +32,7 @@ def frame(models=MODELS, n=20, **more):
     return pl.DataFrame(rows | more)
 
 
-def test_each_call_costs_what_the_library_says_tiers_and_caches_included():
+def test_calls_cost_the_listed_price_with_tiers_and_caches():
     table = frame()
     with pytest.warns(PricesWarning, match=r"genai-prices .* newest price .*: gpt-4o-mini: input \$0.15, output \$0.6"):
         log = rcjax.read_log(table, prices="genai", models=MODELS)
@@ -91,7 +91,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_the_files_of_others_price_the_models_of_the_log(name, tmp_path):
+def test_lists_of_litellm_and_openrouter_price_a_log(name, tmp_path):
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps(LISTS[name]))
     table = frame().with_columns(input_tokens=pl.lit(1000), output_tokens=pl.lit(10), cached_tokens=pl.lit(0))
@@ -102,7 +102,7 @@ def test_the_files_of_others_price_the_models_of_the_log(name, tmp_path):
         rcjax.read_log(frame(("gpt-4o-maxi", "claude-sonnet-4-5")), prices=path)
 
 
-def test_long_requests_of_litellm_have_their_own_price(tmp_path):
+def test_long_requests_have_the_higher_price_of_litellm(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text(json.dumps(LISTS["litellm"]))
     found = read_prices(path).find("claude-sonnet-4-5")
@@ -114,7 +114,7 @@ def test_a_model_that_the_library_does_not_know_is_named_with_the_nearest():
         rcjax.read_log(frame(("gpt-4p", "gpt-4o")), prices="genai")
 
 
-def test_a_models_file_without_prices_takes_those_of_its_endpoints(tmp_path):
+def test_a_models_file_without_prices_has_the_listed_prices(tmp_path):
     path = tmp_path / "models.toml"
     path.write_text(
         '["gpt-4o-mini"]\n[fast]\nmodel = "llama-3.1-8b-instant"\nbase_url = "https://api.groq.com/openai/v1"\n'
@@ -134,6 +134,6 @@ def test_a_models_file_without_prices_takes_those_of_its_endpoints(tmp_path):
             read(path)
 
 
-def test_prices_to_come_are_not_those_of_today():
+def test_future_prices_are_not_used():
     newest = GenaiPrices().name.rpartition(" ")[2]
     assert newest <= datetime.now(UTC).date().isoformat()

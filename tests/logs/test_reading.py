@@ -199,7 +199,7 @@ def test_split_refuses_an_empty_side(fraction):
         many().split(fraction, seed=0)
 
 
-def test_take():
+def test_take_returns_the_queries_named():
     log = many()
     mask = np.arange(20) % 3 == 0
     assert log.take(mask).queries == log.take(slice(None, None, 3)).queries == (0, 3, 6, 9, 12, 15, 18)
@@ -209,12 +209,12 @@ def test_take():
 
 
 @pytest.mark.parametrize("queries", [[20], [-21], [True, False], [0.5], [], np.zeros(20, dtype=bool), slice(3, 3)])
-def test_take_refuses(queries):
+def test_take_refuses_positions_outside_the_log(queries):
     with pytest.raises(LogError, match=r"^polars\.DataFrame: "):
         many().take(queries)
 
 
-def test_select():
+def test_select_returns_the_models_named():
     log = read_log(table(), prices=PRICES)
     one = log.select(["large"])
     assert one.models == ("large",)
@@ -268,7 +268,7 @@ def test_the_order_of_the_rows_changes_only_the_order_of_the_queries(order, seed
 
 @needs_data
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*_t*.csv") if "answers" not in path.name))
-def test_real_logs(name):
+def test_real_logs_are_read(name):
     log = read_log(DATA / name, prices=DATA / "prices.toml", task="choice" if "mmlu" in name else "generation")
     frame = pd.read_csv(DATA / name)
     assert log.n_queries == frame["query"].nunique()

@@ -52,7 +52,7 @@ def test_missing_columns_are_listed_with_near_names():
     assert "no columns input_tokens, output_tokens" in refusal(bare.with_columns(cost=1.0), prices=PRICES)
 
 
-def test_columns_that_others_name_otherwise_are_recognised():
+def test_synonyms_of_columns_are_suggested():
     """Each is suggested once: the tokens of the prompt are not those of the answer."""
     names = ["request_id", "llm", "p_yes", "is_correct", "prompt_tokens", "completion_tokens"]
     with pytest.raises(LogError) as refused:
@@ -147,7 +147,7 @@ def test_costs_that_would_overflow_are_refused_with_their_row(cost):
 @pytest.mark.parametrize(
     ("tokens", "why"), [(1e290, " leads to a cost "), (1.234, "1.234 is no whole number: give the number")]
 )
-def test_tokens_that_cannot_be_are_refused_with_their_row(tokens, why):
+def test_impossible_tokens_are_refused_with_their_row(tokens, why):
     frame = table().with_columns(input_tokens=pl.Series([1.0, 1.0, 1.0, tokens, 1.0, 1.0]), output_tokens=0.0)
     message = refusal(frame, prices={"small": (1e15, 1), "large": (1, 1)})
     assert message.startswith("polars.DataFrame, row 4, model small: input_tokens ")
@@ -178,7 +178,7 @@ def test_one_model_or_one_answer_is_too_little():
         ("# nothing", ("p.toml: no prices",)),
     ],
 )
-def test_bad_prices(text, pieces, tmp_path):
+def test_bad_prices_are_refused(text, pieces, tmp_path):
     message = refusal(table(), prices=write(tmp_path, text, name="p.toml"))
     for piece in pieces:
         assert piece in message

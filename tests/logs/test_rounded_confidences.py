@@ -20,7 +20,7 @@ def frame(column, value, kind=pl.Float64):
 @pytest.mark.parametrize("kind", [pl.Float32, pl.Float64])
 @pytest.mark.parametrize(("column", "certain"), COLUMNS)
 @pytest.mark.parametrize("above", [0.0, 1e-6])
-def test_rounding_above_certainty_is_certainty(tmp_path, kind, column, certain, above):
+def test_a_confidence_above_1_by_rounding_is_1(tmp_path, kind, column, certain, above):
     table, path = frame(column, certain + above, kind), tmp_path / "log.csv"
     table.write_csv(path)
     for source in (table, path):
@@ -29,6 +29,6 @@ def test_rounding_above_certainty_is_certainty(tmp_path, kind, column, certain, 
 
 @pytest.mark.parametrize(("column", "certain"), COLUMNS)
 @pytest.mark.parametrize("above", [3e-6, 0.5])
-def test_what_is_above_it_by_more_is_refused(column, certain, above):
+def test_a_confidence_above_1_by_more_is_refused(column, certain, above):
     with pytest.raises(LogError, match=rf"row 1, model s: {column} .*> {certain:g}: "):
         rcjax.read_log(frame(column, certain + above))

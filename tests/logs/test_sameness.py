@@ -22,7 +22,7 @@ def table(**more):
     return pl.DataFrame(columns | more)
 
 
-def test_without_labels_what_differs_from_the_reference_is_wrong_and_queries_that_it_left_are_counted():
+def test_without_labels_answers_unlike_the_reference_count_as_wrong():
     with pytest.warns(
         rcjax.logs.LeftOutWarning, match="1 query of 4 left out, as large, the reference, gave no answer"
     ):
@@ -68,7 +68,7 @@ def test_too_few_labels_for_errors_are_counted():
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
-def test_a_judge_has_said_it_in_the_log():
+def test_a_grader_may_decide_which_answers_are_the_same():
     says = {"judged_same": [0, None] * 4, "same_as": "large", "graded_by_judged_same": "judge:j"}
     frame = table().with_columns(
         **{name: pl.lit(value) if isinstance(value, str) else pl.Series(value) for name, value in says.items()}

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from rcjax import LogError, read_log
-from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 from rcjax.logs.labels import label_sheet
 from rcjax.policy.counted import Scores
 from rcjax.tuning.certify import overlap
@@ -68,9 +68,9 @@ def test_scores_may_begin_late_be_partial_and_vote():
     assert np.allclose(voted.correct, read_log(frame(0)).correct)
 
 
-def test_the_queries_that_a_policy_carries_keep_their_scores():
+def test_carried_queries_keep_their_scores():
     log = read_log(frame())
-    kept = read_reference(describe_reference(log), "generation")
+    kept = read_kept_sample(describe_kept_sample(log), "generation")
     assert kept.scores is not None
     assert np.array_equal(kept.correct, np.asarray(log.correct, "f4"))
     assert overlap(log, log).covers_log
@@ -85,7 +85,7 @@ def test_the_queries_that_a_policy_carries_keep_their_scores():
         ({"correct": lambda score: score}, {"score_max": 0}, "score_max is 0.* positive number"),
     ],
 )
-def test_what_is_no_score_is_refused(columns, options, words):
+def test_invalid_scores_are_refused(columns, options, words):
     with pytest.raises((LogError, ValueError), match=words):
         read_log(frame(**columns), **options)
 
@@ -105,7 +105,7 @@ def test_shares_of_one_are_not_taken_for_scores_out_of_ten():
     assert read_log(table).scores is not None
 
 
-def test_no_sheet_of_labels_is_made_of_scores():
+def test_a_log_with_scores_has_no_sheet():
     """A score of 0.7 was written as the label 0."""
     with pytest.raises(LogError, match="its labels are scores, and labels by hand are 1 or 0"):
         label_sheet(read_log(frame()), [], frame())

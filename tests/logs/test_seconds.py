@@ -9,7 +9,7 @@ from helpers.log_samples import write
 from helpers.timed_logs import timed_log
 
 from rcjax.logs import read_log
-from rcjax.logs.kept_sample import describe_reference, read_reference
+from rcjax.logs.kept_sample import describe_kept_sample, read_kept_sample
 
 HEADER = "query,model,logprob,correct,cost"
 
@@ -33,7 +33,7 @@ def test_an_empty_cell_is_unknown(tmp_path, cell):
     assert np.isnan(np.asarray(log.seconds)).tolist() == [[False, False], [True, False]]
 
 
-def test_of_several_answers_that_vote_the_longest_counts():
+def test_the_latency_of_a_vote_is_the_longest():
     rows = {
         "query": ["q", "r"] * 3 + ["q", "r"],
         "model": ["small"] * 6 + ["large"] * 2,
@@ -51,7 +51,9 @@ def test_of_several_answers_that_vote_the_longest_counts():
 @pytest.mark.thorough
 def test_the_carried_sample_has_costs_and_seconds():
     log = timed_log(30, unknown=0.1)
-    read = read_reference(describe_reference(log), "generation")
+    read = read_kept_sample(describe_kept_sample(log), "generation")
     np.testing.assert_allclose(np.asarray(read.seconds), np.asarray(log.seconds), rtol=2e-3)
     whole = timed_log(30)
-    assert read_reference(describe_reference(dataclasses.replace(whole, seconds=None)), "generation").seconds is None
+    assert (
+        read_kept_sample(describe_kept_sample(dataclasses.replace(whole, seconds=None)), "generation").seconds is None
+    )

@@ -34,7 +34,7 @@ def line(query, model, answer, digest, **more):
     ],
 )
 @pytest.mark.parametrize("comes_first", [True, False])
-def test_whoever_takes_the_ids_of_others_takes_no_label(tmp_path, intruder, comes_first):
+def test_an_id_with_several_prompts_gets_no_label(tmp_path, intruder, comes_first):
     """Ten queries are a client's own; of ten others another client has asked something else under the same id."""
     own = [line(f"q{n}", model, "A", f"d{n}") for n in range(20) for model in ("small", "large")]
     others = [line(f"q{n}", model, "B", f"e{n}", **intruder) for n in range(10) for model in ("small", "large")]
@@ -49,12 +49,43 @@ def test_whoever_takes_the_ids_of_others_takes_no_label(tmp_path, intruder, come
     assert any(f"{number} of ids under which different questions were asked" in str(one.message) for one in told)
 
 
-def test_one_question_under_one_id_stays(tmp_path):
+def test_an_id_with_one_prompt_stays(tmp_path):
     rows = [line(f"q{n}", model, "A", f"d{n}") for n in range(5) for model in ("small", "large")]
     path = tmp_path / "calls.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     labels = pl.DataFrame({"query": [f"q{n}" for n in range(5)], "answer": ["A"] * 5})
     assert read_log(path, labels=labels).n_queries == 5
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+@pytest.mark.parametrize("in_log", [True, False])
+def test_of_equal_questions_the_labelled_one_stays_before_a_complete_one(tmp_path, comes_first, in_log):
+    """The complete one stayed, and the label was lost."""
+    label = {"correct": True} if in_log else {}
+    labelled = [line("labelled", "small", "A", "d", **label)]
+    complete = [line("complete", model, "A", "d") for model in ("small", "large")]
+    others = [line(f"q{n}", model, "A", f"e{n}", **label) for n in range(3) for model in ("small", "large")]
+    path = tmp_path / "calls.jsonl"
+    rows = [*labelled, *complete, *others] if comes_first else [*complete, *others, *labelled]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    key = [("labelled", "small"), *((f"q{n}", model) for n in range(3) for model in ("small", "large"))]
+    labels = pl.DataFrame(key, schema=["query", "model"], orient="row").with_columns(correct=1)
+    with pytest.warns(LeftOutWarning, match="2 of queries that ask what another one did"):
+        log = read_log(path, labels=None if in_log else labels)
+    assert {*log.queries} == {"labelled", "q0", "q1", "q2"}
+    assert log.labelled.sum() == 7
+
+
+def test_a_right_answer_holds_for_all_queries_with_the_same_prompt(tmp_path):
+    """The complete query was left without a label, or the labelled one lost."""
+    rows = [line("labelled", "small", "A", "d"), *(line("complete", model, "A", "d") for model in ("small", "large"))]
+    rows += [line("other", model, "B", "e") for model in ("small", "large")]
+    path = tmp_path / "calls.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.warns(LeftOutWarning, match="1 of queries that ask what another one did"):
+        log = read_log(path, labels=pl.DataFrame({"query": ["labelled", "other"], "answer": ["A", "C"]}))
+    assert (log.queries, log.labelled.all()) == (("complete", "other"), True)
+    assert log.correct.tolist() == [[True, True], [False, False]]
 
 
 @pytest.mark.parametrize("comes_first", [True, False])

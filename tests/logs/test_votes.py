@@ -30,7 +30,7 @@ def counted(answers, number):
 
 
 @given(st.lists(ANSWERS, min_size=1, max_size=5))
-def test_a_vote_is_a_count(queries):
+def test_votes_equal_a_count_by_hand(queries):
     rows = [
         {"model": 0, "query": query, "answer": answer, "correct": float(right), "cost": cost, "logprob": logprob}
         for query, own in enumerate(queries)
@@ -75,8 +75,8 @@ def share(log, query=0):
     return float(np.exp(np.asarray(log.logprob)[query, log.models.index("small")]))
 
 
-def test_several_answers_of_a_model_are_one():
-    says = r"several answers to a query \(of small 3\): the confidence is the share that agree, the cost that of all$"
+def test_several_samples_are_reduced_to_a_vote():
+    says = r"to a query \(of small 3\): the confidence is the share of equal answers, the cost that of all answers$"
     with pytest.warns(LeftOutWarning, match=says):
         log = read_log(sampled())
     assert log.models == ("small", "large")
@@ -90,7 +90,7 @@ def test_several_answers_of_a_model_are_one():
 @pytest.mark.parametrize(
     "column", [pl.col("sample"), pl.col("sample") * 5, pl.format("{}", 8 + pl.col("sample")), pl.col("sample") - 1]
 )
-def test_samples_come_by_number_in_any_order_of_rows(column):
+def test_samples_vote_in_the_order_of_their_numbers(column):
     log = quiet(sampled("bca", "010"))
     shuffled = quiet(sampled("bca", "010").with_columns(sample=column).sample(fraction=1, shuffle=True, seed=3))
     order = [shuffled.queries.index(query) for query in log.queries]
@@ -119,6 +119,6 @@ def test_samples_come_by_number_in_any_order_of_rows(column):
         ),
     ],
 )
-def test_what_cannot_be_used_is_said(frame, options, message):
+def test_invalid_samples_are_refused(frame, options, message):
     with pytest.raises(LogError, match=message):
         read_log(frame, **options)

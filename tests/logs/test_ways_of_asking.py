@@ -37,7 +37,7 @@ def read(frame):
 
 
 @pytest.mark.parametrize("samples", [None, "1"])
-def test_one_call_in_many_that_was_asked_otherwise_is_left_out_and_counted(samples):
+def test_calls_with_uncommon_settings_are_left_out(samples):
     log, said = read(calls([*[COLD] * 20, HOT, *[COLD] * 19], samples))
     assert log.request_settings["small"]["options"] == COLD["options"]
     assert "1 of 80 rows are left out: asked otherwise than most: small (1)" in said
@@ -56,7 +56,7 @@ CASES = [
 ]
 
 
-def test_what_a_log_keeps_of_how_models_were_asked():
+def test_a_log_keeps_the_settings_that_calls_share():
     misses = []
     for place, (ways, kept, words) in enumerate(CASES):
         log, said = read(calls(ways))
@@ -68,7 +68,7 @@ def test_what_a_log_keeps_of_how_models_were_asked():
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"signal": ' * 100_000, "{", "", "[]"])
-def test_an_invalid_record_of_asking_is_ignored(text):
+def test_invalid_request_settings_are_ignored(text):
     frame = calls([COLD] * 6)
     damaged = frame.with_columns(
         request_settings=pl.when(pl.col("query") == 3).then(pl.lit(text)).otherwise("request_settings")

@@ -11,7 +11,7 @@ from tiers import examples
 
 import rcjax
 from rcjax.cli import inputs
-from rcjax.logs.kept_sample import read_reference
+from rcjax.logs.kept_sample import read_kept_sample
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.spec import recorded_count, recorded_prices, recorded_tuning
 from rcjax.tuning.certify import overlap
@@ -65,7 +65,7 @@ def test_whatever_loads_is_read_or_refused(log, data):
     one_line(recorded_prices, policy)
     one_line(recorded_count, policy.provenance, "complete_queries", 0)
     one_line(overlap, log, policy)
-    kept = one_line(read_reference, policy.provenance.get("reference"), "choice")
+    kept = one_line(read_kept_sample, policy.provenance.get("reference"), "choice")
     if kept is not None:
         assert np.isfinite(kept.query_cost).all()
         assert not (np.asarray(kept.logprob) > 0).any()

@@ -7,7 +7,7 @@ import pytest
 
 import rcjax
 from rcjax.logs import LogError
-from rcjax.logs.kept_sample import remembered
+from rcjax.logs.kept_sample import with_carried_queries
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.spec import recorded_tuning
@@ -45,7 +45,7 @@ def test_a_policy_made_by_hand_is_tuned_for_its_own_price(policy, logs):
 
 
 def test_retune_tunes_on_the_log_and_the_queries_that_the_policy_carries(policy, logs):
-    found, both = rcjax.retune(policy, logs[1]), remembered(policy, logs[1])
+    found, both = rcjax.retune(policy, logs[1]), with_carried_queries(policy, logs[1])
     selection = rcjax.tuning.select_frontier(both)
     assert found.policy.rules == selection.frontier.policy(error_cost=0.003).rules
     assert found.policy.provenance["tuning"] == {**policy.provenance["tuning"], "today": found.spec.today}
@@ -110,7 +110,7 @@ def test_where_the_log_lacks_todays_a_remark_names_its_replacement():
 
 def test_the_loss_of_those_tuned_again_is_that_of_five_folds_by_hand(policy, logs):
     """Each fold in turn is left out, the rest is tuned on, and the policy replayed at the costs of the whole log."""
-    log = remembered(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
+    log = with_carried_queries(policy, logs[1]).take(np.random.default_rng(0).permutation(2 * N))
     found = held_out_gain(policy, logs[1])
     fold, losses = deal_folds(log.complete), []
     for number in range(5):
@@ -150,7 +150,7 @@ def test_the_loss_of_a_ladder_is_that_of_its_replay(ladder, logs):
 
 def test_a_policy_looks_better_on_queries_that_it_was_tuned_on_than_it_is(ladder, logs):
     """Its optimism counts on those that it carries; less, where these are a few of many that it was tuned on."""
-    seen = rcjax.replay(ladder, remembered(ladder, logs[1]))
+    seen = rcjax.replay(ladder, with_carried_queries(ladder, logs[1]))
     lam = ladder.expected["lam"]
     many = with_provenance(ladder, complete_queries=50 * N)
     raised, hardly = (
@@ -192,5 +192,5 @@ def test_a_few_fresh_queries_never_outweigh_what_is_carried(policy, logs):
     """They may be a bad week."""
     turned = {name: getattr(logs[1], name)[:, ::-1] for name in ("logprob", "correct")}
     changed = dataclasses.replace(logs[1], **turned)
-    assert remembered(policy, logs[1]).n_queries == 2 * N
-    assert remembered(policy, changed.take(slice(N - 1))).n_queries == 2 * N - 1
+    assert with_carried_queries(policy, logs[1]).n_queries == 2 * N
+    assert with_carried_queries(policy, changed.take(slice(N - 1))).n_queries == 2 * N - 1

@@ -1,12 +1,12 @@
 """Requests and replies in the formats of APIs, and logs of calls: LiteLLM's, and OpenAI's batches.
 
-The logs are JSON Lines or arrays, without labels. A hash of the messages names the query; in a batch the `custom_id`
-does, which the batches of all models must share.
+The logs are JSON Lines or arrays, without labels. The name of a query is a hash of its messages; in a batch it is the
+`custom_id`, which must be the same in the batches of all models.
 
 - LiteLLM: standard logging payloads, from its callbacks and its proxy, and the proxy's spend logs (`/spend/logs`) if
-  they store prompts. A payload is one call. The model has the name that was requested, if possible the proxy's own.
-- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model has the
-  name in the body; prompts are only in the file of requests.
+  they store prompts. A payload is one call. The model's name is the requested name, if possible the proxy's own.
+- OpenAI's batches: their output, one line per request, with the body of the response or an error. The model's name is
+  in the body; prompts are only in the file of requests.
 """
 
 from __future__ import annotations
@@ -89,26 +89,26 @@ def _mean(tokens: Sequence[Token]) -> Line:
     return {"logprob": mean_logprob(tokens), "signal": "mean"}
 
 
-def messages_of(prompt: Any) -> list[tuple[str, str]]:
+def read_messages(prompt: Any) -> list[tuple[str, str]]:
     """Return (role, text) of each message, from a text, a message or a list of messages.
 
-    Other parts of a message, such as an image or a tool call, become JSON in the text: they distinguish queries.
+    Other parts of a message, such as an image or a tool call, become JSON in the text, to distinguish queries.
 
-    >>> messages_of([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), messages_of("Who?")
+    >>> read_messages([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}]), read_messages("Who?")
     ([('user', 'Who?')], [('user', 'Who?')])
     """
     if isinstance(prompt, str):
         return [("user", prompt)] if prompt else []
     messages = prompt if isinstance(prompt, Sequence) else [prompt] if isinstance(prompt, Mapping) and prompt else []
     parts = [m if isinstance(m, Mapping) else {"content": m} for m in messages]
-    texts = [filter(None, [_text_of(part.get("content")), calls_in(part)]) for part in parts]
+    texts = [filter(None, [_text_of(part.get("content")), read_tool_calls(part)]) for part in parts]
     return [(str(part.get("role") or "user"), "\n".join(text)) for part, text in zip(parts, texts, strict=True)]
 
 
-def calls_in(message: Any) -> str | None:
+def read_tool_calls(message: Any) -> str | None:
     """Return the tool calls of a message as the text of an answer; None without any.
 
-    >>> calls_in({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
+    >>> read_tool_calls({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": '{"x": 1.0}'}}]})
     '[{"arguments":{"x":1},"name":"f"}]'
     """
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -116,7 +116,7 @@ def calls_in(message: Any) -> str | None:
 
 
 def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return tool calls in canonical form, or marked as equal to no other answer if malformed; None without any."""
+    """Return tool calls in canonical form, malformed calls with a mark; None without any calls."""
     return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
 
 
@@ -131,10 +131,10 @@ def _text_of(content: Any) -> str:
     return "\n".join(texts)
 
 
-def decoded(value: Any) -> Any:
+def decode_json(value: Any) -> Any:
     """Decode a value that may be JSON in a text; other values are returned unchanged.
 
-    >>> decoded('[{"role": "user"}]'), decoded("[sic]")
+    >>> decode_json('[{"role": "user"}]'), decode_json("[sic]")
     ([{'role': 'user'}], '[sic]')
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
@@ -145,15 +145,15 @@ def decoded(value: Any) -> Any:
     return value
 
 
-def query_of(content: Sequence[Any]) -> str:
-    """Return a name of a query, a hash of its messages, or of a prompt and its variables: the same for every model."""
+def hash_query(content: Sequence[Any]) -> str:
+    """Return a name of a query that is the same for every model: a hash of messages, or of a prompt and variables."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
+def format_prompt(messages: Sequence[tuple[str, str]]) -> str:
     """Return the prompt for a human reader: the message, or several messages with their roles.
 
-    >>> prompt_of([("system", "Be brief."), ("user", "Who?")]), prompt_of([("user", "Who?")])
+    >>> format_prompt([("system", "Be brief."), ("user", "Who?")]), format_prompt([("user", "Who?")])
     ('system: Be brief.\\nuser: Who?', 'Who?')
     """
     if len(messages) == 1:
@@ -161,12 +161,12 @@ def prompt_of(messages: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{role}: {text}" for role, text in messages)
 
 
-def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
+def read_replies(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> list[Line]:
     """Return the lines of a reply of OpenAI's API (chat completions, completions, responses), one per choice.
 
     Args:
         body: the reply as JSON.
-        line: values that all choices have in common; its cost, and the tokens, are divided among them.
+        line: values that all choices have in common. The choices share its cost and the tokens.
         tools: whether the request offers tools: a reply without a call is then the answer "no call".
     """
     choices = body.get("choices", [])
@@ -179,7 +179,7 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
         called = [_write_calls([item for item in body["output"] if item.get("type") == "function_call"])]
     else:
         parts = [_without_echo(_read_completion(choice), body) for choice in choices]
-        called = [calls_in(choice.get("message")) for choice in choices]
+        called = [read_tool_calls(choice.get("message")) for choice in choices]
     replies = [
         {"answer": calls or (NO_CALL if tools and text else text), "finish": finish}
         | (confidence_of_tokens(content, text) if content and text and not (calls or tools) else {})
@@ -190,12 +190,7 @@ def replies_of(body: Mapping[str, Any], line: Line, *, tools: bool = False) -> l
 
 
 def count_tokens(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[str | None]) -> Line:
-    """Return the tokens in the usage of a request; without them, the estimate of `tokens_or_estimate`.
-
-    Args:
-        usage: usage under the names of an API.
-        prompt: the prompt, if known.
-        texts: texts of the replies.
+    """Return the tokens in the usage of a request, under an API's names; without them, an estimate from the texts.
 
     >>> count_tokens({"prompt_tokens": 0, "completion_tokens": 0}, "What is it? ", ["It is B."])
     {'input_tokens': 3, 'output_tokens': 2, 'estimated': True}
@@ -207,17 +202,17 @@ def count_tokens(usage: Mapping[str, Any], prompt: str | None, texts: Sequence[s
     return dict(zip(TOKENS, tokens, strict=False)) | caches
 
 
-def answer_fields(answer: str | None, reply: str | None) -> Line:
+def answer_or_key(answer: str | None, reply: str | None) -> Line:
     """Return a scorer's extracted answer as `answer` if the reply says the same, else as `answer_key`.
 
-    >>> answer_fields("B", "ANSWER: B"), answer_fields("42", "It is 42, I think.")
+    >>> answer_or_key("B", "ANSWER: B"), answer_or_key("42", "It is 42, I think.")
     ({'answer': 'B'}, {'answer_key': '42'})
     """
     same = not reply or comparable(answer, "choice") in (None, comparable(reply, "choice"))
     return {"answer": answer} if same else {"answer_key": answer}
 
 
-#: Values of an empty reply: there is nothing to judge or compare.
+#: Values of the line of an empty reply.
 _UNANSWERED = {"answer": None, "error": "without a text"}
 
 
@@ -246,7 +241,7 @@ def _read_completion(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 
 
 def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
-    """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
+    """Remove the prompt from a completion that repeats the prompt, whose first token has no log-probability."""
     _, content, finish = part
     tokens = reported_tokens(body.get("usage"))
     echoes = content and tokens is not None and content[0]["logprob"] is None and tokens.output < len(content)
@@ -287,23 +282,23 @@ _REDACTED = "redacted-by-litellm"
 
 def _read_payload(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     payload = record.get("standard_logging_object", record)
-    request = decoded(payload.get("proxy_server_request")) or {}
-    messages = messages_of(decoded(payload.get("messages")) or request.get("messages"))
-    query_name = query_of(messages) if query is None else _looked_up(payload, query)
-    require_sound(query_name is not None, place, f"nothing at {query}, which is to name the query")
+    request = decode_json(payload.get("proxy_server_request")) or {}
+    messages = read_messages(decode_json(payload.get("messages")) or request.get("messages"))
+    query_name = hash_query(messages) if query is None else _look_up(payload, query)
+    require_sound(query_name is not None, place, f"no value at {query}, which is to be the name of the query")
     line = {"query": str(query_name), "model": payload.get("model_group") or payload["model"]}
     failure = _failure(payload, messages)
     if failure is not None:
         return [line | {"error": failure}]
-    line["prompt"] = prompt_of(messages)
-    if str(payload.get("cache_hit")).lower() != "true":  # a cached reply has not the model's latency and cost
+    line["prompt"] = format_prompt(messages)
+    if str(payload.get("cache_hit")).lower() != "true":  # latency and cost of a cached reply are not the model's
         line |= {"cost": _cost(payload), "seconds": _duration(payload)}
-    tools = (decoded(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
-    return replies_of(decoded(payload["response"]), line, tools=bool(tools))
+    tools = (decode_json(payload.get("model_parameters")) or {}).get("tools") or request.get("tools")
+    return read_replies(decode_json(payload["response"]), line, tools=bool(tools))
 
 
 def _failure(payload: Mapping[str, Any], messages: list[tuple[str, str]]) -> str | None:
-    """Return why a call holds no answer; None if it may hold one."""
+    """Return the reason why a call has no answer; None if it may have an answer."""
     kind = str(payload["call_type"])
     if payload.get("status") not in ("success", None):
         return "with an error"
@@ -332,10 +327,10 @@ def _duration(payload: Mapping[str, Any]) -> float | None:
     return to_amount(payload.get("response_time"))
 
 
-def _looked_up(record: Mapping[str, Any], path: str) -> Any:
+def _look_up(record: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of names joined by dots; None if there is none.
 
-    >>> _looked_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _looked_up({}, "metadata")
+    >>> _look_up({"metadata": {"my.id": 7}}, "metadata.my.id"), _look_up({}, "metadata")
     (7, None)
     """
     if path in record:
@@ -343,7 +338,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
     names = path.split(".")
     for end in range(1, len(names)):
         inner = record.get(".".join(names[:end]))
-        value = _looked_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
+        value = _look_up(inner, ".".join(names[end:])) if isinstance(inner, Mapping) else None
         if value is not None:
             return value
     return None
@@ -352,7 +347,7 @@ def _looked_up(record: Mapping[str, Any], path: str) -> Any:
 # -- OpenAI's batches
 
 
-def _read_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
+def _read_batch_request(record: Mapping[str, Any], query: str | None, place: str) -> list[Line]:
     response = record["response"] or {}
     body = response.get("body") or {}
     line = {"query": str(record["custom_id"]), "model": str(body.get("model") or "?")}
@@ -360,7 +355,7 @@ def _read_request(record: Mapping[str, Any], query: str | None, place: str) -> l
         return [line | {"error": "with an error"}]
     if "choices" not in body and "output" not in body:
         return [line | {"error": f"of another kind of call ({body.get('object')})"}]
-    return replies_of(body, line)
+    return read_replies(body, line)
 
 
 def _is_litellm(path: Path, head: bytes) -> bool:
@@ -376,5 +371,5 @@ BATCHES = Format(
     "openai-batch",
     "OpenAI's batches (their output)",
     holds_keys(b"custom_id", b"response", b"error"),
-    _make_reader("OpenAI", _read_request),
+    _make_reader("OpenAI", _read_batch_request),
 )

@@ -56,7 +56,7 @@ def collect_answers(
 ) -> tuple[dict[str, dict[str, list[Line]]], tuple[str, ...]]:
     """Read files and folders; return (lines by model and query, messages about unreadable parts).
 
-    Models have their final names; the lines of a query are in the order of their samples.
+    The models have their final names. The lines of a query are in the order of their sample numbers.
 
     Raises LogError if an option is missing or wrong, or no line can be read.
     """
@@ -81,12 +81,12 @@ def collect_answers(
     names = _final_names([*dict.fromkeys(line["model"] for line in lines)], options.rename)
     for line in lines:
         line["model"] = names[line["model"]]
-        _insert(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
+        _insert_sample(answers.setdefault(line["model"], {}).setdefault(line["query"], []), line)
     return answers, tuple(unreadable)
 
 
 def _read(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a file; damage to the whole file, or to its rest, comes last."""
+    """Yield the lines of a file, then the damage if the file, or its rest, cannot be read."""
     by_name = {form.name: form for form in FORMATS}
     is_known = options.format is None or options.format in by_name
     require(is_known, f"format {options.format!r:.60}", f"is unknown: choose {', '.join(by_name)}")
@@ -126,28 +126,28 @@ def _find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Return whether a file in a folder is an evaluation, damaged or not; the user must name tables."""
+    """Return whether a file in a folder is an evaluation, even a damaged one. (A user must name tables.)"""
     try:
         return file.suffix == ".eval" or format_of(file) is not TABLE
     except LogError:
         return False
 
 
-def _insert(samples: list[Line], line: Line) -> None:
+def _insert_sample(samples: list[Line], line: Line) -> None:
     """Insert a line into the samples of its model and query, by number; LogError for a number that occurs twice."""
     line["sample"] = line.get("sample") or len(samples) + 1
     first = next((other for other in samples if other["sample"] == line["sample"]), None)
     if first is not None:
-        position = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
-        raise LogError(f"{position}: was answered already in {first['place']}: leave one of them out")
+        place = f"{line['place']}, model {brief(line['model'])}, query {brief(line['query'])}"
+        raise LogError(f"{place}: was answered already in {first['place']}: leave one of the two out")
     samples.append(line)
     samples.sort(key=lambda sample: sample["sample"])
 
 
 def _final_names(models: list[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the final names of models: as renamed, else without the provider if that stays unique.
+    """Return the final names of models: the new name, or else the name without its provider if that stays unique.
 
-    Two models renamed alike become one.
+    Two models with the same new name become one model.
 
     >>> _final_names(["openai/gpt-4o-mini", "a/small", "b/small"], {"b/small": "tiny"})
     {'openai/gpt-4o-mini': 'gpt-4o-mini', 'a/small': 'small', 'b/small': 'tiny'}
@@ -185,9 +185,9 @@ class Evaluations:
     """Table with `query`, `model`, `correct`, `logprob`, and `cost` (0 if unknown), or `input_tokens` and
     `output_tokens`, or all three.
 
-    `correct` is empty if the files have no labels; `score`, from 0 to 1, replaces it if some scores lie strictly
-    between. The columns `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several
-    answers of a model to a query."""
+    `correct` is empty if the files have no labels. The column is `score`, from 0 to 1, if some scores lie strictly
+    between. `answer`, `seconds` and `sample` are present if the files have answers, latencies, or several answers of a
+    model to a query."""
     assumed: tuple[str, ...]
     """Sentences about the meaning of the confidences, and other assumptions."""
     left_out: str | None = None
@@ -217,17 +217,16 @@ def read_evaluations(
 
     The formats are those of Inspect AI, lm-evaluation-harness, HELM, promptfoo, LiteLLM and OpenAI's batches, and
     tables with columns of any name; see the page [From evaluations](importing.md). The column `answer` holds the
-    answers. Several answers of a model to a query (epochs, repeats) have a row each, told apart by a column `sample`.
-    `correct` is empty if the files have no labels; a column `score`, from 0 to 1, replaces it if some scores lie
-    strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), a second one the
-    unreadable files and samples.
+    answers. If a model answered a query several times (epochs, repeats), each answer has a row, with its number in the
+    column `sample`. `correct` is empty if the files have no labels; the column is `score`, from 0 to 1, if some scores
+    lie strictly between. A `LeftOutWarning` counts the answers left out (failed, or without a score), another
+    `LeftOutWarning` the unreadable files and samples.
 
     Args:
         files: paths of files, or of folders of files.
-        choices: fields of `ImportOptions`, which files leave open: `format`, `scorer`, `score_max`, `rename`,
-            `columns`, `prompts`.
+        choices: fields of `ImportOptions`: `format`, `scorer`, `score_max`, `rename`, `columns`, `prompts`.
 
-    Raises LogError if a file cannot be used, or a model's answers have no confidence, with advice how to get one.
+    Raises LogError if a file cannot be used, or a model's answers have neither a confidence nor a text to compare.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
@@ -243,11 +242,7 @@ def read_evaluations(
 
 
 def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportOptions) -> Evaluations:
-    """Read files of evaluations, as `rcjax.logs.importing.read_evaluations` does, with notes in place of warnings.
-
-    Args:
-        paths: paths of files, and of folders of files.
-        options: options of the import.
+    """Read files of evaluations like `rcjax.logs.importing.read_evaluations`, with notes in place of warnings.
 
     Raises ValueError for a full score that is not a positive number.
     """
@@ -263,16 +258,16 @@ def import_evaluations(paths: Sequence[str | os.PathLike[str]], options: ImportO
             sampled.append(model)
         signal = _signal(model, sound)
         by_signal.setdefault(signal, []).extend([model] if sound else [])
-        rows += _rows(sound, signal, options, left_out)
+        rows += _model_rows(sound, signal, options, left_out)
     if not rows:
         reason = _reasons(left_out) or f"none has a score of {options.scorer!r:.60}: choose another scorer"
         raise LogError(f"no answer can be used: {reason}" if answers else "no answers in the files")
     scored = [row["correct"] for row in rows if row["correct"] is not None]
     scoring.require_scale("the files", np.array(scored, float))
-    frame, notes = as_frame(rows, options, sampled=bool(sampled))
+    frame, notes = build_frame(rows, options, sampled=bool(sampled))
     if sampled:
-        samples = f"{listed(sampled)} answered each query several times: a row for each sample, with its answer"
-        notes.append(f"{samples}, whose confidence is how many agree")
+        fact = f"{listed(sampled)} answered each query several times: each answer has a row, with its sample number"
+        notes.append(f"{fact}, and the share of equal answers becomes the confidence")
     signals = [
         f"the confidence of {listed(models)} is {_NO_SIGNAL if signal is None else SIGNALS[signal]}"
         for signal, models in by_signal.items()
@@ -290,12 +285,12 @@ def _compare_names(models: Iterable[str]) -> list[str]:
     """Return a sentence for each pair of names that may belong to the same model."""
     first: dict[str, str] = {}
     names = [(model, first.setdefault(model.rpartition("/")[2].casefold(), model)) for model in models]
-    advice = "they are two models; where they are one, --rename"
-    return [f"{other} and {model}: {advice} {model}={other}" for model, other in names if model != other]
+    advice = "count as two models; if they are one model, give --rename"
+    return [f"{other} and {model} {advice} {model}={other}" for model, other in names if model != other]
 
 
 def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> list[Line]:
-    """Return the lines without failures: all samples if most queries have several, else each query's first."""
+    """Return the lines without failures: all samples if most queries have several samples, else the first of each."""
     left_out.update(str(line["error"]) for samples in queries.values() for line in samples if has_failed(line))
     sound = [[line for line in samples if not has_failed(line)] for samples in queries.values()]
     sound = [samples for samples in sound if samples]
@@ -308,34 +303,36 @@ def _sound_lines(queries: Mapping[str, list[Line]], left_out: Counter[str]) -> l
 
 
 def _signal(model: str, lines: Sequence[Line]) -> str | None:
-    """Return the most common signal of a model's answers; None if they have only answers to compare.
+    """Return the most common signal of a model's answers; None if no answer has a confidence.
 
-    Raises LogError if the lines have neither a confidence nor an answer.
+    Raises LogError if the lines have neither a confidence nor an answer to compare.
     """
     signals = Counter(line["signal"] for line in lines if line.get("logprob") is not None)
     if signals or not lines or any(line.get(name) for line in lines for name in ANSWERS):
         return max(signals, key=signals.__getitem__, default=None)
     unusable = Counter(line["error"] for line in lines if line.get("error"))
-    reason = f" ({_reasons(unusable)})" if unusable else ""
+    reason = f" ({_causes(unusable)})" if unusable else ""
     problem = f"model {brief(model)}: no confidence can be read from its {count(len(lines), 'answer')}{reason}"
     advice = "run the evaluation again with log-probabilities (of Inspect: --logprobs, for choices --top-logprobs 5)"
     raise LogError(f"{problem}: {advice}, or with several samples of each answer (epochs, repeats), whose votes count")
 
 
-def _rows(lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]) -> list[Line]:
-    """Return the rows of a model; `left_out` counts the answers without a row, by reason."""
+def _model_rows(
+    lines: Sequence[Line], signal: str | None, options: ImportOptions, left_out: Counter[str]
+) -> list[Line]:
+    """Return the rows of a model, and count the answers left out by reason."""
     rows = []
     for line in lines:
         place = f"{line['place']}, model {line['model']}, query {brief(line['query'])}"
-        label = label_of(line.get("correct"), options.score_max, place)
+        label = score_to_label(line.get("correct"), options.score_max, place)
         if label is None and "correct" in line:
             left_out["without a score"] += 1
             continue
         logprob = 0.0 if signal is None else line.get("logprob") if line.get("signal") == signal else None
         if logprob is None and line.get("logprob") is not None:
-            line |= without_confidence(f"it is {SIGNALS[line['signal']]}")
-        texts = {name: line.get(name) or "" for name in ANSWERS}  # on one line each, calls and JSON in canonical form
-        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}
+            line |= without_confidence(f"the files have only {SIGNALS[line['signal']]}")
+        texts = {name: line.get(name) or "" for name in ANSWERS}
+        texts = {name: canonical_json(text) or " ".join(text.split()) for name, text in texts.items()}  # of one line
         answers = {name: text if comparable(text, "text") else None for name, text in texts.items()}
         no_answer = next((text for name, text in texts.items() if text and not answers[name]), None)
         rows.append(line | {"correct": label, "logprob": logprob, "lacks": no_answer, **answers})
@@ -350,15 +347,16 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     )
     unscored = [row for row in rows if row["logprob"] is None]
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
-    remarks = [f"{describe_missing_confidences(unscored)} ({_reasons(reasons)})"] if unscored else []
+    remarks = [f"{describe_missing_confidences(unscored)} ({_causes(reasons)})"] if unscored else []
     remarks += [not_likeliest(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]]
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)
-        remarks.append(f"{count(number, 'answer')} of {model} are none ({brief(example)}): they agree with no other")
+        fact = f"{count(number, 'answer')} of {model} say that there is no answer ({brief(example)})"
+        remarks.append(f"{fact}: they agree with no other answer")
     if unlabelled := sum(row["correct"] is None for row in rows):
         fact = f"the files have no labels of {count(unlabelled, 'answer')}: the column correct is empty"
-        remarks.append(f"{fact}, to be filled by --labels, or by hand (rcjax label)")
+        remarks.append(f"{fact}; give labels by --labels, or label by hand (rcjax label)")
     if any(row["correct"] not in (None, 0, 1) for row in rows):
         names = sorted({row["scorer"] for row in rows if row.get("scorer")})
         scorers = f", by {listed(names)}," if names else ""
@@ -371,10 +369,14 @@ def _reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,} {reason}" for reason, number in left_out.items())
 
 
+def _causes(answers: Mapping[str, int]) -> str:
+    return "; ".join(f"{sentence}: {number:,}" for sentence, number in answers.items())
+
+
 _ROUNDING = 1e-9  # rounding error of a mean of full scores
 
 
-def label_of(score: Any, most: float, place: str) -> float | None:
+def score_to_label(score: Any, most: float, place: str) -> float | None:
     """Convert a score to a label from 0 (wrong) to 1 (right); None without a score.
 
     Args:
@@ -384,7 +386,7 @@ def label_of(score: Any, most: float, place: str) -> float | None:
 
     Raises LogError for a score below 0 or above the full score, and for a value that is no score.
 
-    >>> label_of("yes", 1, "a"), label_of(7, 10, "a")
+    >>> score_to_label("yes", 1, "a"), score_to_label(7, 10, "a")
     (1.0, 0.7)
     """
     word = score.strip().lower() if isinstance(score, str) else score
@@ -403,7 +405,7 @@ def label_of(score: Any, most: float, place: str) -> float | None:
     return float(round(share)) if abs(share - round(share)) <= _ROUNDING else share
 
 
-def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
+def build_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tuple[pl.DataFrame, list[str]]:
     """Turn rows into a frame with tokens, costs or both; return it with sentences about them.
 
     Args:
@@ -417,24 +419,23 @@ def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tupl
     priced = {row["model"] for row in rows if row.get("cost") is not None} == {row["model"] for row in rows}
     if estimated := sum(bool(row.get("estimated")) for row in rows):
         origin = f"estimated, {CHARACTERS:g} characters each"
-        notes.append(f"tokens of {count(estimated, 'answer')} were not counted: they are {origin}")
+        notes.append(f"the files have no token counts of {count(estimated, 'answer')}: they are {origin}")
     counted = all(row.get(name) is not None for row in rows for name in TOKENS)
     if priced:
         for row in rows:  # `read_log` replaces a cost of 0 by the mean of the model's other costs
             row["cost"] = row.get("cost") or 0.0
     elif counted:
-        notes.append("no money in the table: tune it with --prices")
+        notes.append("the files have no costs: tune with --prices")
     else:
-        advice = "nor texts to estimate them by: a table needs a column cost, or input_tokens and output_tokens"
-        raise LogError(f"neither money nor tokens are in the files, {advice}")
+        advice = "a table needs a column cost, or input_tokens and output_tokens"
+        raise LogError(f"the files have neither costs nor tokens, nor texts to estimate tokens: {advice}")
     scored = any(row["correct"] not in (None, 0, 1) for row in rows)
-    answers = _answers(rows)
+    answers = _answer_columns(rows)
     if answers:
-        fact = "what was answered is in the column"
-        notes.append(f"{fact} {' and '.join(answers)}, for rcjax tune to compare")
+        notes.append(f"the answers are in the column {' and '.join(answers)}, for rcjax tune to compare")
     if "answer_key" in answers:
-        fact = "answers were taken out of longer replies: a policy that compares them needs a signal that does so"
-        notes.append(f"{fact}, rcjax.Cascade(…, signal=…), and rcjax serve refuses it")
+        fact = "answers were extracted from longer replies: a policy that compares answers needs a signal that does so"
+        notes.append(f"{fact}, rcjax.Cascade(…, signal=…), and rcjax serve refuses such a policy")
     timed = any(row.get("seconds") is not None for row in rows)
     schema = {"query": pl.String, "model": pl.String, **({"sample": pl.Int64} if sampled else {})}
     schema |= {"correct": pl.Float64 if scored else pl.Int8, "logprob": pl.Float64}
@@ -445,7 +446,7 @@ def as_frame(rows: list[Line], options: ImportOptions, *, sampled: bool) -> tupl
     return frame.rename({"correct": "score"}) if scored else frame, notes
 
 
-def _answers(rows: list[Line]) -> list[str]:
+def _answer_columns(rows: list[Line]) -> list[str]:
     """Return the columns of answers; if some rows have keys, the answers of the other rows become keys."""
     if not any(row.get("answer_key") for row in rows):
         return ["answer"] if any(row.get("answer") for row in rows) else []

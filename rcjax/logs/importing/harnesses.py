@@ -1,16 +1,14 @@
 """Importers of runs of evaluation harnesses: Inspect AI, lm-evaluation-harness, HELM and promptfoo.
 
 - Inspect AI: `.eval`, a ZIP of JSON files, and `.json`. A sample is one answer, and an epoch another answer to the same
-  query. With several scorers, or several values of a scorer, the user chooses one. Only the tokens of the evaluated
-  model are counted, without graders.
+  query. The user chooses among several scorers, or several values of a scorer. The tokens of graders do not count.
 - lm-evaluation-harness: a line is one document under one filter. A multiple-choice line has the log-likelihood of every
-  choice and, for mutual information, of every choice without the question; the choice follows by the rule of the
-  metric. A line of text has the replies before and after the filter.
+  choice and, for mutual information, of every choice without the question. The rule of the metric gives the choice. A
+  line of text has the replies before and after the filter.
 - HELM: `scenario_state.json`, and beside it `per_instance_stats.json` with the scores. The two files are joined by
   instance, perturbation and trial. A perturbed question is a separate query.
 - promptfoo: the output of `promptfoo eval -o results.json`. A result is one answer of a provider to a prompt with
-  variables; prompt and variables name the query. A result with an error is left out, not wrong. Log-probabilities are
-  numbers without tokens.
+  variables, which are the query. A result with an error is left out. Log-probabilities are numbers without tokens.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from typing import Any
 from rcjax._base.extras import how_to_install
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.api_logs import (
-    answer_fields,
-    calls_in,
+    answer_or_key,
     confidence_of_choice,
     confidence_of_logprobs,
     confidence_of_tokens,
     count_tokens,
-    messages_of,
-    prompt_of,
-    query_of,
+    format_prompt,
+    hash_query,
+    read_messages,
+    read_tool_calls,
 )
 from rcjax.logs.importing.lines import (
     DamageError,
@@ -59,7 +57,7 @@ from rcjax.policy.signals.answers import chosen_choice
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens
 from rcjax.serving.completions import choice_text
 
-try:  # reads Zstandard, with which newer versions of Inspect compress; Python reads it from 3.14 on
+try:  # newer versions of Inspect compress by Zstandard, which Python's own module reads from 3.14 on
     from backports.zstd import zipfile  # pyright: ignore[reportMissingImports]
 except ImportError:
     import zipfile
@@ -74,7 +72,7 @@ _LABELS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
 
 def _is_inspect(path: Path, head: bytes) -> bool:
-    """Return whether a file is a ZIP with Inspect's header, or JSON that begins like Inspect's."""
+    """Return whether a file is a ZIP with Inspect's header, or JSON with Inspect's first keys."""
     if head.startswith(b"PK"):
         try:
             with zipfile.ZipFile(path) as archive:
@@ -92,12 +90,12 @@ def _read_inspect(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
         if isinstance(sample, DamageError):
             yield sample
             continue
-        evaluation = evaluation or _evaluation(head(), path.name)
+        evaluation = evaluation or _require_evaluation(head(), path.name)
         place = f"{path.name}, sample {sample.get('id')!r:.60}, epoch {sample.get('epoch', 1)}"
-        yield from read_piece(place, "Inspect", partial(_lines, sample, evaluation, options, place))
+        yield from read_piece(place, "Inspect", partial(_read_inspect_sample, sample, evaluation, options, place))
 
 
-def _evaluation(head: Any, place: str) -> Mapping[str, Any]:
+def _require_evaluation(head: Any, place: str) -> Mapping[str, Any]:
     evaluation = head.get("eval") if isinstance(head, dict) else None
     fields = evaluation if isinstance(evaluation, dict) else {}
     require_sound(isinstance(fields.get("model"), str), place, "no evaluation of a model: is it a log of Inspect?")
@@ -145,7 +143,9 @@ def _open_json(path: Path) -> tuple[Any, Iterator[dict[str, Any]]]:
     return lambda: content, (sample if isinstance(sample, dict) else {} for sample in samples)
 
 
-def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str) -> list[Line]:
+def _read_inspect_sample(
+    sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: ImportOptions, place: str
+) -> list[Line]:
     """Return the line of a sample, in a list."""
     query = f"{evaluation.get('task')}/{sample['id']}"
     line = {"query": query, "model": evaluation["model"], "sample": int(sample.get("epoch", 1))}
@@ -160,11 +160,11 @@ def _lines(sample: Mapping[str, Any], evaluation: Mapping[str, Any], options: Im
     letters = tuple(_LETTERS[: len(sample.get("choices") or ())])
     value = options.score_max * _LABELS[value] if isinstance(value, str) and value in _LABELS else value
     line |= {"correct": value, "scorer": scorer}
-    calls = calls_in(_convert_calls(choice.get("message")))
+    calls = read_tool_calls(_convert_calls(choice.get("message")))
     reply = calls or output.get("completion") or ""
     answer = calls or answer
-    line |= {"finish": choice.get("stop_reason"), **answer_fields(answer or reply, reply)}
-    line |= {"prompt": prompt_of(messages_of(sample.get("input"))), "seconds": to_amount(output.get("time"))}
+    line |= {"finish": choice.get("stop_reason"), **answer_or_key(answer or reply, reply)}
+    line |= {"prompt": format_prompt(read_messages(sample.get("input"))), "seconds": to_amount(output.get("time"))}
     usage = _usage(sample, evaluation)
     if "input_tokens" not in usage:
         usage |= tokens_or_estimate(None, None, line["prompt"] or None, [reply])
@@ -204,10 +204,7 @@ def _choose_score(scores: Mapping[str, Any], scorer: str | None, place: str) -> 
 
 
 def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], answer: str | None) -> Line:
-    """Compute the confidence from the tokens of a reply; for a choice, from the last token that names it.
-
-    Text such as "ANSWER: " may precede the choice.
-    """
+    """Compute the confidence from the tokens of a reply; for a choice, from the last token that is the choice."""
     if not letters:
         return confidence_of_tokens(content, reply)
     try:
@@ -223,7 +220,7 @@ def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], an
 
 
 def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
-    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as grader."""
+    """Return the tokens and the cost of the evaluated model, without its usage in other roles, such as a grader's."""
     model = evaluation["model"]
     total = (sample.get("model_usage") or {}).get(model)
     if not total:
@@ -240,9 +237,8 @@ def _usage(sample: Mapping[str, Any], evaluation: Mapping[str, Any]) -> Line:
 
     cached, stored = own_usage("input_tokens_cache_read"), own_usage("input_tokens_cache_write")
     sent = own_usage("input_tokens") + cached + stored
-    written = max(
-        own_usage("output_tokens"), own_usage("total_tokens") - sent
-    )  # hidden reasoning may be in the total only
+    # Hidden reasoning may be in the total alone.
+    written = max(own_usage("output_tokens"), own_usage("total_tokens") - sent)
     money = {} if total.get("total_cost") is None else {"cost": own_usage("total_cost")}
     counts = {"input_tokens": sent, "output_tokens": written, "cached_tokens": cached, "cache_write_tokens": stored}
     return (counts if sent else {}) | money  # no prompt has 0 tokens
@@ -259,11 +255,11 @@ INSPECT = Format("inspect", "Inspect AI (.eval, .json)", _is_inspect, _read_insp
 
 _STATE, _STATS = "scenario_state.json", "per_instance_stats.json"
 
-#: Metrics that serve as labels; the first one present is used.
+#: Metrics that serve as labels; the first metric present is used.
 _HELM_METRICS = ("exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match")
 
 
-def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+def _read_helm(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a run, one per instance, perturbation and trial."""
     state = read_document(path, "HELM")
     stats_file = path.with_name(_STATS)
@@ -271,7 +267,9 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
     stats = read_document(stats_file, "HELM")
     try:
         figures = {
-            _key(row): {stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None}
+            _helm_key(row): {
+                stat["name"]["name"]: stat["mean"] for stat in row["stats"] if stat.get("mean") is not None
+            }
             for row in stats
         }
         model, scenario = state["adapter_spec"]["model"], path.resolve().parent.name.partition(":")[0]
@@ -284,19 +282,19 @@ def _read_run(path: Path, options: ImportOptions) -> Iterator[Line | DamageError
         has_all_choices = request.get("reference_index") is None
         require(has_all_choices, place, "asks for one choice alone: run it again by the method multiple_choice_joint")
         instance = request["instance"]
-        key = _key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
-        return [_read_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
+        key = _helm_key({**request, "instance_id": instance["id"], "perturbation": instance.get("perturbation")})
+        return [_read_helm_request(request, key, figures.get(key, {}), (model, scenario), options, place)]
 
     yield from read_pieces(requests, f"{path.name}, request", "HELM", lines)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+def _helm_key(row: Mapping[str, Any]) -> tuple[str, str, int]:
     """Return the (instance, perturbation, trial) of a row."""
     perturbation = row.get("perturbation") or {}
     return str(row["instance_id"]), str(perturbation.get("name", "")), int(row.get("train_trial_index", 0))
 
 
-def _read_request(
+def _read_helm_request(
     request: Mapping[str, Any],
     key: tuple[str, str, int],
     figures: Mapping[str, float],
@@ -319,17 +317,15 @@ def _read_request(
     line |= _read_metric(figures, options.scorer, place) if figures else {"correct": None}
     if not result.get("cached"):
         line["seconds"] = to_amount(result.get("request_time"))
-    return line | _confidence(completion.get("tokens") or [], text, tuple(request.get("output_mapping") or ()))
-
-
-def _confidence(content: list[Mapping[str, Any]], text: str, choices: tuple[str, ...]) -> Line:
-    if not any(token.get("logprob") for token in content):  # HELM writes 0 for an unknown log-probability
-        return {}
-    return confidence_of_tokens([{**token, "token": token["text"]} for token in content], text, choices)
+    tokens = completion.get("tokens") or []
+    if any(token.get("logprob") for token in tokens):  # HELM writes 0 for an unknown log-probability
+        content = [{**token, "token": token["text"]} for token in tokens]
+        line |= confidence_of_tokens(content, text, tuple(request.get("output_mapping") or ()))
+    return line
 
 
 def _failure(split: str | None, result: Mapping[str, Any]) -> str | None:
-    """Return why an answer is left out: an error, or a split other than test, which HELM scores; None if it counts."""
+    """Return the reason why an answer is left out: an error, or a split other than test; None if the answer counts."""
     if split not in (None, "test"):
         return f"of the split {split}, not test"
     return None if result.get("success", True) else "with an error"
@@ -352,7 +348,7 @@ _USAGE = {"prompt_tokens": "prompt", "completion_tokens": "completion", "total_t
 _ERROR = 2  # `failureReason` of a failed call; 1 is a failed assertion
 
 
-def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+def _read_promptfoo(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
     """Yield the lines of a file; further answers of a provider to the same prompt are further samples."""
     content = read_document(path, "promptfoo")
     results = content.get("results") if isinstance(content, dict) else None
@@ -361,24 +357,24 @@ def _read_results(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
     attempts: Counter[tuple[str, str]] = Counter()
 
     def numbered(row: Mapping[str, Any], place: str) -> list[Line]:
-        line = _read_result(row, options, place)
+        line = _read_promptfoo_result(row, options, place)
         attempts[line["query"], line["model"]] += 1
         return [line | {"sample": attempts[line["query"], line["model"]]}]
 
     yield from read_pieces(rows, f"{path.name}, result", "promptfoo", numbered)
 
 
-def _read_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
+def _read_promptfoo_result(row: Mapping[str, Any], options: ImportOptions, place: str) -> Line:
     provider, response = row["provider"], row.get("response") or {}
     prompt, output = str(row["prompt"]["raw"]), response.get("output")
-    line = {"query": query_of([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
+    line = {"query": hash_query([prompt, row.get("vars")]), "model": provider.get("label") or provider["id"]}
     if row.get("failureReason") == _ERROR:
         return line | {"error": "with an error"}
     text = output if isinstance(output, str) else None if output is None else json.dumps(output)
     usage = response.get("tokenUsage") or {}
     line |= {"correct": _score(row, options.scorer, place), "scorer": options.scorer, "answer": text, "prompt": prompt}
     line |= {"finish": response.get("finishReason"), **confidence_of_logprobs(response.get("logProbs") or ())}
-    if not response.get("cached"):  # a cached reply has not the model's latency and cost
+    if not response.get("cached"):  # latency and cost of a cached reply are not the model's
         line |= {"cost": row.get("cost"), "seconds": to_amount(row.get("latencyMs"), 1000)}
     return line | count_tokens({api_name: usage.get(name) for api_name, name in _USAGE.items()}, prompt, [text])
 
@@ -395,10 +391,10 @@ HELM = Format(
     "helm",
     "HELM (scenario_state.json beside per_instance_stats.json)",
     lambda path, head: path.name == _STATE or holds_keys(b"adapter_spec", b"request_states")(path, head),
-    _read_run,
+    _read_helm,
 )
 
-PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_results)
+PROMPTFOO = Format("promptfoo", "promptfoo (results JSON)", holds_keys(b"evalId", b"results"), _read_promptfoo)
 
 
 # -- lm-evaluation-harness
@@ -414,14 +410,15 @@ _LOSSES = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", 
 _DATED = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.:-]+))?$")
 
 
-def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
-    """Yield the lines of a file, one per document."""
+def _read_lm_eval(path: Path, options: ImportOptions) -> Iterator[Line | DamageError]:
+    """Yield the lines of a file, one per document; damage if the file has neither a metric nor a filter `scorer`."""
     task, model = _task_and_model(path)
-    filters: dict[str, None] = {}
+    filters, metrics = dict[str, None](), dict[str, None]()
 
     def lines(row: Mapping[str, Any], place: str) -> list[Line]:
         filtered = str(row["filter"])
         filters[filtered] = None
+        metrics.update(dict.fromkeys(_metrics(row)))
         if options.scorer not in (None, *_metrics(row), filtered):
             return []
         problem = f"each document stands there for several filters, {', '.join(filters)}"
@@ -429,13 +426,16 @@ def _read_samples(path: Path, options: ImportOptions) -> Iterator[Line | DamageE
             len(filters) == 1 or options.scorer in filters, place, f"{problem}: choose one, with --scorer (scorer=)"
         )
         line = {"query": f"{task}/{row['doc_id']}", "model": model, "sample": 1}
-        return [line | _read_row(row, options.scorer, place)]
+        return [line | _read_lm_eval_document(row, options.scorer, place)]
 
-    return read_lines(path, "lm-eval", lines)
+    yield from read_lines(path, "lm-eval", lines)
+    names = [*metrics, *filters]
+    if names and options.scorer not in (None, *names):
+        yield DamageError(f"{path.name}: has no metric or filter {options.scorer!r}; there are {', '.join(names)}")
 
 
 def _task_and_model(path: Path) -> tuple[str, str]:
-    """Return (task, model) of a file, from its name and the results beside it, or the folder's name, ORG__MODEL."""
+    """Return (task, model) of a file, by its name, and the results in its folder or the folder's name, ORG__MODEL."""
     match = _DATED.match(path.stem)
     task, date = (match["task"], match["date"]) if match else (path.stem, None)
     results = [path.with_name(f"results_{date}.json")] if date else []
@@ -453,22 +453,24 @@ def _metrics(row: Mapping[str, Any]) -> list[str]:
     return [metric for metric in row["metrics"] if metric in row]
 
 
-def _read_row(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
+def _read_lm_eval_document(row: Mapping[str, Any], scorer: str | None, place: str) -> Line:
     metrics = _metrics(row)
     preferred = [metric for metric in _LM_EVAL_METRICS if metric in metrics] or metrics[:1]
     require_sound(bool(preferred), place, "has no metric: lm-eval writes one, such as acc or exact_match")
     metric = str(scorer if scorer in metrics else preferred[0])
-    problem = f"{metric} is the better the lower it is, and no score: choose another metric, with --scorer (scorer=)"
+    problem = f"{metric} is a loss, not a score: choose another metric, with --scorer (scorer=)"
     require(metric not in _LOSSES, place, problem)
-    prompt, replies = next(iter(_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
+    prompt, replies = next(iter(_argument_texts(row.get("arguments"), 0)), None), row["filtered_resps"]
     line: Line = {"correct": row[metric], "scorer": metric, "prompt": prompt}
     first = replies[0] if replies and isinstance(replies[0], list | tuple) else ()
     if len(first) == 2 and str(first[1]) in ("True", "False"):  # (log-likelihood of a choice, is greedy)
-        choice = choose_by_likelihood(replies, _texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics)
+        choice = choose_by_likelihood(
+            replies, _argument_texts(row.get("arguments"), 1), metric, "acc_mutual_info" in metrics
+        )
         return line | choice | tokens_or_estimate(None, None, prompt, [" "])
     texts: list[str | None] = (row["resps"][0] or [None]) if row.get("resps") else replies
     answer = replies[0] if replies and isinstance(replies[0], str) else None
-    line |= answer_fields(answer, texts[0]) if answer not in texts else {"answer": answer}
+    line |= answer_or_key(answer, texts[0]) if answer not in texts else {"answer": answer}
     if answer not in texts or len(texts) < 2:  # an extracted answer cannot be compared with unfiltered samples
         texts = texts[:1]
     return line | tokens_or_estimate(None, None, prompt, texts) | _confidence_of_votes(texts, answer)
@@ -487,7 +489,7 @@ def _confidence_of_votes(texts: Sequence[str | None], answer: str | None) -> Lin
     return {"logprob": math.log(same / len(texts)), "signal": _NAME}
 
 
-def _texts(arguments: Any, argument: int) -> list[str | None]:
+def _argument_texts(arguments: Any, argument: int) -> list[str | None]:
     """Return the argument of each request of a document at a position, 0 for the prompt; None where it is unknown."""
     requests = arguments.values() if isinstance(arguments, Mapping) else arguments or ()
     parts = [list(request.values()) if isinstance(request, Mapping) else request for request in requests]
@@ -508,11 +510,11 @@ def choose_by_likelihood(
     """Return the choice that the log-likelihoods imply, and its log-probability among all choices.
 
     Args:
-        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, then those of the
-            choices without the question.
-        continuations: texts of the choices, each after its separator from the question; None if it is unknown.
-        metric: grading metric. It selects the choice with the largest log-likelihood, with the largest per character
-            (`acc_norm`) or byte (`acc_bytes`), or with the largest gain over no question (`acc_mutual_info`).
+        replies: pairs that begin with the log-likelihood of a choice, one per choice; with `mutual`, followed by the
+            pairs of the choices without the question.
+        continuations: texts of the choices, each after its separator from the question; None for an unknown text.
+        metric: grading metric. The choice has the largest log-likelihood, or the largest log-likelihood per character
+            (`acc_norm`) or byte (`acc_bytes`), or the largest gain by the question (`acc_mutual_info`).
         mutual: whether the second half of the replies is without the question.
 
     Returns:
@@ -528,10 +530,10 @@ def choose_by_likelihood(
     if len(likelihoods) < len(numbers) or max(likelihoods[:number], default=0.0) == -math.inf:
         return without_confidence(NO_LOGPROB)
     if number < 2:
-        return without_confidence("of a likelihood alone, beside no other choice")
-    values = _values(likelihoods, number, continuations, metric)
+        return without_confidence("the file has the likelihood of one choice alone")
+    values = _metric_values(likelihoods, number, continuations, metric)
     if values is None:
-        return without_confidence(f"{metric} goes by the lengths of the choices, which the file does not tell")
+        return without_confidence(f"{metric} needs the lengths of the choices, which the file does not have")
     likelihoods = likelihoods[:number]
     index = max(range(number), key=values.__getitem__)
     answer = chr(ord("A") + index) if index < 26 else str(index + 1)  # a number after the letters run out
@@ -546,7 +548,7 @@ def _logprob(value: Any) -> float | None:
         return None
 
 
-def _values(
+def _metric_values(
     likelihoods: Sequence[float], number: int, continuations: Sequence[str | None], metric: str
 ) -> list[float] | None:
     """Return the quantity that a metric maximises over the choices; None if it is unknown."""
@@ -573,4 +575,4 @@ def _normalise(likelihoods: Sequence[float], index: int) -> float:
     return min(0.0, likelihoods[index] - likelihoods[most] - total)
 
 
-LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_samples)
+LM_EVAL = Format(_NAME, "lm-evaluation-harness (samples_*.jsonl)", holds_keys(b"doc_id", b"resps"), _read_lm_eval)

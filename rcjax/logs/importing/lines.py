@@ -1,13 +1,13 @@
-"""The output of an importer, a line of a call log with a score for each answer; and the import of a user's own table.
+"""The lines that importers make, one per answer, and the import of a user's own table.
 
-The values of a line are JSON values by name:
+A line is a line of a call log with a score. Its values are JSON values by name:
 
 - `query`, `model`: texts; a query has the same name for all models.
 - `sample`: number of the answer among several of a model to the query, from 1; without it, the next in file order.
-- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer`: the answer that a scorer
-  extracted from a longer reply, which a service would have to extract too.
+- `answer`, `prompt`, `likeliest`: texts, as in a call log. `answer_key` replaces `answer` if a scorer extracted the
+  answer from a longer reply, as a service would have to do, too.
 - `logprob`, `signal`: raw confidence and its source (`evaluations.SIGNALS`); absent if unknown.
-- `correct`, `scorer`: score, as the file has it, and name of the scorer. Without `correct`, labels come later.
+- `correct`, `scorer`: score on the scale of the file, and name of the scorer. Without `correct`, labels come later.
 - `error`: reason for a missing answer or, with `has_no_confidence`, for a missing confidence.
 - `input_tokens`, `output_tokens`: tokens of all calls; `estimated`: the tokens are estimated from the texts.
 - `cached_tokens`, `cache_write_tokens`: input tokens read from a cache, and written to one.
@@ -34,10 +34,20 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax.logs.checked_rows import Rows, logprobs, measured_cells, numbers, typed_rows, with_points
-from rcjax.logs.columns import CACHED, SAMPLE, SECONDS, TOKENS, Scoring, column_of, in_place_of, meant_for, require_once
+from rcjax.logs.checked_rows import Rows, numbers, read_logprobs, seconds_cells, typed_rows, with_decimal_points
+from rcjax.logs.columns import (
+    CACHED,
+    SAMPLE,
+    SECONDS,
+    TOKENS,
+    Scoring,
+    equivalent_columns,
+    find_column,
+    require_unique_columns,
+    suggest_columns,
+)
 from rcjax.logs.errors import LogError, listed, near
-from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load, open_text
+from rcjax.logs.sources import SEPARATED, TABLES, TextFile, load_table, open_text
 from rcjax.policy.decisions import NO_CONFIDENCE
 from rcjax.serving.failures import ends_badly
 
@@ -52,7 +62,7 @@ CHARACTERS = 4.0
 
 
 class DamageError(LogError):
-    """A damaged file, or a damaged part of a file, which is left out if other files or parts can be read."""
+    """A file, or a part of a file, that is damaged; it is left out if others can be read."""
 
 
 class WrongValueError(ValueError):
@@ -61,7 +71,7 @@ class WrongValueError(ValueError):
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import, which the files leave open."""
+    """Options of an import."""
 
     format: str | None = None
     """Name of one of `evaluations.FORMATS`; None to recognise each file by its content."""
@@ -80,7 +90,7 @@ class ImportOptions:
 
 
 class ImportFields(TypedDict, total=False):
-    """The fields of `ImportOptions`, as functions take them by keyword."""
+    """The fields of `ImportOptions` that functions take as keywords."""
 
     format: str | None
     scorer: str | None
@@ -105,7 +115,7 @@ class Format(NamedTuple):
 
 
 def holds_keys(*keys: bytes) -> Callable[[Path, bytes], bool]:
-    """Return a predicate of files: a JSON object or array with all these keys in its beginning."""
+    """Return a predicate of files: a JSON object or array that has all these keys in its first bytes."""
 
     def recognises(path: Path, head: bytes) -> bool:
         starts = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
@@ -145,10 +155,10 @@ def check_line(line: Line) -> Line:
 
 
 def tokens_or_estimate(sent: Any, received: Any, prompt: str | None, replies: Iterable[str | None]) -> Line:
-    """Return the token counts of an answer, or estimate them from the texts if they are missing and a prompt is known.
+    """Return the token counts of an answer; if they are missing and the prompt is known, estimate them from the texts.
 
     Args:
-        sent, received: counts in the file, or None.
+        sent, received: counts in the file; None for a missing count.
         prompt: prompt of each call, or None.
         replies: reply of each call.
 
@@ -187,12 +197,9 @@ def require_sound(condition: bool, place: str, problem: str) -> None:
 
 
 def read_piece(place: str, program: str, read: Callable[[], Iterable[Line]]) -> Iterator[Line | DamageError]:
-    """Yield the checked lines of a piece of a file, or the damage if the piece is not as its program writes it.
+    """Yield the checked lines of a part of a file, or the damage if the part is not as its program writes it.
 
-    Args:
-        place: place of the piece, for messages.
-        program: name of the program that wrote the file.
-        read: returns the lines; a KeyError or the like from it means damage.
+    A KeyError or the like from `read` means damage.
     """
     try:
         lines: list[Line | DamageError] = [check_line(line) for line in read()]
@@ -221,7 +228,7 @@ def read_pieces(
 
 
 def _describe_damage(problem: Exception) -> str:
-    """Describe the damage to a piece of a file without quoting Python's messages.
+    """Describe the damage to a part of a file without quoting Python's messages.
 
     >>> _describe_damage(KeyError("response")), _describe_damage(AttributeError("'list' object has no attribute 'get'"))
     ("'response' is missing", 'a value is of another kind')
@@ -239,12 +246,8 @@ def read_lines(
     """Yield the lines of all JSON objects in a file, and the damage to unreadable ones.
 
     A file is JSON Lines, with an object or an array of objects in each line, or one array or object over many lines.
-    Raises DamageError if the file is not text, or has no object.
-
-    Args:
-        path: path of the file.
-        program: name of the program that wrote the file.
-        read: returns the lines of an object, given the object and its place; an error means damage to this object.
+    `read` returns the lines of an object; an error from it means damage to this object. Raises DamageError if the file
+    is not text, or has no object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -302,17 +305,12 @@ _TABLE_TEXTS = ("query", "model", "answer", "answer_key", "prompt")
 _JSON = (".json", ".jsonl", ".ndjson")
 
 
-def _is_table(path: Path, head: bytes) -> bool:
-    """Return whether a file may be a table; other formats are tried first."""
-    return path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head))
-
-
 def _is_array(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
 def open_table(path: Path) -> Path | TextFile:
-    """Return a table for `load`; a JSON array becomes JSON Lines."""
+    """Return a table for `load_table`; a JSON array becomes JSON Lines."""
     if path.suffix.lower() not in _JSON:
         return path
     with open(path, "rb") as file:
@@ -340,7 +338,7 @@ def require_canonical(assigned: Mapping[str, str], canonical: tuple[str, ...]) -
 def _read_source(
     source: Any, place: str, options: ImportOptions, assigned: Mapping[str, str], model: str | None = None
 ) -> Iterator[Line]:
-    """Yield the lines of a table, read as `read_log` reads it; all are of `model`, if it is given.
+    """Yield the lines of a table, checked as by `read_log`; all lines are of `model` unless that is None.
 
     Raises LogError for a missing column or an invalid cell.
     """
@@ -348,25 +346,28 @@ def _read_source(
 
     def choose(_: str, columns: list[str]) -> list[str]:
         nonlocal scoring
-        scoring = scoring.of_table(columns)
+        scoring = scoring.for_columns(columns)
         labels = scoring.column
-        is_calls = "call_log" in columns and labels not in columns
-        advice = "give it to rcjax tune, with --labels, as it also records how models were asked"
-        require(not is_calls, place, f"a call log needs no import: {advice}")
+        advice = "give it to rcjax tune, with --labels if it has none, as it also records how models were asked"
+        require("call_log" not in columns, place, f"a call log needs no import: {advice}")
         needed = ("query",) if model else ("query", "model", labels)
         for name in needed:
             if name not in columns:
                 _refuse_missing(name, assigned.get(name, name), place, columns)
-        if model is None and not {*in_place_of("confidence")} & {*columns} and meant_for(["logprob"], columns):
+        if (
+            model is None
+            and not {*equivalent_columns("confidence")} & {*columns}
+            and suggest_columns(["logprob"], columns)
+        ):
             _refuse_missing("confidence", "logprob or confidence", place, columns)
-        require_once(place, columns)
+        require_unique_columns(place, columns)
         return [
             name
             for name in ("query", "model", labels, *OPTIONAL)
             if name in columns and (name != "prompt" or options.prompts)
         ]
 
-    table = load(source, choose, assigned, place)
+    table = load_table(source, choose, assigned, place)
     options.table_columns.update(table.columns)
     for rows in typed_rows(table, scoring, ["prompt"]):
         if model is not None:
@@ -375,7 +376,7 @@ def _read_source(
 
 
 def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> NoReturn:
-    suggestion = meant_for(["logprob" if name == "confidence" else name], columns) or near(column, columns)
+    suggestion = suggest_columns(["logprob" if name == "confidence" else name], columns) or near(column, columns)
     advice = [f"name it, with --column {name}=…"]
     advice += ["add it without labels, where there are none yet"] if name == "correct" else []
     advice += ["give --format wide for columns of each model"] if any("|" in name for name in columns) else []
@@ -384,15 +385,15 @@ def _refuse_missing(name: str, column: str, place: str, columns: list[str]) -> N
 
 def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
     for column in ("query", "model"):
-        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {column_of(column).advice}")
+        rows.refuse(rows.frame[column].is_null(), column, f"is missing: {find_column(column).advice}")
     columns = rows.frame.columns
     cells = {name: rows.frame[name].cast(pl.String) for name in _TABLE_TEXTS if name in columns}
     if "correct" in columns:
-        cells["correct"] = with_points(rows, "correct").replace("nan", None)
+        cells["correct"] = with_decimal_points(rows, "correct").replace("nan", None)
     measured = {name: numbers(rows, name, optional=True) for name in (*TOKENS, *CACHED, "cost") if name in columns}
-    measured |= measured_cells(rows)
-    if {*in_place_of("logprob")} & {*columns}:
-        values = logprobs(rows)
+    measured |= seconds_cells(rows)
+    if {*equivalent_columns("logprob")} & {*columns}:
+        values = read_logprobs(rows)
         measured["logprob"] = np.where(values == NO_CONFIDENCE, np.nan, values)
     cells |= {name: pl.Series(values) for name, values in measured.items()}
     if SAMPLE in columns:
@@ -407,7 +408,7 @@ def _read_rows(rows: Rows, scorer: str | None) -> Iterator[Line]:
 
 BAR = "|"
 
-#: Endings of a model's columns, after the bar, by canonical name; the first one present is used.
+#: Endings of a model's columns, after the bar, by canonical name; the first ending present is used.
 _ENDINGS = {
     "correct": ("correct", "score"),
     "answer": ("answer", "model_response", "response"),
@@ -431,14 +432,14 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
         columns[:] = names
         return names
 
-    load(source, choose, name=path.name)
+    load_table(source, choose, name=path.name)
     options.table_columns.update(column.rpartition(BAR)[2] for column in columns)
     names = {
         name: (options.columns[name],) if name in options.columns else alternatives
         for name, alternatives in (_ROW_COLUMNS | _ENDINGS).items()
     }
     row_columns = {name: next(filter(columns.__contains__, names[name]), None) for name in _ROW_COLUMNS}
-    problem = f"no column names the query: --column query=…; there are {listed(columns)}"
+    problem = f"no column names the query: name one, with --column query=…; there are {listed(columns)}"
     require(row_columns["query"] is not None, path.name, problem)
     models = _models(columns, {name: names[name] for name in _ENDINGS})
     advice = "each model needs a column of its name, and another such as NAME|cost"
@@ -452,7 +453,7 @@ def _read_wide(path: Path, options: ImportOptions) -> Iterator[Line]:
 
 
 def _open_separated(path: Path) -> Path | TextFile:
-    """Return the table for `load`, with a separator other than the bar, which occurs in names of columns."""
+    """Return the table for `load_table`, with a separator other than the bar, which occurs in names of columns."""
     if path.suffix.lower() not in SEPARATED:
         return open_table(path)
     text = open_text(path, ())
@@ -486,7 +487,13 @@ def _unwrap(text: str) -> str:
     return text
 
 
-TABLE = Format("table", "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)", _is_table, _read_table)
+#: Recognised by the name alone, after other formats have not recognised the file.
+TABLE = Format(
+    "table",
+    "a table of your own (CSV, JSON Lines, Parquet, an array of JSON)",
+    lambda path, head: path.suffix.lower() in TABLES or (path.suffix.lower() in _JSON and _is_array(head)),
+    _read_table,
+)
 
 #: The format must be named: a table may have columns with a bar for other reasons.
 WIDE = Format(

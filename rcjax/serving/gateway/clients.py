@@ -288,7 +288,7 @@ class ClientLimits:
         if total.is_unknown:
             problem = f"the spending of {client.name} is not known yet, because the ledger does not answer: try again"
             raise ApiError(503, problem, "ledger_unavailable", wait=1.0)
-        now, cost = time.time(), estimate_cost()
+        cost = estimate_cost()
         state = self._by_client.setdefault(client.name, _ClientState())
         every, bounds = self._period(client, now)
         left = client.money.money - total.last_read().money_of_all

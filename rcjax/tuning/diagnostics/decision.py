@@ -27,7 +27,7 @@ import numpy as np
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent, points
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
-from rcjax.logs.kept_sample import carried_log, carried_rows, remembered
+from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import FOLDS, average_equal_answers, corrected_log, deal_folds
@@ -191,14 +191,14 @@ def held_out_gain(policy: AbstractPolicy, log: Log, seed: int = 0) -> RetuningGa
     tuning, lam, *_ = comparable_tuning(policy, log)
     if lam is None or tuning.spec.max_seconds is not None:
         return None
-    log = remembered(policy, log.select(tuning.models))
+    log = with_carried_queries(policy, log.select(tuning.models))
     complete = np.flatnonzero(log.complete)
     if len(complete) < FEWEST_FOR_GAIN:
         return None
     log = log.take(np.random.default_rng(seed).permutation(complete)[:ENOUGH_QUERIES])
     outcomes = average_equal_answers(corrected_log(log))
     retuned_loss, _ = _cross_fitted_losses(policy, log, outcomes, tuning.spec, lam)
-    replayed, carried = replay_queries(policy, outcomes), carried_rows(log)
+    replayed, carried = replay_queries(policy, outcomes), carried_mask(log)
     terms = LossTerms(replayed.wrong, replayed.cost_at_means, replayed.refused)
     loss = np.asarray(terms.loss(lam, tuning.spec.abstain_price), float)
     n_carried = int(carried.sum())

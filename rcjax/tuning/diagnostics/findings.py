@@ -26,7 +26,7 @@ import numpy as np
 
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
-from rcjax.logs.oddities import uneven, unsure
+from rcjax.logs.oddities import find_unsure, measure_unevenness
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
@@ -259,12 +259,12 @@ def assess_label_sampling(log: Log, models: Sequence[str]) -> Iterator[Finding]:
     log = log.select(models)
     log = log.take(log.complete) if log.complete.any() else log
     sure = np.asarray(log.logprob, float)[:, 0]
-    doubted = unsure(sure)
+    doubted = find_unsure(sure)
     label_sets = {labelled.tobytes(): (name, labelled) for name, labelled in zip(models, log.labelled.T, strict=True)}
     for name, labelled in label_sets.values():
         if labelled.all() or not labelled.any() or not doubted.any():
             continue
-        gap, p_value = uneven(sure, labelled)
+        gap, p_value = measure_unevenness(sure, labelled)
         low, high = (percent(float(labelled[part].mean())) for part in (doubted, ~doubted))
         advice = (
             f"{low} of the answers of {name} have a label where {models[0]} is less sure, {high} where it is surer: "

@@ -23,7 +23,7 @@ from rcjax._core.batching import plain
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
-from rcjax.logs.sources import load
+from rcjax.logs.sources import load_table
 from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
@@ -180,7 +180,7 @@ def is_call_log(source: Any) -> bool:
         columns.update(names)
         return names[:1]
 
-    load(source, choose)
+    load_table(source, choose)
     return {"call_log", "query", "model", "time"} <= columns
 
 
@@ -232,7 +232,7 @@ def _calls(source: Any) -> pl.DataFrame:
     def choose(_: str, names: list[str]) -> list[str]:
         return [name for name in (*_COLUMNS, *_OTHERS) if name in names]
 
-    frame = pl.concat([*load(source, choose).frames], how="diagonal_relaxed")
+    frame = pl.concat([*load_table(source, choose).frames], how="diagonal_relaxed")
     missing = [name for name in (*_COLUMNS, *_OTHERS) if name not in frame.columns]
     frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
     texts = frame.with_columns(pl.all().exclude("time").cast(pl.String), time=seconds_since_1970(frame["time"]))

@@ -61,18 +61,18 @@ def test_names_of_models(write):
         read(write(), rename={"large": "small"})
 
 
-def test_a_call_log_is_a_log_as_it_is(tmp_path):
+def test_a_call_log_needs_no_import(tmp_path):
     path = tmp_path / "calls.jsonl"
     path.write_text('{"call_log": 1, "query": "q", "model": "m", "logprob": -1, "answer": "B", "cost": 1}\n')
     with pytest.raises(LogError, match=r"calls.jsonl: a call log needs no import: give it to rcjax tune"):
         read(path, columns={})
 
 
-def test_one_model_that_files_call_in_two_ways(write):
+def test_names_that_differ_by_case_are_noted(write):
     half = {name: values[:2] for name, values in ROWS.items()}
     one, other = write("one.csv", **half), write("two.csv", **half | {"id": [3, 4], "engine": ["Small"] * 2})
     (note,) = [n for n in import_evaluations([one, other], ImportOptions(columns=COLUMNS)).notes if "two models" in n]
-    assert note == "small and Small: they are two models; where they are one, --rename Small=small"
+    assert note == "small and Small count as two models; if they are one model, give --rename Small=small"
     assert read(one, other, rename={"Small": "small"})["model"].to_list() == ["small"] * 4
 
 
@@ -164,7 +164,7 @@ def test_a_model_without_confidence_is_refused_with_advice(write):
 
 def test_tokens_that_were_not_counted(write):
     bare = write(input_tokens=None, output_tokens=None)
-    with pytest.raises(LogError, match=r"neither money nor tokens .* a column cost"):
+    with pytest.raises(LogError, match=r"neither costs nor tokens.* a column cost"):
         read(bare)
 
 
@@ -177,7 +177,7 @@ def test_tokens_that_were_not_counted(write):
         ({"format": "helm"}, "mine.csv: cannot be read"),
     ],
 )
-def test_what_cannot_be_chosen(how, message, write):
+def test_unknown_options_are_refused(how, message, write):
     with pytest.raises(LogError) as problem:
         read(write(), **how)
     assert message in str(problem.value)
@@ -186,7 +186,7 @@ def test_what_cannot_be_chosen(how, message, write):
 ANSWERS = {"answer": ["Paris", "Lyon", " paris. ", None]}
 
 
-def test_what_was_answered_is_kept_and_compared(write):
+def test_imported_answers_are_kept_and_compared(write):
     frame = read(write(**ANSWERS))
     assert frame["answer"].to_list() == ["Paris", "Lyon", "paris.", None]
     log = rcjax.read_log(frame, prices={"small": (1.0, 1.0), "large": (5.0, 5.0)})

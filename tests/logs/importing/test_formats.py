@@ -88,7 +88,7 @@ def test_inspect_epochs_are_samples():
         assert row["correct"] == (score["value"] == "C")
         assert (row["input_tokens"], row["output_tokens"]) == (25, 4)  # the grader took 500 and 50 a time
     assert "3 answers left out: 3 with an error" in evaluations.notes
-    assert any("small answered each query several times: a row for each sample" in note for note in evaluations.notes)
+    assert any("small answered each query several times: each answer has a row" in note for note in evaluations.notes)
 
 
 def test_inspect_scores_that_must_be_chosen():
@@ -117,7 +117,7 @@ def test_lm_eval_choices(folder, task):
     assert evaluations.frame["model"].unique().to_list() == [results["model_name"].partition("/")[2]]
     sent = [len(json.loads(line)["arguments"]["gen_args_0"]["arg_0"]) / 4 for line in path.read_text().splitlines()]
     assert evaluations.frame["input_tokens"].to_list() == [*map(round, sent)]
-    assert "tokens of 8 answers were not counted: they are estimated, 4 characters each" in evaluations.notes
+    assert "the files have no token counts of 8 answers: they are estimated, 4 characters each" in evaluations.notes
 
 
 @pytest.mark.parametrize("folder", sorted((FILES / "lm_eval").iterdir()), ids=lambda path: path.name)
@@ -177,16 +177,16 @@ def test_promptfoo():
     small = evaluations.frame.filter(pl.col("model") == "toy-small")
     assert small.height == 7
     assert small["cost"].to_list() == [1e-5] * 7
-    spoken = [
+    readable_prompt = [
         row for row in results["results"] if row["provider"]["label"] == "toy-small" and row["failureReason"] != 2
     ]
-    for row, result in zip(small.iter_rows(named=True), spoken, strict=True):
+    for row, result in zip(small.iter_rows(named=True), readable_prompt, strict=True):
         assert row["logprob"] == pytest.approx(np.mean(result["response"]["logProbs"]))
         assert row["correct"] == result["success"]
     assert not any("What is" in str(value) for row in evaluations.frame.iter_rows() for value in row)
 
 
-def test_what_a_scorer_took_out_of_a_reply_is_a_key(tmp_path):
+def test_an_extracted_answer_is_a_key(tmp_path):
     """A service has the reply alone; a letter it can read."""
     content = json.loads(SUMS.read_text())
     for sample in content["samples"]:

@@ -12,7 +12,7 @@ from helpers.command_line import run
 import rcjax
 from rcjax.logs.errors import LogError
 from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations
-from rcjax.logs.importing.harnesses import DamageError, _evaluation
+from rcjax.logs.importing.harnesses import DamageError, _require_evaluation
 
 FILES = Path(__file__).parent / "files"
 EVAL = sorted((FILES / "inspect").glob("*.eval"))
@@ -40,10 +40,10 @@ def test_a_line_that_cannot_be_read_is_left_out_and_named(tmp_path):
     assert len(evaluations.unreadable) == 1
 
 
-def test_what_names_no_model_is_no_evaluation():
+def test_a_log_without_a_model_is_refused():
     for head in ({"eval": {}}, {"eval": "m"}, []):
         with pytest.raises(DamageError, match=r"a\.json: no evaluation of a model"):
-            _evaluation(head, "a.json")
+            _require_evaluation(head, "a.json")
 
 
 def test_a_folder_with_an_aborted_run_in_it(tmp_path):
@@ -86,3 +86,18 @@ def test_a_log_without_confidences_is_read_with_a_warning_if_it_has_answers(tmp_
     for columns in ({}, {"answer": ["x"] * 4, "prob": [0.5] * 4}, {"answer": ["x"] * 4, "log_prob": [0.5] * 4}):
         with pytest.raises(LogError, match="no column logprob"):
             rcjax.read_log(answers(tmp_path, **columns))
+
+
+def test_a_task_without_the_chosen_filter_is_named():
+    """Its answers were left out without a word, and so was every answer if no task had the filter."""
+    evaluations = imported(LINES, SUMS, scorer="number")
+    assert {query.partition("/")[0] for query in evaluations.frame["query"]} == {"sums"}
+    assert "has no metric or filter 'number'; there are acc, acc_norm, none" in evaluations.damage
+    with pytest.raises(LogError, match="has no metric or filter 'other'; there are exact_match, first, number"):
+        imported(SUMS, scorer="other")
+
+
+def test_a_note_says_how_many_answers_have_another_confidence_than_most():
+    """It read "8 it is the mean log-probability of the tokens"."""
+    (note,) = [note for note in imported(FILES / "helm").notes if "no confidence" in note]
+    assert note.endswith("(the files have only the mean log-probability of the tokens: 8)")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.api_logs import messages_of, query_of
+from rcjax.logs.importing.api_logs import hash_query, read_messages
 from rcjax.logs.importing.evaluations import ImportOptions, format_of, import_evaluations
 
 FILES = Path(__file__).parent / "files"
@@ -54,7 +54,7 @@ def test_litellm_as_an_array_with_queries_of_ones_own():
     assert evaluations.frame["logprob"].to_list() == [0.0] * 6  # asked without log-probabilities
     assert any("only whether answers agree counts" in note for note in evaluations.assumed)
     assert "prompt" not in evaluations.frame.columns
-    with pytest.raises(LogError, match=r"line 1, entry 1: nothing at metadata.my_id, which is to name the query"):
+    with pytest.raises(LogError, match=r"line 1, entry 1: no value at metadata.my_id, which is to be"):
         imported(LITELLM.with_suffix(".json"), columns={"query": "metadata.my_id"})
 
 
@@ -129,7 +129,7 @@ def test_openai_batch(kind):
     assert len(cut) == (2 if kind == "completions" else 0)
 
 
-def test_wide():
+def test_a_wide_table_has_columns_for_each_model():
     with open(WIDE, newline="") as file:
         table = list(csv.DictReader(file))
     evaluations = imported(WIDE, format="wide", prompts=True)
@@ -143,7 +143,7 @@ def test_wide():
         assert row["cost"] == float(cells[f"{name}|total_cost"])
 
 
-def test_wide_as_one_calls_it(tmp_path):
+def test_a_wide_table_may_have_other_names(tmp_path):
     frame = pl.DataFrame(
         {
             "q": ["1", "2", "3"],
@@ -168,7 +168,7 @@ def test_wide_as_one_calls_it(tmp_path):
         assert evaluations.left_out == "1 answer left out: 1 without a score or an answer"
 
 
-def test_the_prompt_that_a_completion_repeats_is_no_answer(tmp_path):
+def test_a_repeated_prompt_is_not_part_of_the_answer(tmp_path):
     """Its first token has no log-probability: the whole of it had none, "as the files have none"."""
     tokens = ["Which", "?", " It", " is", " B"]
     logprobs = {"tokens": tokens, "token_logprobs": [None, -5.0, -0.5, -0.25, -0.75], "top_logprobs": None}
@@ -244,4 +244,4 @@ def test_calls_in_the_log_of_litellm_are_answers_and_so_is_none(tmp_path):
 def test_earlier_calls_distinguish_queries():
     asked = [{"role": "assistant", "content": None, "tool_calls": [tool_call("f", "{}")]}]
     other = [{"role": "assistant", "content": None, "tool_calls": [tool_call("g", "{}")]}]
-    assert query_of(messages_of(asked)) != query_of(messages_of(other))
+    assert hash_query(read_messages(asked)) != hash_query(read_messages(other))

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from rcjax.logs.errors import LogError
-from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, label_of
-from rcjax.logs.oddities import summarise
+from rcjax.logs.importing.evaluations import ImportOptions, import_evaluations, score_to_label
+from rcjax.logs.oddities import summarise_models
 
 FILES = Path(__file__).parent / "files"
 SUMS, *_ = (FILES / "inspect").glob("*.json")
@@ -70,7 +70,7 @@ def test_scores_stay_scores(name, tmp_path):
     assert frame.schema["score"] == pl.Float64
     assert {*frame["score"].drop_nulls()} >= scores
     assert any(words in note for note in evaluations.notes), evaluations.notes
-    assert summarise(frame)["scored"]
+    assert summarise_models(frame)["scored"]
 
 
 def test_right_and_wrong_stay_as_they_were(tmp_path):
@@ -86,7 +86,7 @@ def test_right_and_wrong_stay_as_they_were(tmp_path):
         assert evaluations.frame.schema["correct"] == pl.Int8
         assert {*evaluations.frame["correct"]} <= {0, 1}
         assert "score" not in evaluations.frame.columns
-        assert "scored" not in summarise(evaluations.frame)
+        assert "scored" not in summarise_models(evaluations.frame)
         assert not any("score" in note for note in evaluations.notes)
 
 
@@ -113,13 +113,13 @@ LABELS = [
 
 
 @pytest.mark.parametrize(("score", "most", "label"), LABELS)
-def test_labels(score, most, label):
-    assert label_of(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
+def test_scores_become_labels_or_are_refused(score, most, label):
+    assert score_to_label(score, most, "here") == (None if label is None else pytest.approx(label, abs=0))
 
 
-def test_the_separation_of_scores_is_that_of_parts_of_answers():
+def test_separation_weights_answers_by_their_scores():
     rows = {"query": ["a", "b", "c"], "model": ["m"] * 3, "logprob": [-1.0, -0.5, -0.1]}
-    (figures,) = summarise(pl.DataFrame(rows | {"score": [0.0, 0.5, 1.0]}))["models"]
+    (figures,) = summarise_models(pl.DataFrame(rows | {"score": [0.0, 0.5, 1.0]}))["models"]
     right, wrong = (0.0, 0.5, 1.0), (1.0, 0.5, 0.0)
     pairs = [
         (r * w, 1.0 if i > j else 0.5 if i == j else 0.0) for i, r in enumerate(right) for j, w in enumerate(wrong)

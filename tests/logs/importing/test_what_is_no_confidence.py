@@ -27,7 +27,7 @@ def unknown(evaluations):
 def said(right, why=WHY, *, answers="1 answer", labelled=1):
     return [
         f"no confidence in {answers} of small (right: {right} of {labelled}): they count as the least sure, and are "
-        f"passed on ({labelled} {why})"
+        f"passed on ({why}: {labelled})"
     ]
 
 
@@ -144,7 +144,7 @@ FORMATS = {
 }
 
 
-def test_what_is_no_log_probability_is_no_confidence(tmp_path):
+def test_invalid_log_probabilities_give_no_confidence(tmp_path):
     missed = {}
     for name, make in FORMATS.items():
         for bad in BAD if name != "helm" else BAD[:2]:  # HELM writes 0 where there is none
@@ -163,7 +163,7 @@ def test_what_is_no_log_probability_is_no_confidence(tmp_path):
     assert missed == {}
 
 
-def test_tokens_of_something_else_are_no_confidence(tmp_path):
+def test_tokens_of_another_text_give_no_confidence(tmp_path):
     why = "the tokens are not those of its text"
     for make in (inspect_log, lambda folder, *contents: helm_run(folder, *[[*map(of_helm, one)] for one in contents])):
         evaluations = imported(make(tmp_path, [token("C", -0.1)], [token("A", -0.1)]))
@@ -189,16 +189,16 @@ def test_the_confidence_is_that_of_the_answer_given(tmp_path):
 # lm-eval
 
 
-def test_a_likelihood_beside_no_other_is_no_confidence(tmp_path):
+def test_the_likelihood_of_one_choice_gives_no_confidence(tmp_path):
     path = lm_eval_samples(tmp_path, [-0.5], [-3.0], continuations=[" Paris"])
-    with pytest.raises(LogError, match=r"no confidence can be read .*2 of a likelihood alone, beside no other choice"):
+    with pytest.raises(LogError, match=r"no confidence can be read .*the likelihood of one choice alone: 2"):
         imported(path)
     mutual = lm_eval_samples(tmp_path, [-0.5, -0.7], metrics=["acc", "acc_mutual_info"], continuations=[" Paris"] * 2)
-    with pytest.raises(LogError, match="a likelihood alone"):
+    with pytest.raises(LogError, match="the likelihood of one choice alone"):
         imported(mutual)
 
 
-def test_choices_that_are_all_impossible_are_no_confidence(tmp_path):
+def test_impossible_choices_give_no_confidence(tmp_path):
     evaluations = imported(lm_eval_samples(tmp_path, [-math.inf, -math.inf], [-0.1, -math.inf]))
     assert evaluations.frame.select("query", "logprob").rows() == [("t/0", None), ("t/1", 0.0)]
     assert unknown(evaluations)[1] == said(1)
@@ -230,7 +230,7 @@ def test_letter_and_verdict_are_of_one_metric(path, metric):
         assert differ > 0
 
 
-def test_the_likeliest_by_length_is_the_answer_where_that_grades(tmp_path):
+def test_the_metric_decides_which_choice_is_likeliest(tmp_path):
     def answer(metric, likelihoods, continuations):
         path = lm_eval_samples(tmp_path, likelihoods, metrics=["acc", metric], continuations=continuations)
         (row,) = imported(path, scorer=metric).frame.to_dicts()

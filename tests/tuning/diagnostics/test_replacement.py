@@ -126,18 +126,18 @@ def test_answers_of_a_table_failed_if_they_are_missing_by_confidence(asked, mode
             assert (finding.verdict, finding.figure) == (verdict, len(lost) / (3 * N) if verdict == "bad" else 0)
 
 
-@pytest.mark.parametrize(("uneven", "verdict"), [(0.0, "fine"), (0.3, "bad")])
-def test_labels_of_easy_queries_are_no_fair_sample(uneven, verdict):
+@pytest.mark.parametrize(("unevenness", "verdict"), [(0.0, "fine"), (0.3, "bad")])
+def test_labels_of_easy_queries_are_no_fair_sample(unevenness, verdict):
     """Half of the answers are labelled; more often where the cheaper model is surer, or not."""
     whole = rcjax.sample_log(400, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     sure = np.asarray(whole.logprob)[:, :1] > np.median(np.asarray(whole.logprob)[:, 0])
-    labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + uneven * (2 * sure - 1)
+    labelled = np.random.default_rng(1).random((400, 2)) < 0.5 + unevenness * (2 * sure - 1)
     hand = HandLabels(*jax.device_put([labelled, np.zeros((400, 2, 0))]), judges=())
     _, *findings = assess_sample(dataclasses.replace(whole, hand_labels=hand), whole.models)
     assert [(finding.subject, finding.verdict) for finding in findings] == [(name, verdict) for name in whole.models]
     shares = [f"{100 * labelled[part[:, 0], 0].mean():.1f} %" for part in (~sure, sure)]
     told = f"{shares[0]} of the answers of llama3.2-1b have a label where llama3.2-1b is less sure, {shares[1]} where"
-    assert findings[0].advice.startswith(told if uneven else "")
+    assert findings[0].advice.startswith(told if unevenness else "")
 
 
 @pytest.mark.filterwarnings("ignore::rcjax.logs.LeftOutWarning")
