@@ -24,13 +24,13 @@ A `Record` checks its fields when it is made; its subclass may then check relati
 ...     model: str
 ...     price: Amount
 ...     share: Share | None = None
->>> read(Offer, {"model": "small", "price": 2}, "offers[0]")
+>>> read_value(Offer, {"model": "small", "price": 2}, "offers[0]")
 Offer(model='small', price=2.0, share=None)
->>> read(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
+>>> read_value(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
 Traceback (most recent call last):
 ...
 ValueError: offers[0].share: must be between 0 and 1, but it is 7
->>> written(Offer("small", 2))
+>>> to_json_value(Offer("small", 2))
 {'model': 'small', 'price': 2.0}
 """
 
@@ -325,7 +325,7 @@ Share = Annotated[float, Between(0.0, 1.0)]
 Names = Annotated[tuple[str, ...], filled, _different]
 
 
-def read(kind: Any, value: Any, place: str) -> Any:
+def read_value(kind: Any, value: Any, place: str) -> Any:
     """Check a value against a type and convert it; ValueError names its place, the problem and the requirement.
 
     Args:
@@ -336,18 +336,18 @@ def read(kind: Any, value: Any, place: str) -> Any:
     return _reader(kind)(value, place)
 
 
-def written(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value as JSON values: objects for records (without fields that are None) and mappings, lists for tuples.
 
-    >>> written(MappingProxyType({"choices": ("A", "B")}))
+    >>> to_json_value(MappingProxyType({"choices": ("A", "B")}))
     {'choices': ['A', 'B']}
     """
     if is_dataclass(value) and not isinstance(value, type):
         values = {entry.name: getattr(value, entry.name) for entry in fields(value) if entry.init}
-        return {key: written(item) for key, item in values.items() if item is not None}
+        return {key: to_json_value(item) for key, item in values.items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: written(item) for key, item in value.items()}
-    return [written(item) for item in value] if isinstance(value, tuple | list) else value
+        return {key: to_json_value(item) for key, item in value.items()}
+    return [to_json_value(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]:
@@ -355,7 +355,7 @@ def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]
 
     Args:
         kind: type of each entry.
-        value, place: as in `read`.
+        value, place: as in `read_value`.
         length: required length.
     """
     return _list(_reader(kind), length, value, place)
@@ -388,13 +388,13 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values, without fields that are None."""
-        return written(self)
+        return to_json_value(self)
 
 
 def check_fields(record: Any) -> None:
     """Check and convert the fields of a frozen dataclass by their types, in place."""
     for key, kind in kinds_of(type(record)).items():
-        object.__setattr__(record, key, read(kind, getattr(record, key), key))
+        object.__setattr__(record, key, read_value(kind, getattr(record, key), key))
 
 
 def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
@@ -405,8 +405,10 @@ def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
         value: JSON value.
         place: place of the value, for the message.
     """
-    keys = read(Object, value, place)
-    return {key: read(type_, value[key], f"{place}.{key}") for key, type_ in kinds_of(kind).items() if key in keys}
+    keys = read_value(Object, value, place)
+    return {
+        key: read_value(type_, value[key], f"{place}.{key}") for key, type_ in kinds_of(kind).items() if key in keys
+    }
 
 
 def among(names: Sequence[str], place: str, allowed: Sequence[str]) -> Sequence[str]:

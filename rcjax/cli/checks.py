@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import read, written
+from rcjax._base.codec import read_value, to_json_value
 from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -94,17 +94,21 @@ def compare_fresh(policy: AbstractPolicy, log: Log, today: Today | None = None) 
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": written(promised)}, [f"it is not compared with today's: {problem}"]
+        return {"comparison": None, "promised": to_json_value(promised)}, [
+            f"it is not compared with today's: {problem}"
+        ]
     remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
-    return {"comparison": written(comparison), "promised": written(promised)}, remarks
+    return {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}, remarks
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
     """Print the `comparison` of a document, if there is any, beside the comparison of the tuning."""
     if document.get("comparison"):
-        fresh, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        fresh, promised = (
+            read_value(Comparison | None, document.get(name), name) for name in ("comparison", "promised")
+        )
         screen.print(comparison_table(fresh, money, noun, promised))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import written
+from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, half_width, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
@@ -317,7 +317,7 @@ def retune(
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
-    document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
+    document |= {"replacement": plain(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
@@ -476,7 +476,7 @@ def demo(
         comparison = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
-    document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
+    document |= {"promised": to_json_value(tuned.comparison), "comparison": to_json_value(comparison)}
     advice = capitalised(advise(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 

@@ -14,7 +14,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from rcjax._base.codec import read
+from rcjax._base.codec import read_value
 from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
@@ -316,7 +316,7 @@ def _show_policy(
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))
-    screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, counted.noun))
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.codec import Record, Share, check_fields, fail, filled, keyed, read, require
+from rcjax._base.codec import Record, Share, check_fields, fail, filled, keyed, read_value, require
 from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
@@ -250,7 +250,7 @@ class Rule:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.action == "ask":
-            read(str, self.model, "model")
+            read_value(str, self.model, "model")
         elif self.model is not None:
             fail("model", "is for the action 'ask' only", self.model)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rcjax._base.codec import Positive, read, require
+from rcjax._base.codec import Positive, read_value, require
 from rcjax.policy.ladder import Period, position_at
 from rcjax.policy.policy import AbstractPolicy
 
@@ -109,7 +109,7 @@ class Bill(AbstractBill):
     @classmethod
     def of(cls, budget: float, window: float = WINDOW) -> Bill:
         """Return the bill of a service that has answered nothing."""
-        read(Positive, budget, "budget")
+        read_value(Positive, budget, "budget")
         require(window >= 1, "window", "must be at least one query", window)
         return cls(budget=budget, window=window, balance=0.0, paid=budget, expected=budget)
 
@@ -182,7 +182,7 @@ class PeriodBill(AbstractBill):
             budget: dollars per query, which the tuning derived from the number of queries in a period.
             time: current time, in seconds since 1970.
         """
-        read(Positive, budget, "budget")
+        read_value(Positive, budget, "budget")
         start, _ = period.bounds(time)
         queries = _memory(period) * period.money / budget / (DAY * period.days)
         place = {"start": start, "spent": 0.0, "before": (), "time": time}

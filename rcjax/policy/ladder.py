@@ -32,9 +32,9 @@ from rcjax._base.codec import (
     header,
     load,
     number,
-    read,
+    read_value,
     require,
-    written,
+    to_json_value,
 )
 from rcjax._base.figures import Money
 from rcjax.policy.counted import penalised
@@ -246,20 +246,20 @@ class Ladder(AbstractPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Return the ladder as a JSON object, the inverse of `from_json`; fields that the rungs share stand once."""
-        first = {name: written(getattr(self, name)) for name in ("models", *_PLACE, "expected")}
+        first = {name: to_json_value(getattr(self, name)) for name in ("models", *_PLACE, "expected")}
         rungs = [rung.own_to_json(_OF_RUNG) for rung in self.rungs]
-        return self.head | first | {"rungs": rungs} | {name: written(getattr(self, name)) for name in _COMMON}
+        return self.head | first | {"rungs": rungs} | {name: to_json_value(getattr(self, name)) for name in _COMMON}
 
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
         """Build a ladder from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
         header(data, cls.FORMAT)
-        shared = {name: read(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
-        provenance = read(Object, data.get("provenance"), "provenance")
-        rungs = read(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
+        shared = {name: read_value(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
+        provenance = read_value(Object, data.get("provenance"), "provenance")
+        rungs = read_value(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
         built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
-        ladder = read(cls, {**data, "rungs": built}, "")
-        if "models" in data and read(Names, data["models"], "models") != ladder.models:
+        ladder = read_value(cls, {**data, "rungs": built}, "")
+        if "models" in data and read_value(Names, data["models"], "models") != ladder.models:
             raise ValueError(f"models: must be those of the rungs: {', '.join(ladder.models)}")
         return ladder
 

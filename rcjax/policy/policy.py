@@ -39,9 +39,9 @@ from rcjax._base.codec import (
     keyed,
     load,
     number,
-    read,
+    read_value,
     require,
-    written,
+    to_json_value,
 )
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import (
@@ -91,7 +91,7 @@ class AbstractPolicy:
     def rung_costs(self) -> tuple[float, ...]:
         """Expected cost of each rung by its tuning, rising, in dollars per query."""
         return tuple(
-            read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
+            read_value(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
         )
 
@@ -148,7 +148,7 @@ class AbstractPolicy:
     @property
     def tuning(self) -> Mapping[str, Any]:
         """The options of the tuning that the provenance records, as in the object of `Spec.to_json`."""
-        return read(Object, self.provenance.get("tuning", {}), "provenance.tuning")
+        return read_value(Object, self.provenance.get("tuning", {}), "provenance.tuning")
 
     @property
     def segment_column(self) -> str | None:
@@ -171,7 +171,7 @@ class AbstractPolicy:
     def from_json(cls, data: Any) -> Self:
         """Build a policy from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
         header(data, cls.FORMAT)
-        return read(cls, data, "")
+        return read_value(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a JSON file atomically: a reader sees the old file or the new one, complete.
@@ -290,7 +290,7 @@ class Policy(AbstractPolicy):
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        parts = read(Mapping[str, object], self.segments, "segments")
+        parts = read_value(Mapping[str, object], self.segments, "segments")
         put("segments", {})
         check_fields(self)
         passes = not self.calibrations and len(self.models) == 1
@@ -310,7 +310,7 @@ class Policy(AbstractPolicy):
     def _part(self, value: Any, where: str) -> Policy:
         """Build a segment's policy from its models, rules and agreements; the other fields are this policy's."""
         part = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
-        models = read(Names, read(Mapping[str, object], part, where).get("models"), f"{where}.models")
+        models = read_value(Names, read_value(Mapping[str, object], part, where).get("models"), f"{where}.models")
         unknown = [name for name in models if name not in self.models]
         require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
         shared = {name: getattr(self, name) or {} for name in SHARED}
@@ -438,8 +438,12 @@ class Policy(AbstractPolicy):
 
     def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the named fields as JSON values; agreements and segments only if there are any."""
-        values = {name: written(getattr(self, name)) for name in names if name not in _OPTIONAL or getattr(self, name)}
-        parts = {name: {key: written(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()}
+        values = {
+            name: to_json_value(getattr(self, name)) for name in names if name not in _OPTIONAL or getattr(self, name)
+        }
+        parts = {
+            name: {key: to_json_value(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()
+        }
         return values | ({"segments": parts} if parts else {})
 
 
@@ -452,14 +456,14 @@ def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **
         shared: the fields `SHARED`, by name and model.
         rest: further fields.
     """
-    data = read(Mapping[str, object], data, where)
-    models = read(Names, data.get("models"), f"{where}.models")
+    data = read_value(Mapping[str, object], data, where)
+    models = read_value(Names, data.get("models"), f"{where}.models")
     unknown = [model for model in models if model not in shared["cost"]]
     require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
-    return read(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
+    return read_value(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
 
 
 def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:

@@ -30,10 +30,10 @@ from rcjax._base.codec import (
     filled,
     keyed,
     kinds_of,
-    read,
     read_fields,
+    read_value,
     require,
-    written,
+    to_json_value,
 )
 from rcjax._base.figures import Money, choose_unit, points
 from rcjax._base.tokens import PRICES
@@ -220,7 +220,7 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     """Check a search of a frontier: a word, or a list of cascades, restricted to the models if they are given."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
-    cascades = read(Annotated[tuple[Names, ...], filled], value, where)
+    cascades = read_value(Annotated[tuple[Names, ...], filled], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
         among(cascade, f"{where}[{i}]", models or ())
     return cascades
@@ -342,7 +342,7 @@ class Spec:
             value = getattr(self, name)
             value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
             try:
-                object.__setattr__(self, name, read(kind, value, name))
+                object.__setattr__(self, name, read_value(kind, value, name))
             except (TypeError, ValueError) as problem:
                 raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
 
@@ -419,7 +419,7 @@ class Spec:
         given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
         today = {"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {}
-        return written(given) | limit | today
+        return to_json_value(given) | limit | today
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -565,7 +565,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     ValueError: provenance.tuning.lam: must be a number, but it is 'x'
     """
     record = policy.tuning
-    models = read(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
+    models = read_value(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
@@ -578,7 +578,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
 
 def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
-    return dict(read(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
+    return dict(read_value(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
 
 
 def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:
@@ -588,10 +588,10 @@ def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any
     log did not record them. Raises ValueError for entries that rcjax does not write.
     """
     records = policy.provenance.get("request_settings", {})
-    read(Mapping[str, _RequestSettings], records, "provenance.request_settings")
-    return written(records)
+    read_value(Mapping[str, _RequestSettings], records, "provenance.request_settings")
+    return to_json_value(records)
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
     """Read a number of queries from a provenance; the default if the entry is missing."""
-    return read(int, provenance[name], f"provenance.{name}") if name in provenance else default
+    return read_value(int, provenance[name], f"provenance.{name}") if name in provenance else default

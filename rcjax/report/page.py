@@ -23,7 +23,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes, written
+from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import plain
@@ -196,8 +196,8 @@ class Report:
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
-            "comparison": written(self.promised),
-            "fresh": None if self.fresh is None else written(self.fresh),
+            "comparison": to_json_value(self.promised),
+            "fresh": None if self.fresh is None else to_json_value(self.fresh),
             "counted": self.noun,
             **({} if self.log.reference is None else {"beside": self.beside}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.codec import Between, Reads, Record, read, read_table, require
+from rcjax._base.codec import Between, Reads, Record, read_table, read_value, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
 from rcjax.policy.signals.records import record_signal, require_signal_name
@@ -191,9 +191,13 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
             more = f"no input price: {_PRICED}; and " if is_listed else ""
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
-    price = _FREE if is_listed else Price(*(read(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
-    endpoint_name = read(str | None, table.get("model"), f"{where}.model") or name
-    settings = read(ModelSettings, {**table, "name": name, "endpoint_name": endpoint_name, "price": price}, where)
+    price = (
+        _FREE
+        if is_listed
+        else Price(*(read_value(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
+    )
+    endpoint_name = read_value(str | None, table.get("model"), f"{where}.model") or name
+    settings = read_value(ModelSettings, {**table, "name": name, "endpoint_name": endpoint_name, "price": price}, where)
     if not is_listed:
         return settings
     listed = listed_price(settings.endpoint_name, settings.base_url, where)

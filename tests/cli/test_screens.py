@@ -9,7 +9,7 @@ import pytest
 from helpers.command_line import run, succeed, write_folder
 
 import rcjax
-from rcjax._base.codec import written
+from rcjax._base.codec import to_json_value
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
 from rcjax.cli.checks import compare_fresh, tune_and_retune
@@ -147,7 +147,7 @@ def test_nobody_who_has_bounded_a_difference_is_told_to_bound_it(monkeypatch, ta
     log = rcjax.sample_log(64, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     policy = rcjax.tune(log, max_error=0.5, intervals=False).policy
     tuning = {**policy.provenance["tuning"], "max_error": None, "today": None, **target}
-    expected = written(beside(-0.009, 0.008, fresh=False))
+    expected = to_json_value(beside(-0.009, 0.008, fresh=False))
     policy = with_provenance(policy, tuning=tuning, comparison=expected)
     monkeypatch.setattr(comparing, "compare_policy", lambda *_, **__: beside(0.03, 0.004, fresh=True))
     document, remarks = compare_fresh(policy, log)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rcjax._base.codec import written
+from rcjax._base.codec import to_json_value
 from rcjax.policy.signals.answers import chosen_choice, normalise_answer
 from rcjax.policy.signals.reply_checks import CHECK_NAMES, ReplyCheck, is_check
 from rcjax.policy.signals.signal import Choice, MeanLogprob, Signal, Stated, Verification, Votes
@@ -98,7 +98,7 @@ def contradiction(record: Mapping[str, Any], signal: Any) -> str | None:
     """
     current = record_signal(signal)
     compared = [name for name in current if name in record]
-    names = [name for name in compared if written(current[name]) != written(record[name])]
+    names = [name for name in compared if to_json_value(current[name]) != to_json_value(record[name])]
     return f"{names[0]} is {current[names[0]]!r}, not {record[names[0]]!r}" if names else None
 
 

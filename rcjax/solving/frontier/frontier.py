@@ -25,9 +25,9 @@ from rcjax._base.codec import (
     header,
     inside,
     load,
-    read,
+    read_value,
     require,
-    written,
+    to_json_value,
 )
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
@@ -291,7 +291,7 @@ class Frontier:
         policies = self.policies.on_host()
         cascades = (rules_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
         points = [
-            dict(zip(columns, row, strict=True)) | written({name: part for name, part in cascade.items() if part})
+            dict(zip(columns, row, strict=True)) | to_json_value({name: part for name, part in cascade.items() if part})
             for row, cascade in zip(rows, cascades, strict=True)
         ]
         return {
@@ -376,7 +376,7 @@ _Interval = Annotated[tuple[float, float], _ordered]
 class PointFile(Record):
     """A point of a frontier: its figures, and its policy as in the file of a policy."""
 
-    lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
+    lam: Annotated[Amount, lambda value, where: value if value == 0 else read_value(Positive, value, where)]
     cost: Amount
     error: _Expected
     status: Annotated[int, Between(0, max(PointStatus))]
@@ -438,7 +438,7 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 def frontier_from_json(data: Any) -> Frontier:
     """Build a frontier from the object of `Frontier.to_json`, ignoring unknown keys; ValueError if it is invalid."""
     header(data, FORMAT)
-    file: FrontierFile = read(FrontierFile, data, "")
+    file: FrontierFile = read_value(FrontierFile, data, "")
     with inside("model"):
         from rcjax.model.cascade_model import fitted_from_json  # a frontier by labels needs no copulas
 

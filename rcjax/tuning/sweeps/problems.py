@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.codec import Between, Reads, Record, filled, frozen, read, require
+from rcjax._base.codec import Between, Reads, Record, filled, frozen, read_value, require
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
@@ -274,12 +274,12 @@ def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
 
 def _prices(lam: Any, where: str) -> int | tuple[float, ...]:
     """Check λ: a number of values, or the values, sorted."""
-    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, where)
 
 
 def _share_or_number(train: Any, where: str) -> float | int | None:
     share = isinstance(train, float) and 0 < train < 1
-    return train if train is None or share else read(_TwoOrMore, train, where)
+    return train if train is None or share else read_value(_TwoOrMore, train, where)
 
 
 _TwoOrMore = Annotated[int, Between(2)]

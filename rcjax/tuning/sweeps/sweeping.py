@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import polars as pl
 
-from rcjax._base.codec import SCHEMA_VERSION, Object, header, load, read, read_table, shown
+from rcjax._base.codec import SCHEMA_VERSION, Object, header, load, read_table, read_value, shown
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
@@ -276,13 +276,13 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     settings = read_table(path)
     names = [*_ARGUMENTS, *(field.name for field in dataclasses.fields(SweepSettings))]
     try:
-        for key in read(Object, settings, "file"):
+        for key in read_value(Object, settings, "file"):
             if key not in names:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
-        places = {"out": read(str, settings.get("out", path.stem), "out")}
+        places = {"out": read_value(str, settings.get("out", path.stem), "out")}
         if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:
-            places["prices"] = read(str, settings["prices"], "prices")
+            places["prices"] = read_value(str, settings["prices"], "prices")
         settings["logs"] = _logs(settings.get("logs"), path.parent)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}: correct the file") from None
