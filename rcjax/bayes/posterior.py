@@ -18,7 +18,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.scipy import special
 
-from rcjax._base.codec import check_fields, inside, takes
+from rcjax._base.codec import check_fields, prefix_place, takes
 from rcjax._base.extras import required
 from rcjax._core.batching import take_entries
 from rcjax._core.compilation import compiled
@@ -164,7 +164,7 @@ def sample_posterior(
         problem = "its answers have scores, and this model needs labels of 1 and 0: the default tuning takes scores"
         raise LogError(f"{log.source}: {problem}")
     priors = priors or PRIORS
-    with inside("priors"):
+    with prefix_place("priors"):
         check_fields(priors)
     required("numpyro", extra="posterior")
     family = as_family(copula)

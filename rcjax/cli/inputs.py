@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rcjax._base.codec import load
+from rcjax._base.codec import load_json
 from rcjax._base.extras import how_to_install
 from rcjax._base.figures import choose_unit, figure
 from rcjax._base.files import is_stream
@@ -372,7 +372,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
         recorded_tuning(policy)  # every command reads the record: an error here has the file's name
         return policy
 
-    return load(path, read)
+    return load_json(path, read)
 
 
 def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:

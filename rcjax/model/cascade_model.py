@@ -25,10 +25,10 @@ from rcjax._base.codec import (
     Record,
     Share,
     check_fields,
+    check_header,
     fail,
-    header,
-    inside,
-    load,
+    load_json,
+    prefix_place,
     read_list,
     read_value,
     require,
@@ -243,7 +243,7 @@ def model_from_json(data: Any) -> CascadeModel:
 
 def fitted_from_json(data: Any) -> Fitted:
     """Read a `CascadeModel`, or a `Calibrated` if the file has no marginals and copulas."""
-    header(data, FORMAT)
+    check_header(data, FORMAT)
     file: ModelFile = read_value(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
     cost = jnp.asarray(file.cost, jnp.result_type(float))
@@ -272,7 +272,7 @@ def _copulas_from_json(name: Any, parameters: Any, size: int) -> Copula:
         field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)
     }
-    with inside("copulas"):
+    with prefix_place("copulas"):
         return family(**{name: jnp.asarray(column) for name, column in columns.items()})
 
 
@@ -281,7 +281,7 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 
     Raises ValueError (file, place, problem) if the file is invalid, OSError if it cannot be read.
     """
-    return load(path, model_from_json)
+    return load_json(path, model_from_json)
 
 
 def demo_model() -> CascadeModel:

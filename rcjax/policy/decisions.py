@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.codec import Record, Share, check_fields, fail, filled, keyed, read_value, require
+from rcjax._base.codec import Record, Share, check_fields, fail, not_empty, read_value, require, require_keys
 from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
@@ -76,7 +76,7 @@ class Calibration:
     slope: float
     smallest: float
     largest: float
-    stated: Annotated[tuple[tuple[Share, Share], ...], filled, _in_order] | None = None
+    stated: Annotated[tuple[tuple[Share, Share], ...], not_empty, _in_order] | None = None
     no_confidence: Share | None = None
 
     def __post_init__(self) -> None:
@@ -263,7 +263,7 @@ def _check_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...]:
 
 
 #: The rules of a model, which cover the confidences from 0 to 1.
-Table = Annotated[tuple[Rule, ...], filled, _check_range]
+Table = Annotated[tuple[Rule, ...], not_empty, _check_range]
 
 
 def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
@@ -273,7 +273,7 @@ def check_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Seque
         rule_text = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
             require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", rule_text, rule.model)
-    return keyed(rules, where, models)
+    return require_keys(rules, where, models)
 
 
 def threshold_of(table: tuple[Rule, ...]) -> float | None:

@@ -27,10 +27,10 @@ from rcjax._base.codec import (
     Positive,
     Record,
     check_fields,
+    check_header,
     choice,
-    filled,
-    header,
-    load,
+    load_json,
+    not_empty,
     number,
     read_value,
     require,
@@ -156,7 +156,7 @@ class Ladder(AbstractPolicy):
 
     FORMAT = "rcjax-ladder"
 
-    rungs: Annotated[tuple[Policy, ...], filled]
+    rungs: Annotated[tuple[Policy, ...], not_empty]
     position: Amount
     budget: Positive | None = None
     follows: bool = True
@@ -253,10 +253,10 @@ class Ladder(AbstractPolicy):
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
         """Build a ladder from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
-        header(data, cls.FORMAT)
+        check_header(data, cls.FORMAT)
         shared = {name: read_value(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
         provenance = read_value(Object, data.get("provenance"), "provenance")
-        rungs = read_value(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
+        rungs = read_value(Annotated[tuple[object, ...], not_empty], data.get("rungs"), "rungs")
         built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
         ladder = read_value(cls, {**data, "rungs": built}, "")
         if "models" in data and read_value(Names, data["models"], "models") != ladder.models:
@@ -344,7 +344,7 @@ def load_policy(path: str | os.PathLike[str]) -> AbstractPolicy:
     """
     if os.path.getsize(path) > _MAX_BYTES:
         raise ValueError(f"{os.fspath(path)}: larger than {_MAX_BYTES / 1e6:g} MB: a policy has some 30 kB")
-    return load(path, policy_from_json)
+    return load_json(path, policy_from_json)
 
 
 def policy_from_json(data: Any) -> AbstractPolicy:

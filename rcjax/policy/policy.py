@@ -34,13 +34,13 @@ from rcjax._base.codec import (
     Names,
     Object,
     check_fields,
-    header,
-    instance,
-    keyed,
-    load,
+    check_header,
+    load_json,
     number,
     read_value,
     require,
+    require_instance,
+    require_keys,
     to_json_value,
 )
 from rcjax._base.files import write_atomically
@@ -170,7 +170,7 @@ class AbstractPolicy:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build a policy from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
-        header(data, cls.FORMAT)
+        check_header(data, cls.FORMAT)
         return read_value(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -186,7 +186,7 @@ class AbstractPolicy:
 
         Raises ValueError (place, problem, advice) for an invalid file, OSError for an unreadable file.
         """
-        return load(path, cls.from_json)
+        return load_json(path, cls.from_json)
 
 
 def draw_lot(purpose: str, query: int | str) -> float:
@@ -294,11 +294,11 @@ class Policy(AbstractPolicy):
         put("segments", {})
         check_fields(self)
         passes = not self.calibrations and len(self.models) == 1
-        put("calibrations", keyed(self.calibrations, "calibrations", () if passes else self.models))
+        put("calibrations", require_keys(self.calibrations, "calibrations", () if passes else self.models))
         put("rules", check_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
-        put("cost", keyed(self.cost, "cost", self.models))
+        put("cost", require_keys(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:
                 number(self.expected[name], f"expected.{name}", 0.0, high)
@@ -378,7 +378,7 @@ class Policy(AbstractPolicy):
             raise ValueError("give exactly one of logprob and confidence")
         if confidence is _NOT_GIVEN or confidence is None:
             return self.calibrations[model](NO_CONFIDENCE if logprob in (None, _NOT_GIVEN) else logprob)
-        instance(confidence, Real, "confidence")
+        require_instance(confidence, Real, "confidence")
         if not 0 <= confidence <= 1:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
@@ -420,13 +420,13 @@ class Policy(AbstractPolicy):
         """Decide by comparing the answer with that of an earlier model; None if confidence decides."""
         agreement = self.agreements.get(model)
         if answer is not _NOT_GIVEN:
-            instance(answer, (str, NoneType), "answer")
+            require_instance(answer, (str, NoneType), "answer")
         if agreement is not None and (answer is _NOT_GIVEN or answers is _NOT_GIVEN):
             raise ValueError(_lacking(model, agreement, {"answer": answer, "answers": answers}))
         if agreement is None or answer is None or not answers:
             return None
         earlier = answers.get(agreement.earlier)
-        instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
+        require_instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
         equal = agreement.equal(answer, earlier)
         if equal is None:
             return None

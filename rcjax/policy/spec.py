@@ -24,15 +24,15 @@ from rcjax._base.codec import (
     Reads,
     Record,
     Share,
-    among,
     choice,
     fail,
-    filled,
-    keyed,
-    kinds_of,
+    field_types,
+    not_empty,
     read_fields,
     read_value,
     require,
+    require_keys,
+    require_subset,
     to_json_value,
 )
 from rcjax._base.figures import Money, choose_unit, points
@@ -220,9 +220,9 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     """Check a search of a frontier: a word, or a list of cascades, restricted to the models if they are given."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
-    cascades = read_value(Annotated[tuple[Names, ...], filled], value, where)
+    cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
-        among(cascade, f"{where}[{i}]", models or ())
+        require_subset(cascade, f"{where}[{i}]", models or ())
     return cascades
 
 
@@ -338,7 +338,7 @@ class Spec:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
-        for name, kind in kinds_of(type(self)).items():
+        for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
             value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
             try:
@@ -504,7 +504,7 @@ _TUNING = "provenance.tuning"
 
 
 def _check_prices(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
-    return keyed(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
+    return require_keys(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
 
 
 #: Dollars per million tokens by model: prices of input and output, and optionally of cache reads and writes.

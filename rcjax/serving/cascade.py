@@ -23,7 +23,7 @@ from numbers import Integral
 from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
+from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
@@ -105,11 +105,11 @@ def check_query(query: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
     named = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not named:
-        raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
+        raise TypeError(f"query must be a whole number, or a text that is not empty, not {describe_type(query)}")
     listed = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
     if not isinstance(messages, str) and not listed:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
-        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
+        raise TypeError(f"{wanted}, not {describe_type(messages)}")
 
 
 _SHADOW_QUERIES_PER_SLOT = 16  # shadow queries under way for each slot of shadow calls: they keep their prompts
@@ -249,7 +249,7 @@ class Cascade:
         """
         check_query(query, messages)
         for argument, value in {"segment": segment, "client": client}.items():
-            instance(value, (str, NoneType), argument)
+            require_instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
@@ -486,8 +486,8 @@ class Cascade:
 
 def _require_limits(concurrency: int, timeout: float, retries: int) -> None:
     """Refuse limits that no request can keep. Raises TypeError or ValueError."""
-    whole(concurrency, "concurrency", 1)
-    whole(retries, "retries", 0)
+    whole_number(concurrency, "concurrency", 1)
+    whole_number(retries, "retries", 0)
     if not number(timeout, "timeout", 0.0, math.inf):
         raise ValueError("timeout must be above 0 seconds")
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
@@ -242,7 +242,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(api_clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(api_clients[model])}")
+            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
@@ -321,7 +321,7 @@ def _require_signal(signal: Any, model: str) -> None:
     asks = callable(getattr(signal, "follow_up", None)) and callable(getattr(signal, "read", None))
     if isinstance(signal, type) or not asks or not isinstance(getattr(signal, "options", None), Mapping):
         wanted = "give an instance of a signal, such as rcjax.policy.signals.Choice()"
-        raise TypeError(f"signal of {model}: {wanted}, not {what_it_is(signal)}")
+        raise TypeError(f"signal of {model}: {wanted}, not {describe_type(signal)}")
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:

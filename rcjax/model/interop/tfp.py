@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.codec import instance
+from rcjax._base.codec import require_instance
 from rcjax._base.extras import how_to_install, required
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
@@ -127,7 +127,7 @@ class TFPCascade(_TFPLaw):
         self, model: CascadeModel, validate_args: bool = False, allow_nan_stats: bool = True, name: str = "TFPCascade"
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
-        instance(model, CascadeModel, "model")
+        require_instance(model, CascadeModel, "model")
         self.model = model
         kind = jnp.result_type(float), tfd.NOT_REPARAMETERIZED
         super().__init__(*kind, parameters={"model": model, **options}, **options)

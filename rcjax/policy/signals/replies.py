@@ -14,7 +14,7 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax.policy.signals.answers import as_object
 
 #: Largest excess of a log-probability over 0, or of a probability over 1, that float32 rounding explains.
@@ -80,7 +80,7 @@ class Reading:
         if not isinstance(self.answer, str) or not all(isinstance(other, str | None) for other in others):
             raise SignalError("the signal must read texts as the answer, its text and the likeliest answer")
         if isinstance(self.logprob, bool) or not isinstance(self.logprob, Real):
-            raise SignalError(f"the signal reads {what_it_is(self.logprob)} as the log-probability: give a number")
+            raise SignalError(f"the signal reads {describe_type(self.logprob)} as the log-probability: give a number")
         logprob = float(self.logprob)
         if not logprob <= ROUNDING:  # NaN is not
             raise SignalError(f"the signal reads the log-probability {logprob:g}: it must be at most 0")

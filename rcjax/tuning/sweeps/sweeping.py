@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import polars as pl
 
-from rcjax._base.codec import SCHEMA_VERSION, Object, header, load, read_table, read_value, shown
+from rcjax._base.codec import SCHEMA_VERSION, Object, abbreviate, check_header, load_json, read_table, read_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
@@ -64,7 +64,7 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     if plan.exists():
         old, new = ({**record, **record["settings"]} for record in (read_plan(plan), json.loads(json.dumps(wanted))))
         for key in [key for key in {**old, **new} if key != "settings" and old.get(key) != new.get(key)]:
-            difference = f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
+            difference = f"{key} was {abbreviate(old.get(key))} and is {abbreviate(new.get(key))}"
             raise ValueError(f"{folder}: holds another sweep: {difference}: give another folder, or delete this one")
     elif any((folder / "parts").glob("*.parquet")):
         raise ValueError(f"{folder}: there are results of a sweep, but no sweep.json: give another folder")
@@ -81,10 +81,10 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}")
 
     def record(content: Any) -> dict[str, Any]:
-        header(content, FORMAT)
+        check_header(content, FORMAT)
         return content
 
-    return load(path, record)
+    return load_json(path, record)
 
 
 def part_path(folder: Path, number: int, kind: str = "parts") -> Path:
