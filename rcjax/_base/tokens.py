@@ -19,24 +19,24 @@ N = TypeVar("N")
 class Tokens(NamedTuple, Generic[N]):
     """Numbers of tokens that calls used."""
 
-    read: N
-    """Input tokens, cached ones included."""
-    written: N
+    input: N
+    """Input tokens, those read from and written to a cache included."""
+    output: N
     """Output tokens, hidden reasoning included."""
-    cached: N | int = 0
+    cached_input: N | int = 0
     """Input tokens read from a cache."""
-    stored: N | int = 0
+    cache_write: N | int = 0
     """Input tokens written to a cache."""
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """Tokens at each of the `PRICES`.
 
-        >>> Tokens(100, 5, cached=60).parts
+        >>> Tokens(100, 5, cached_input=60).parts
         (40, 5, 60, 0)
         """
-        read, written, cached, stored = cast(tuple[Any, ...], self)
-        return read - cached - stored, written, cached, stored
+        all_input, output, cached_input, cache_write = cast(tuple[Any, ...], self)
+        return all_input - cached_input - cache_write, output, cached_input, cache_write
 
 
 class Price(NamedTuple, Generic[N]):
@@ -71,7 +71,7 @@ class Price(NamedTuple, Generic[N]):
     def money(self, tokens: Tokens) -> Any:
         """Return the cost of tokens.
 
-        >>> round(Price(3.0, 15.0, cached_input=0.3).money(Tokens(1_000_000, 0, cached=900_000)), 6)
+        >>> round(Price(3.0, 15.0, cached_input=0.3).money(Tokens(1_000_000, 0, cached_input=900_000)), 6)
         0.57
         """
         return sum(price * count for price, count in zip(self.full, tokens.parts, strict=True)) / 1_000_000

@@ -477,5 +477,5 @@ def judging_cost(
         read = 2 * (max_input_tokens(question.messages) + 4 * (max_output_tokens(options) + _RUBRIC))
     else:
         read = usual_input_tokens(question.messages) + _usual_output(question, options) + _RUBRIC
-    by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, stored=read if worst else 0))
+    by_price = price.money(Tokens(read, 2 * _VERDICT if worst else 1, cache_write=read if worst else 0))
     return max(2 * respondent.highest_cost, by_price) if worst else by_price

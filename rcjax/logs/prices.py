@@ -198,11 +198,11 @@ def _own_cost(rows: Rows) -> np.ndarray:
 
 def _priced_cells(rows: Rows, rates: Mapping[str, Price]) -> dict[str, np.ndarray]:
     tokens = _tokens(rows)
-    per_million = _prices_by_row(rows, rates, tokens.read)
+    per_million = _prices_by_row(rows, rates, tokens.input)
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow is refused below
         cost = (np.stack(tokens.parts, axis=1) * per_million).sum(axis=1) / 1e6
     require_money(rows, cost, TOKENS[0])
-    return {"cost": cost, "read": tokens.read, "cached": np.asarray(tokens.cached)}
+    return {"cost": cost, "read": tokens.input, "cached": np.asarray(tokens.cached_input)}
 
 
 def _prices_by_row(rows: Rows, rates: Mapping[str, Price], read: np.ndarray) -> np.ndarray:

@@ -356,7 +356,7 @@ class Assembly:
     >>> for text in ("Par", "is"):
     ...     assembly.add({"choices": [{"index": 0, "delta": {"content": text}}]})
     >>> assembly.add({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}})
-    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.written
+    >>> assembly.completion(usage)["choices"][0]["message"]["content"], usage.tokens.output
     ('Paris', 2)
     """
 

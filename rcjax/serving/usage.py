@@ -183,7 +183,10 @@ class CallUsage:
         if not all(are_wrong):
             return [*wrong, "its server tells what calls cost, which counts in place of prices"]
         tokens, (_, _, cached, stored) = self.tokens, price or Price(0, 0, 0, 0)
-        lacking = (tokens.cached and cached is None, "cached_input"), (tokens.stored and stored is None, "cache_write")
+        lacking = (
+            (tokens.cached_input and cached is None, "cached_input"),
+            (tokens.cache_write and stored is None, "cache_write"),
+        )
         missing = next((name for lacks, name in lacking if lacks), None)
         if missing is not None:
             wrong.append(f"a cache serves its input, which is charged in full: no price {missing} is known")
@@ -207,17 +210,15 @@ def _is_possible(tokens: Tokens, messages: Sequence[Mapping[str, Any]], options:
     [True, False, False]
     """
     max_tokens = token_limit(options)
-    if (
-        tokens.written
-        > (_MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens) + _TOKEN_SLACK
-    ):
+    most = _MAX_UNLIMITED * reply_samples(options) if max_tokens is None else 2 * max_tokens
+    if tokens.output > most + _TOKEN_SLACK:
         return False
-    if tokens.read <= _TOKEN_SLACK:
+    if tokens.input <= _TOKEN_SLACK:
         return True
     texts = [message for message in messages if isinstance(message.get("content"), str)]
     if len(texts) < len(messages) or "web_search_options" in options:
         return True
-    return tokens.read <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
+    return tokens.input <= len(json.dumps([messages, dict(options)], default=str)) + _TOKEN_SLACK
 
 
 def usage_of(body: Mapping[str, Any]) -> Any:
@@ -263,11 +264,11 @@ def reported_tokens(usage: Any) -> Tokens | None:
     input holds them already.
 
     >>> reported_tokens({"prompt_tokens": "20", "completion_tokens": 3.0})
-    Tokens(read=20, written=3, cached=0, stored=0)
+    Tokens(input=20, output=3, cached_input=0, cache_write=0)
     >>> reported_tokens({"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 90})
-    Tokens(read=97, written=2, cached=90, stored=0)
+    Tokens(input=97, output=2, cached_input=90, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 60})
-    Tokens(read=20, written=40, cached=0, stored=0)
+    Tokens(input=20, output=40, cached_input=0, cache_write=0)
     >>> reported_tokens({"prompt_tokens": 0, "completion_tokens": 0}) is reported_tokens({"prompt_tokens": 20}) is None
     True
     """

@@ -123,7 +123,7 @@ def test_every_option_is_sent(kind, monkeypatch):
     assert expected.items() <= headers.items()
     assert float(headers["x-stainless-read-timeout"]) == 40
     assert reply == completion("A")
-    assert (usage.attempts, usage.replies, usage.tokens.read) == (1, 1, 100)
+    assert (usage.attempts, usage.replies, usage.tokens.input) == (1, 1, 100)
 
 
 @every_client

@@ -248,11 +248,11 @@ def _read_completion(choice: Mapping[str, Any]) -> tuple[str, Any, str | None]:
 def _without_echo(part: tuple[str, Any, str | None], body: Mapping[str, Any]) -> tuple[str, Any, str | None]:
     """Remove the prompt from a completion that repeats it: its first token has no log-probability."""
     _, content, finish = part
-    written = reported_tokens(body.get("usage"))
-    echoes = content and written is not None and content[0]["logprob"] is None and written.written < len(content)
-    if not echoes or written is None:
+    tokens = reported_tokens(body.get("usage"))
+    echoes = content and tokens is not None and content[0]["logprob"] is None and tokens.output < len(content)
+    if not echoes or tokens is None:
         return part
-    content = content[len(content) - written.written :]
+    content = content[len(content) - tokens.output :]
     return "".join(token["token"] for token in content), content, finish
 
 
