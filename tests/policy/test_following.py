@@ -32,7 +32,7 @@ def stream(bill, change, n=6000, flight=1):
         paid.append(cost)
         waiting.append((cost, expected))
         if len(waiting) == flight:
-            bill = bill.pay(*waiting.pop(0))
+            bill = bill.after_query(*waiting.pop(0))
     return np.array(paid), bill
 
 
@@ -40,7 +40,7 @@ def stream(bill, change, n=6000, flight=1):
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_budget_is_used_and_kept(name, flight):
     change, off, most = CHANGES[name]
-    paid, bill = stream(Bill.of(BUDGET), change, flight=flight)
+    paid, bill = stream(Bill.open(BUDGET), change, flight=flight)
     assert paid.mean() / BUDGET == pytest.approx(1, abs=off)
     over = np.cumsum(paid - BUDGET).max() / BUDGET
     assert over < most  # queries' budgets that were overspent on the way
@@ -48,29 +48,29 @@ def test_the_budget_is_used_and_kept(name, flight):
 
 
 def test_what_cannot_be_followed_stands_on_the_last_rung():
-    cheap, bill = stream(Bill.of(1e-3), lambda place, rng: 1.0, n=2000)
+    cheap, bill = stream(Bill.open(1e-3), lambda place, rng: 1.0, n=2000)
     assert bill.position(COSTS) == 3
     assert bill.balance == WINDOW * 1e-3  # not all that was never needed
     assert cheap[-500:].mean() == pytest.approx(COSTS[-1], rel=0.1)
-    _, bill = stream(Bill.of(1e-5), lambda place, rng: 1.0, n=2000)
+    _, bill = stream(Bill.open(1e-5), lambda place, rng: 1.0, n=2000)
     assert bill.position(COSTS) == 0
-    free = Bill.of(BUDGET)
+    free = Bill.open(BUDGET)
     for _ in range(5000):
-        free = free.pay(0.0, expected=0.0)
+        free = free.after_query(0.0, expected=0.0)
     assert free.position(COSTS) == position_at(COSTS, 2 * BUDGET)
 
 
 def test_what_dear_requests_do_to_others():
     """As `serving.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
     for dearer, during, back, used in ((100, 0.03, 1000, 1.1), (10, 1.1, 10, 1.01)):
-        rng, bill, positions, paid = np.random.default_rng(0), Bill.of(BUDGET), [], 0.0
+        rng, bill, positions, paid = np.random.default_rng(0), Bill.open(BUDGET), [], 0.0
         for index in range(8000):
             dear = 2000 <= index < 4000 and rng.random() < 0.05
             positions.append(bill.position(COSTS))
             low, share = divmod(positions[-1], 1)
             expected = COSTS[int(low) + (rng.random() < share)]
             cost = expected * (dearer if dear else rng.choice([0.4, 1.6]))
-            bill, paid = bill.pay(cost, expected), paid + cost
+            bill, paid = bill.after_query(cost, expected), paid + cost
         assert np.mean(positions[:2000]) == pytest.approx(1.6, abs=0.05)
         assert np.mean(positions[2000:4000]) == pytest.approx(during, abs=0.05)
         assert np.argmax(np.array(positions[4000:]) > 1.3) < back
@@ -80,11 +80,11 @@ def test_what_dear_requests_do_to_others():
 @pytest.mark.parametrize(("number", "dearer"), [(1, 1e9), (500, 100.0), (500, 1e9)])
 def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(number, dearer):
     """Wrong counts, or hundred times as much: what goes beyond a window's budgets is given up."""
-    rng, bill, positions = np.random.default_rng(0), Bill.of(BUDGET), []
+    rng, bill, positions = np.random.default_rng(0), Bill.open(BUDGET), []
     for index in range(number + 1000):
         low, share = divmod(bill.position(COSTS), 1)
         expected = COSTS[int(low) + (rng.random() < share)]
-        bill = bill.pay(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected)
+        bill = bill.after_query(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected)
         positions.append(bill.position(COSTS))
     assert positions[number - 1] == 0
     assert np.argmax(np.array(positions[number:]) > 1.3) > 0
@@ -102,9 +102,9 @@ def test_positions_are_inverse_to_interpolation(figures, value):
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="budget: must be"):
-        Bill.of(0.0)
+        Bill.open(0.0)
     with pytest.raises(ValueError, match="window: must be at least one query"):
-        Bill.of(1.0, window=0.5)
+        Bill.open(1.0, window=0.5)
 
 
 DAY = 86_400.0
@@ -135,17 +135,17 @@ def spend(bill, times, clock=lambda time: time, dearer=1.0):
         low, share = divmod(positions[-1], 1)
         expected = COSTS[int(low) + (rng.random() < share)]
         paid.append(expected * rng.choice([0.4, 1.6]) * dearer)
-        bill = bill.pay(paid[-1], expected, clock(time))
+        bill = bill.after_query(paid[-1], expected, clock(time))
     return np.array(paid), np.array(positions), bill
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_the_money_of_a_month_is_used_and_kept(name):
     rate, least = TRAFFIC[name]
-    paid, _, bill = spend(PeriodBill.of(Period(MONEY, "month"), BUDGET, NOVEMBER), arrivals(rate), dearer=1.4)
+    paid, _, bill = spend(PeriodBill.open(Period(MONEY, "month"), BUDGET, NOVEMBER), arrivals(rate), dearer=1.4)
     assert least < paid.sum() / MONEY < 1.01
-    assert bill.left(NOVEMBER + 29.9 * DAY) == pytest.approx(MONEY - paid.sum())
-    assert bill.left(NOVEMBER + 30 * DAY) == MONEY
+    assert bill.money_left(NOVEMBER + 29.9 * DAY) == pytest.approx(MONEY - paid.sum())
+    assert bill.money_left(NOVEMBER + 30 * DAY) == MONEY
 
 
 @pytest.mark.parametrize("every", ["day", "week", "month"])
@@ -159,7 +159,7 @@ def test_clocks_that_jump(every):
     def clock(time):
         return time + 31 * DAY * (third < time < third + 0.02 * DAY * days) - 0.1 * DAY * days * (time > late)
 
-    paid, positions, _ = spend(PeriodBill.of(period, BUDGET, start), times, clock)
+    paid, positions, _ = spend(PeriodBill.open(period, BUDGET, start), times, clock)
     true = np.array([period.bounds(clock(time))[0] == start for time in times])
     assert 0.85 < paid[true].sum() / period.money < 1.01  # a tenth of the period is still to come
     assert np.ptp(positions[true]) < 1.2

@@ -382,7 +382,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     if policy.budget is None or not policy.follows:
         return _QueryFigures(now.wrong if today is None else more, bill, bill, error, promised, promised)
     rungs = LadderReplay.of(policy, new)
-    stream = rungs.stream(Bill.of(policy.budget))
+    stream = rungs.stream(Bill.open(policy.budget))
     limit = Baseline(None, policy.budget)
     about = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     wrong = stream.wrong if today is None else more

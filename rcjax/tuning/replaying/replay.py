@@ -498,7 +498,7 @@ class LadderReplay(NamedTuple):
 
         >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
         >>> rungs = LadderReplay((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
-        >>> rungs.stream(Bill.of(2.0, window=10)).position.round(3).tolist()
+        >>> rungs.stream(Bill.open(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
         costs, n = self.tuned, self.wrong.shape[1]
@@ -509,7 +509,7 @@ class LadderReplay(NamedTuple):
             wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
             spent *= 1.0 if changes is None else changes[query]
             rows[query] = position, wrong, refused, spent
-            bill = bill.pay(spent, expected=figure_at(costs, position))
+            bill = bill.after_query(spent, expected=figure_at(costs, position))
         return Stream(*rows.T)
 
 
@@ -526,4 +526,4 @@ def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     """
     if policy.budget is None or not policy.follows:
         return None
-    return LadderReplay.of(policy, log).stream(Bill.of(policy.budget))
+    return LadderReplay.of(policy, log).stream(Bill.open(policy.budget))
