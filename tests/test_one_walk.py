@@ -62,7 +62,7 @@ def drawn_log(rng) -> tuple[Log, np.ndarray]:
 
 def by_steps(policy, log, i):
     """(who answers, or None where the query is refused; the models asked)."""
-    name, asked, said = policy.first, [], {}
+    name, asked, said = policy.first_model, [], {}
     while True:
         j = MODELS.index(name)
         asked.append(name)

@@ -122,7 +122,7 @@ class BudgetOptions:
         """
         if not isinstance(self.budget, Period):
             return replace(spec, budget=self.budget, queries=self.queries)
-        per_day = None if self.queries is None else self.queries.a_day
+        per_day = None if self.queries is None else self.queries.per_day
         if per_day is None:
             from rcjax.serving.call_log import queries_per_day
 

@@ -327,13 +327,13 @@ class Cascade:
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
-            drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
+            drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
         exchanges = QueryHistory()
         expect = partial(self._expect_rung, query)
         with ExitStack() as held:
             rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), expect, query.client))
             rung = self.policy.rungs[rung_index]
-            policy = rung.of_segment(query.segment)
+            policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
@@ -356,7 +356,7 @@ class Cascade:
 
     def _expect_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._expect_all(query, self.policy.rungs[index].of_segment(query.segment).models)
+        return self._expect_all(query, self.policy.rungs[index].for_segment(query.segment).models)
 
     def _expect_all(self, query: Query, models: Iterable[str]) -> float:
         return math.fsum(self._caller.expect(query, model) for model in models)
@@ -429,7 +429,7 @@ class Cascade:
 
     async def _follow(self, policy: Policy, query: Query, end: float | None, exchanges: QueryHistory) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
-        model: str | None = policy.first
+        model: str | None = policy.first_model
         ahead, visited = dict[str, Exchange](), list[Exchange]()
         parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
@@ -441,7 +441,7 @@ class Cascade:
             is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             query = replace(query, charge=replace(self.billing.charge, step=len(exchanges.ended) + 1))
             seconds = left / 2 if left is not None and later else left
-            if model == policy.first and policy.parallel_model is not None:
+            if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
@@ -470,7 +470,7 @@ class Cascade:
         self, policy: Policy, query: Query, seconds: float | None, exchanges: QueryHistory
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, records = [policy.first, str(policy.parallel_model)], (QueryHistory(), QueryHistory())
+        names, records = [policy.first_model, str(policy.parallel_model)], (QueryHistory(), QueryHistory())
         calls = [
             self._caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds

@@ -114,7 +114,7 @@ def test_tune_prints_one_json_document(folder):
     queries = {query for query, _ in calls}
 
     def bill_of(rung, query):
-        model, spent = rung.first, 0.0
+        model, spent = rung.first_model, 0.0
         while model is not None:
             logprob, cost = calls[query, model]
             decision, spent = rung.step(model, logprob=logprob), spent + cost

@@ -112,7 +112,7 @@ def test_the_loop_of_the_modules_docstring_serves_a_policy_and_a_ladder(kind, tm
     names = {"load_policy": load_policy, "Defer": Defer, "ask": ask, "query": "?", "query_id": 7}
     exec(textwrap.dedent(block), names)
     rung = SAMPLES[kind].choose(7)
-    assert asked[0] == rung.first
+    assert asked[0] == rung.first_model
     assert names["decision"] == rung.step(asked[-1], logprob=-5.0)
 
 
@@ -229,7 +229,7 @@ def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     wrong, charged = np.zeros(120), np.zeros(120)
     for policy, weight in zip(ladder.adjacent_rungs, ladder.weights, strict=True):
         for i in range(120):
-            model = policy.first
+            model = policy.first_model
             while True:
                 charged[i] += weight * mean_cost[model]
                 j = part.models.index(model)

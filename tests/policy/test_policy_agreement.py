@@ -99,7 +99,7 @@ def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
         policy = tuned.policy
         assert any(rung.agreements for rung in policy.adjacent_rungs)
         walks = [replay_queries(rung, fresh).wrong for rung in policy.rungs]
-    promised = np.mean([walks[policy.rung_of(q)][q] for q in range(fresh.n_queries)])
+    promised = np.mean([walks[policy.draw_rung(q)][q] for q in range(fresh.n_queries)])
     policy.save(tmp_path / "policy.json")
     block = next(
         text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "def answer" in text

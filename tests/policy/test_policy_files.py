@@ -104,4 +104,4 @@ def test_damaged_files_load_or_are_refused_in_one_line(tmp_path_factory, data):
     assert len(said.splitlines()) <= 1
     if policy is not None:
         assert junk
-        assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
+        assert isinstance(policy.step(policy.first_model, confidence=0.5), (Answer, Defer))

@@ -44,7 +44,7 @@ class World:
 
     def path(self, policy, i):
         """The models that a policy asks of a question, one after the other."""
-        models = [policy.first]
+        models = [policy.first_model]
         while isinstance(decision := policy.step(models[-1], logprob=self.confidence(i, models[-1])), Defer):
             models.append(decision.next_model)
         return models

@@ -57,7 +57,7 @@ def of_rung(rung, log):
     wrong, spent = np.zeros(log.n_queries), np.zeros(log.n_queries)
     logprob, correct, money = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     for row in range(log.n_queries):
-        model = rung.first
+        model = rung.first_model
         while True:
             column = log.models.index(model)
             spent[row] += money[row, column]
