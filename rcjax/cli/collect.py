@@ -243,7 +243,7 @@ def collect(
 
 
 def _require_signal(signal: str | None) -> None:
-    from rcjax.policy.signals.records import require_signal_name
+    from rcjax.policy.signals.signal import require_signal_name
 
     try:
         require_signal_name("choice" if signal is None else signal)

@@ -18,7 +18,7 @@ from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
-from rcjax.policy.signals.records import LetterOf, signal_by_name
+from rcjax.policy.signals.signal import LetterOf, signal_by_name
 from rcjax.serving.call_log import call_row
 from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls

@@ -16,7 +16,7 @@ from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
-from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
+from rcjax.policy.signals.signal import contradiction, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel

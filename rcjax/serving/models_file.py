@@ -33,8 +33,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rcjax._base.codec import Between, Reads, Record, read_table, read_value, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
-from rcjax.policy.signals.records import record_signal, require_signal_name
 from rcjax.policy.signals.reply_checks import ReplyCheck
+from rcjax.policy.signals.signal import record_signal, require_signal_name
 from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"

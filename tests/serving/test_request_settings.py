@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 import rcjax
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
-from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
 from rcjax.serving.call_log import Call, CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options

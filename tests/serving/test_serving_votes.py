@@ -12,7 +12,7 @@ from helpers.gateway_service import PRICES, make_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals
-from rcjax.policy.signals.records import contradiction, record_signal
+from rcjax.policy.signals.signal import contradiction, record_signal
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import AsInLog, Endpoint, votes_apart

@@ -87,6 +87,28 @@ class Reading:
         object.__setattr__(self, "logprob", min(0.0, logprob))
 
 
+class OneReply:
+    """A signal that asks no second question."""
+
+    __slots__ = ()
+
+    def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
+        """Ask no second question."""
+        return None
+
+
+def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the last message of the user, as text; "" if there is none."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, Sequence) else ()
+            return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+    return ""
+
+
 def logprob_of(value: Any) -> float | None:
     """Return a value as a natural log-probability; None for NaN, a value above 0 by more than rounding, no number.
 

@@ -27,8 +27,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rcjax.policy.signals.answers import INVALID, TRUNCATED, canonical_calls, canonical_json, written_calls
-from rcjax.policy.signals.replies import Reading, Reply, SignalError
-from rcjax.policy.signals.signal import OneReply, last_question
+from rcjax.policy.signals.replies import OneReply, Reading, Reply, SignalError, last_question
 
 #: The names of checks, by example.
 CHECK_NAMES = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")

@@ -6,7 +6,7 @@ from openai import AsyncOpenAI
 
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
-from rcjax.policy.signals.records import LetterOf, contradiction, record_signal, signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import LetterOf, contradiction, record_signal, signal_by_name, signal_from_record
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
 
