@@ -278,10 +278,10 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
 def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
-    from rcjax.policy.signals.reply_checks import is_check
+    from rcjax.policy.signals.reply_checks import is_reply_check
 
     signal = plan.models[ability.model].signal or plan.signal
-    is_known = ability.error is None and signal is not None and not is_check(signal)
+    is_known = ability.error is None and signal is not None and not is_reply_check(signal)
     return signal if is_known and signal not in ability.signals else None
 
 

@@ -17,7 +17,7 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load, open_text, require_file
 from rcjax.policy.policy import draw_lot
-from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
+from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, objects_in, request_form_of
 from rcjax.serving.call_log import Call
 
 _OURS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
@@ -126,7 +126,7 @@ def _spoken_message(message: Mapping[str, Any]) -> str:
     content, calls = message.get("content"), message.get("tool_calls")
     text = content if isinstance(content, str) else _of_parts(content) if content is not None or not calls else ""
     made = objects_in(calls)
-    return "\n".join(filter(None, [text, written_calls(made) if made else ""]))
+    return "\n".join(filter(None, [text, format_calls(made) if made else ""]))
 
 
 def _of_parts(content: Any) -> str:

@@ -16,7 +16,7 @@ from rcjax.policy.decisions import COMPARISONS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
-from rcjax.policy.signals.signal import contradiction, record_signal, signal_from_record
+from rcjax.policy.signals.signal import describe_difference, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
@@ -299,7 +299,7 @@ def _signals(
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
     """Refuse a signal other than the log's: the thresholds hold for that signal alone."""
-    difference = contradiction(record, signal) if record else None
+    difference = describe_difference(record, signal) if record else None
     if difference is not None:
         raise ValueError(
             f"signal of {model}: the policy was tuned on another one: {difference}: leave signal out, or tune again"

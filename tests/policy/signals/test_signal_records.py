@@ -6,7 +6,13 @@ from openai import AsyncOpenAI
 
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
-from rcjax.policy.signals.signal import LetterOf, contradiction, record_signal, signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import (
+    PickedChoice,
+    describe_difference,
+    record_signal,
+    signal_by_name,
+    signal_from_record,
+)
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
 
@@ -32,9 +38,9 @@ def test_what_no_record_can_make():
 
 def test_contradictions():
     record = record_signal(signals.Choice(CHOICES))
-    assert contradiction(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
-    assert contradiction(record, signals.Stated()) == "signal is 'stated', not 'choice'"
-    assert LetterOf(CHOICES)("nothing") == ""
+    assert describe_difference(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
+    assert describe_difference(record, signals.Stated()) == "signal is 'stated', not 'choice'"
+    assert PickedChoice(CHOICES)("nothing") == ""
 
 
 def cascade(asked, **arguments):
