@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.codec import read_value, to_json_value
-from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
+from rcjax._base.figures import Money, capitalised, choose_unit, count, format_check_figure
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     Screen,
@@ -360,7 +360,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
         screen.print("What explains it" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        similar = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
+        similar = [f"{check['subject']} ({format_check_figure(check['figure'], check['unit'])})" for check in more]
         screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
     if not show_all:
         kinds = dict.fromkeys(check["name"] for check in checks)
@@ -458,9 +458,9 @@ def _print_checks(
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]
-        held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
+        held_to = f"{'≤' if worse > limit else '≥'} {format_check_figure(limit, check['unit'])}"
         verdict = "by chance" if _by_chance(check) else word(check)
-        figure = check_figure(check["figure"], check["unit"])
+        figure = format_check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
     if label := next((check["label"] for check in checks if check["name"] == "separation"), ""):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from rcjax._base.figures import choose_unit, count, figure, percent
+from rcjax._base.figures import choose_unit, count, format_number, percent
 from rcjax.cli.console import (
     INTERRUPTED,
     Screen,
@@ -368,7 +368,7 @@ def describe_progress(run: Run, started: float) -> str:
     running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
+    in_all = "" if run.forecast is None else f", about ${format_number(run.forecast)} in all"
     return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
@@ -414,7 +414,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
     cost = sum(row["cost"] for row in models)
-    screen.hang("cost", f"at most ${figure(cost)}")
+    screen.hang("cost", f"at most ${format_number(cost)}")
 
 
 @escape_arguments
@@ -427,13 +427,13 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "max_cost"))
     calls = count(sum(row["calls"] for row in rows), "call")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(worst)})", style="bold")
+    screen.print(f"{heading}, about ${format_number(likely)} (at most ${format_number(worst)})", style="bold")
     if document["spent"]:
-        screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
+        screen.hang("spent", f"${format_number(document['spent'])} by earlier runs")
     for row in rows:
         questions = count(row["questions"], "question")
         calls_in_words = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
-        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
+        money = f"about ${format_number(row['likely_cost'])}, at most ${format_number(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{calls_in_words}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
         tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
@@ -466,7 +466,7 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
         screen.hang("budget", "the rest does not cover another question to all models")
-    screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
+    screen.hang("spent", f"${format_number(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
     screen.next_step(*_advise_next(document, source))
 

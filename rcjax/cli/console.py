@@ -33,7 +33,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.codec import visible
-from rcjax._base.figures import Money, count, describe_cascade, figure, percent
+from rcjax._base.figures import Money, count, describe_cascade, format_number, percent
 
 if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison
@@ -501,7 +501,7 @@ def brief_seconds(value: float | None) -> str:
     >>> brief_seconds(0.8342), brief_seconds(12.34), brief_seconds(None)
     ('0.83', '12.3', '–')
     """
-    return "–" if value is None else figure(value, 2 if value < 9.95 else 3)
+    return "–" if value is None else format_number(value, 2 if value < 9.95 else 3)
 
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:

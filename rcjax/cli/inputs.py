@@ -21,7 +21,7 @@ import typer
 
 from rcjax._base.codec import load_json
 from rcjax._base.extras import how_to_install
-from rcjax._base.figures import choose_unit, figure
+from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
@@ -390,7 +390,7 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
     counted = queries_per_day(path)
     per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
     budget = money / days / per_day
-    rate = f"the {figure(per_day)} queries a day {origin}"
+    rate = f"the {format_number(per_day)} queries a day {origin}"
     remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at {rate}"
     return dataclasses.replace(policy, budget=budget), [remark]
 

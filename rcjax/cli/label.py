@@ -17,7 +17,7 @@ import typer
 from rich.rule import Rule
 
 from rcjax._base.codec import visible
-from rcjax._base.figures import count, figure, percent
+from rcjax._base.figures import count, format_number, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
 from rcjax.cli.console import (
@@ -444,7 +444,7 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
         screen.hang("agreement", f"the grader agrees with {percent(document['agreement'])} of the {labels}")
     screen.hang("note", *document["notes"])
     if document["spent"]:
-        screen.hang("spent", f"${figure(document['spent'])} on judges")
+        screen.hang("spent", f"${format_number(document['spent'])} on judges")
     screen.hang("written", f"to {path}")
     if document.get("left_out"):
         screen.hang("left out", f"calls {_reasons(document['left_out'])}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.codec import to_json_value
-from rcjax._base.figures import Money, capitalised, count, half_width, percent
+from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
 from rcjax.cli.console import (
@@ -192,7 +192,7 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
-    spread = np.array([-1, 1]) * half_width(LEVEL)
+    spread = np.array([-1, 1]) * interval_half_width(LEVEL)
     intervals = {"error_interval": error_interval(replay, log, LEVEL)}
     for name in ("cost", "spent"):
         mean, se = (np.asarray(figures[part])[..., None] for part in (name, f"{name}_se"))

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from rcjax._base.codec import read_value
-from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
+from rcjax._base.figures import Money, count, describe_cascade, example_budget, is_chain
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -220,7 +220,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         counted = tuned.log.counted
         _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
     if is_complete:  # else the problem is printed last
-        _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
+        _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
 
 
 @escape_arguments

@@ -19,7 +19,7 @@ from numbers import Real
 from typing import Any, ClassVar, Protocol
 
 from rcjax._base.codec import describe_type
-from rcjax._base.extras import required
+from rcjax._base.extras import import_extra
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
@@ -99,7 +99,7 @@ class ProcessGrader:
         """Raise GraderError if a library is missing."""
         try:
             for library, extra in self.libraries.items():
-                required(library, extra)
+                import_extra(library, extra)
         except ImportError as error:
             raise GraderError(f"{self.name}: {error}") from None
 

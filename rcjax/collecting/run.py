@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.figures import count, not_likeliest
+from rcjax._base.figures import count, describe_unlikely_choices
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
@@ -470,8 +470,9 @@ def collected(run: Run) -> dict[str, Any]:
     rows = [*answered.values()]
     wanted = [(name, number) for name, one in run.tallies.items() for number in range(1, one.samples + 1)]
     models = _models(rows, run.tallies)
-    twisted = [
-        not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
+    chosen_otherwise = [row for row in models if row["not_likeliest"]]
+    unlikely = [
+        describe_unlikely_choices(row["model"], row["not_likeliest"], row["answers"]) for row in chosen_otherwise
     ]
     without = [row for row in rows if row["logprob"] is None]
     unsure = (
@@ -490,7 +491,7 @@ def collected(run: Run) -> dict[str, Any]:
         "budget_spent": run.budget_spent,
         "interrupted": run.interrupted,
         "grading": run.grading,
-        "notes": [*score_remarks(rows), *twisted, *unsure, *money],
+        "notes": [*score_remarks(rows), *unlikely, *unsure, *money],
         "out": str(run.file.path),
     } | ({"scored": True} if score_remarks(rows) else {})
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from rcjax._base.codec import Amount, Between, Record, read_value
-from rcjax._base.figures import Money, figure, percent
+from rcjax._base.figures import Money, format_number, percent
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 
@@ -231,7 +231,7 @@ class Comparison(Record):
         if not self.error_cost:
             return None
         avoided = counted.unit.removeprefix("one ").removeprefix("a ")
-        return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
+        return f"each further {avoided} avoided costs ${format_number(self.error_cost)} here"
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:

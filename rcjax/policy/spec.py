@@ -35,7 +35,7 @@ from rcjax._base.codec import (
     require_subset,
     to_json_value,
 )
-from rcjax._base.figures import Money, choose_unit, points
+from rcjax._base.figures import Money, choose_unit, format_points
 from rcjax._base.tokens import PRICES
 from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
@@ -108,7 +108,7 @@ class Target:
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {counted.noun}"
         if self.name == "match":
-            return f"at most {points(self.value)} more {counted.noun} than {today}"
+            return f"at most {format_points(self.value)} more {counted.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost

@@ -6,7 +6,7 @@ from itertools import pairwise
 import jax
 import pytest
 
-from rcjax._base.figures import Money, describe_cascade, figure
+from rcjax._base.figures import Money, describe_cascade, format_number
 from rcjax._core import compilation
 from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
@@ -160,7 +160,7 @@ def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
 
 def test_a_figure_has_three_digits_once_it_is_rounded():
     texts = {9.999: "10.0", 10.04: "10.0", 999.6: "1,000", 0.0009999: "0.00100", 1e-24: "1.00e-24", 1e100: "1.00e+100"}
-    assert {value: figure(value) for value in texts} == texts
+    assert {value: format_number(value) for value in texts} == texts
 
 
 def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):

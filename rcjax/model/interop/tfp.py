@@ -18,13 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rcjax._base.codec import require_instance
-from rcjax._base.extras import how_to_install, required
+from rcjax._base.extras import how_to_install, import_extra
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.interop import Pair, Uniform
 
 try:
-    tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
+    tfp = import_extra("tensorflow_probability.substrates.jax", extra="tfp")
 except AttributeError as error:  # JAX is newer than tensorflow_probability
     raise ImportError(f"this tensorflow_probability is too old ({error}): {how_to_install('tfp')}") from error
 tfb, tfd = tfp.bijectors, tfp.distributions

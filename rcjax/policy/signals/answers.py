@@ -340,7 +340,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _field(text: str) -> str | None:
-    """Return the answer field of a JSON object: the text, its last fence, or a part of it; None without such a field."""
+    """Return the answer field of a JSON object, which is the text, its last fence or a part of it; else None."""
     begin, end = text.find("{"), text.rfind("}")
     for part in [*_FENCE.split(text)[-2:], text[begin : end + 1] if -1 < begin < end else ""]:
         if not part.lstrip().startswith("{"):

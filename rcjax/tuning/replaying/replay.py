@@ -21,7 +21,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import half_width, percent
+from rcjax._base.figures import interval_half_width, percent
 from rcjax._core.batching import MANY, Array
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
@@ -113,7 +113,7 @@ def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: flo
     if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
     labels = _effective_labels(replayed, log)
-    square = half_width(level) ** 2
+    square = interval_half_width(level) ** 2
     centre = (labels * error + square / 2) / (labels + square)
     more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
     return np.minimum(centre * (1 - centre) / (variance + more), n)
