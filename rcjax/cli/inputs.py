@@ -114,7 +114,7 @@ def part(text: str) -> float:
     return value
 
 
-def shadow(text: str) -> float | ShadowRate:
+def shadow_rate(text: str) -> float | ShadowRate:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)

@@ -19,7 +19,7 @@ from rcjax.cli.inputs import (
     require_libraries,
     require_outputs,
     require_plausible_models,
-    shadow as read_shadow,
+    shadow_rate,
     size,
 )
 from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
@@ -119,7 +119,7 @@ class CallLogOptions:
     log: File = None
     log_prompts: bool = False
     no_log_answers: bool = False
-    shadow: Annotated[float | ShadowRate, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = 0.0
+    shadow: Annotated[float | ShadowRate, typer.Option(parser=shadow_rate, metavar="SHARE|N/week")] = 0.0
     shadow_models: Models = None
 
     def require_partners(self) -> None:

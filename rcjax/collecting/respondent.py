@@ -468,7 +468,9 @@ async def call(
     """
     respondent, name = setup.respondent, uuid.uuid4().hex[:16]
     _, second = max_costs(setup, question)
-    prompt = Query(question.query, question.messages, question.options, shadow=True, request_form=question.request_form)
+    prompt = Query(
+        question.query, question.messages, question.options, is_shadow_query=True, request_form=question.request_form
+    )
     exchange = Exchange(prompt, setup.name, setup.endpoint(question))
     async with budget.expense(partial(file.begin, name, question.query, setup.name), reserved) as expense:
         expense.note(reserved)

@@ -335,9 +335,9 @@ class Cascade:
             rung = self.policy.rungs[rung_index]
             policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
-            reserve_bytes = held.enter_context(self._keep_shadow()) if query.shadow else None
+            reserve_bytes = held.enter_context(self._keep_shadow()) if query.is_shadow_query else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
-            query = replace(query, position=position, rung=reported_rung, shadow=is_shadow)
+            query = replace(query, position=position, rung=reported_rung, is_shadow_query=is_shadow)
             try:
                 result = await self._follow(policy, query, end, exchanges)
             except BaseException:  # the queries that end well would be a sample of the easy ones
@@ -367,8 +367,10 @@ class Cascade:
         name = uuid.uuid4().hex if query is None else str(query)
         conversation = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         share = self.shadow_share.count_and_share(time.time()) if self.shadow else 0.0
-        shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
-        return Query(name, conversation, options, shadow=shadow, request_form=request_form_of(conversation, options))
+        is_shadow = share > 0 and draw_lot("shadow", self._lot(name, conversation)) < share
+        return Query(
+            name, conversation, options, is_shadow_query=is_shadow, request_form=request_form_of(conversation, options)
+        )
 
     def _lot(self, query: str, messages: Sequence[Any]) -> str:
         """Return the key for a query's draws: its id and a hash of its messages, as a client may repeat an id."""
@@ -423,7 +425,7 @@ class Cascade:
     def _log_unasked(self, query: Query, models: Iterable[str], exchanges: QueryHistory) -> None:
         """Log the models that a shadow query should have asked, and did not: the log then counts it as incomplete."""
         asked = {exchange.model for exchange in exchanges.ended}
-        for model in models if query.shadow else ():
+        for model in models if query.is_shadow_query else ():
             if model not in asked:
                 self._caller.log_unasked(query, model)
 

@@ -72,10 +72,10 @@ class Query:
     """The query's segment, for policies with a cascade for each segment; None if unknown."""
     client: str | None = None
     """The client's name; None if clients have no names."""
-    shadow: bool = False
-    """Whether the query is a shadow query, which goes to all models."""
+    is_shadow_query: bool = False
+    """Whether the query goes to all models, so that a log of it can be tuned on."""
     is_shadow_call: bool = False
-    """Whether the call is made only because the query is a shadow query."""
+    """Whether the policy needs no such call, and only the shadow query does."""
     deliver: Deliver | None = None
     """The receiver of the pieces of an answer that the policy keeps whatever the answer says."""
     request_form: str = PLAIN
@@ -226,7 +226,7 @@ class Exchange:
             attempts=usage.attempts,
             seconds=seconds,
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            shadow=query.shadow,
+            shadow=query.is_shadow_query,
             segment=query.segment,
             client=query.client,
             error=self.error,

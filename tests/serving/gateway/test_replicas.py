@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from helpers.redis_store import in_a_store, store
 
-from rcjax.cli.inputs import shadow as read_shadow
+from rcjax.cli.inputs import shadow_rate
 from rcjax.cli.serve import CallLogOptions, ReplicaOptions
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
@@ -93,7 +93,7 @@ def test_a_share_of_what_clients_may_spend_and_ask(tmp_path):
 @pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
 def test_a_share_of_a_number_of_shadow_queries(shadow, queries):
     """And none of a share of the queries, as a replica has a part of these only."""
-    given = CallLogOptions(log=Path("calls.jsonl"), shadow=read_shadow(shadow))
+    given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
     settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
 
