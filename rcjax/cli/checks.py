@@ -157,24 +157,25 @@ def check(
     retuning: bool = True,
     json_: AsJson = False,
 ) -> None:
-    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
+    """Test whether a policy is still right on fresh queries. For CI: exit status 0 fine, 1 drifted, 2 any failure.
 
     Compares the error and the cost of the policy with the promise of the tuning, and says whether `rcjax retune` would
-    write a better one. Error and cost raise an alarm if they exceed the promise by enough to matter, and chance does
-    not explain it; the calibration and the distribution of each model's confidences explain an alarm. All models of
-    the policy must have answered the queries of LOG, and the answers need labels. If LOG has times, its last eight
-    weeks count, and earlier weeks without an alarm join the queries that were tuned on. A call log without labels is
-    checked by the confidences, bills, tokens and failed calls of all traffic.
+    write a better policy. An error or a cost raises an alarm if it exceeds the promise by enough to matter, and by more
+    than chance explains; changed confidences of a model explain the alarm.
+
+    All models of the policy must have answered the queries of LOG, and the answers need labels. Without labels, a call
+    log is checked by the confidences, bills, tokens and failed calls of all traffic. If LOG has times, its last eight
+    weeks are checked, and earlier weeks without an alarm join the queries that were tuned on.
 
     Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
         today: The model of LOG, or the policy file, in use today. [default: as when tuning]
-        looks: Number of checks a year: at most 5 % of years without a change have a false alarm. [default: 52, weekly,
-            if the log has times; else 1]
-        against: Test instead whether this policy, or model, is better than POLICY, by the queries of LOG that the two
-            answer differently (`rcjax label --between`). Exit status 1 if it is worse.
-        retuning: Test whether tuning again would gain; takes some seconds.
+        looks: Number of checks a year: at most 5 % of the years without a change have a false alarm. [default: 52 if
+            LOG has times; else 1]
+        against: Instead, test whether this policy, or model, is better than POLICY, by the queries of LOG that the two
+            answer differently (`rcjax label --between`); exit status 1 if it is worse.
+        retuning: Test whether tuning again would gain, which takes some seconds.
     """
     options = reading.options()
     start_jax()
@@ -286,18 +287,18 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold on a log, and are confidences calibrated? With advice if not.
+    """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
 
-    Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the decision of
-    `rcjax check` on the policy for your target; the default target is the least money at a point more error than
-    today's. Each check is fine, doubtful or bad, and comes with advice.
+    Tunes on LOG, and checks the promised error and cost and the calibration of each model: each check is fine, doubtful
+    or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for your target; the default target
+    is the least money for at most a point more error than today's.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
-        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        cascade: Judge the promise of `rcjax tune` with this `--cascade`. [default: the promise of the default search]
-        all_: Show every check, not only those to act on.
+        test: Log of other queries to test on. [default: LOG itself, in five folds]
+        cascade: Test the promises of `rcjax tune` with this `--cascade`. [default: those of the default search]
+        all_: Show every check, not only the worst of each kind.
     """
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
@@ -488,7 +489,7 @@ def report(
 
     Args:
         out: Write the page here.
-        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
+        test: Log of other queries to test on. [default: LOG itself, in five folds]
     """
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None

@@ -32,7 +32,7 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import pairs, require_distinct, require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Name, Output, Really, Seconds, Text
+from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Name, Output, Really, Seconds, Seed, Text
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
@@ -52,21 +52,21 @@ def import_(
     prompts: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Make one log of evaluations that other programs ran.
+    """Make a log from evaluations, or logs of calls, by other programs.
 
-    Many files become one log. Models have their names (`openai/gpt-4o-mini` becomes `gpt-4o-mini` if that is unique);
-    queries have the ids of their format. Logs of calls have no labels: give `--labels` when you tune. Most files have
-    no costs: then give `--prices`, too.
+    All files become one log. A model keeps its name, without its prefix if that is unique: `openai/gpt-4o-mini` becomes
+    `gpt-4o-mini`. Logs of calls have no labels, and most files have no costs: when you tune, give `--labels` and
+    `--prices`.
 
     Example: `rcjax import logs/*.eval --out log.parquet`
 
     Args:
         files: Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of
-            LiteLLM, output of OpenAI's batches, tables of your own; or folders of them.
+            LiteLLM, output of OpenAI's batches, your own tables; or folders of these.
         out: The log: CSV, TSV, Parquet or JSON Lines.
         format_: Format of the files: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**,
             **table** or **wide**, a table with columns for each model. [default: by the content, except wide]
-        scorer: Scorer whose scores count: a scorer of Inspect, a filter of lm-eval, …
+        scorer: Name of the scores that count, if there are several: a scorer of Inspect, a filter of lm-eval, …
         score_max: The full score. [default: 1]
         rename: Another name for a model; may be repeated.
         column: Name of a column in a table: `correct=is_right`, … For LiteLLM, the field with the id of the query:
@@ -183,7 +183,7 @@ def collect(
     models: File = None,
     out: Output = None,
     limit: Count = None,
-    seed: int = 0,
+    seed: Seed = 0,
     budget: Money = None,
     signal: Name = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, metavar="N")] = 1,
@@ -197,24 +197,24 @@ def collect(
 ) -> None:
     """Ask several models the same questions, grade their answers, and write the log for `rcjax tune`.
 
-    Each call is written at once: the same command resumes a stopped run, and repeats no call. Keys come from the
-    environment.
+    Each answer is written at once: the same command resumes a stopped run, and repeats no call. Keys of endpoints come
+    from the environment.
 
     Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
 
     Args:
-        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C),
-            tools, response_format.
+        questions: CSV, JSON Lines or Parquet, a row per question: prompt (or messages as in the API); where known
+            query, the right answer, choices (A|B|C), tools and response_format.
         models: File of the models, models.toml: endpoints and prices.
-        out: The log, in JSON Lines; an existing log is resumed.
-        limit: Size of a random sample of the questions.
-        seed: Seed of the sample.
-        budget: Limit on the money for all runs of this log.
+        out: The log, in JSON Lines; a log that exists is continued.
+        limit: Ask only so many questions, drawn at random.
+        seed: Seed of that draw.
+        budget: Limit on the money that all runs of this log may spend.
         signal: Signal of confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check,
             **json**, **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: by
             the questions and the abilities of the models]
         samples: Number of answers of a model to each question: the share that agrees is the confidence.
-        probe: Ask each model once, and report its abilities.
+        probe: Ask each model one question, and report which signals it can give.
         dry_run: Estimate the cost, and ask nothing.
     """
     if models is None:

@@ -67,7 +67,7 @@ def sweep(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Fit and solve many logs, cascades, copulas, prices and replicates at once.
+    """Tune many logs at once, with several cascades, copulas, prices and replicates.
 
     CONFIG has the arguments of `rcjax.tuning.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results
     are Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
@@ -162,15 +162,14 @@ def tune(
     frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
-    """Find the policy for your target on a log; without a target, the best policies, cheapest first.
+    """Find the policy for your target; without a target, show the best policies, cheapest first.
 
-    Most people need LOG, a target and `--out`. Several logs, as replicas of a service write them, or a folder count as
-    one. Money is in the currency of the prices, shown as $.
+    Most people need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
 
     Example: `rcjax tune log.csv --budget 150/M --out policy.json`
 
     Args:
-        out: Write the policy to deploy here (JSON); needs a target.
+        out: Write the policy to deploy here, as JSON; needs a target.
         frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
