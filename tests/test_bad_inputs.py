@@ -141,7 +141,7 @@ SAVED = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("command", "slot"), SAVED)
-def test_a_full_disk_costs_the_file_not_the_results(command, slot, good, tmp_path, monkeypatch):
+def test_a_full_disk_loses_the_file_and_not_the_results(command, slot, good, tmp_path, monkeypatch):
     path = tmp_path / "old"
     path.write_text("old")
 

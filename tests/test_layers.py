@@ -62,7 +62,7 @@ def test_a_search_by_the_labels_imports_no_copulas():
 
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD))
-def test_what_is_deployed_takes_the_standard_library_alone(name):
+def test_policies_and_the_service_import_the_standard_library_alone(name):
     targets = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -80,7 +80,7 @@ def test_no_test_replaces_a_private_name_of_ours():
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_it_imports_without_numpy_and_jax(module):
+def test_the_service_imports_without_numpy_and_jax(module):
     code = f"import sys, {module}; print([name for name in ('numpy', 'jax', 'polars') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -19,7 +19,7 @@ def printed(cell):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch, programs):
+def test_a_notebook_prints_the_output_that_it_shows(path, tmp_path, monkeypatch, programs):
     """In a fresh kernel and an empty folder, so that what is imported is the installed package."""
     # What one run has compiled serves the next one, as in the rest of the suite.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs / "notebooks"))
@@ -30,7 +30,7 @@ def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch, programs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_stored_as_it_ran(path):
+def test_a_notebook_is_stored_as_it_ran(path):
     """From top to bottom, without an error, and small enough to be looked at."""
     cells = code_cells(nbformat.read(path, as_version=4))
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]

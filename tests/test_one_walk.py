@@ -110,7 +110,7 @@ def check_log(path, log):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]))
-def test_a_step_is_a_replay_is_what_is_served(tmp_path_factory, seed, position):
+def test_step_replay_and_service_decide_alike(tmp_path_factory, seed, position):
     rng = np.random.default_rng(seed)
     (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
     replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)

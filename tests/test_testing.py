@@ -283,6 +283,6 @@ def test_a_class_without_a_cdf_is_refused():
     ],
     ids=str,
 )
-def test_what_keeps_the_contract_passes(copula):
+def test_a_family_that_keeps_the_contract_passes(copula):
     """Also a batch, and a family given by its cdf alone where dependence is strong."""
     check_copula(copula)

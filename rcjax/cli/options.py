@@ -38,14 +38,12 @@ Money = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="MO
 Seconds = Annotated[float, typer.Option(parser=inputs.positive, metavar="SECONDS")]
 FullScore = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="NUMBER")]
 
-_LOG = (
-    "A row per query and model, in CSV, Parquet or JSON Lines: query, model, correct, logprob or confidence, cost (or "
-)
-_LOG += "input_tokens and output_tokens), answer and time."
+_LOG = "A row per query and model, in CSV, Parquet or JSON Lines: query, model, correct, logprob or confidence, cost "
+_LOG += "(or input_tokens and output_tokens), answer and time."
 LogFile = Annotated[Path, typer.Argument(metavar="LOG", help=_LOG)]
 LogFiles = Annotated[list[Path], typer.Argument(metavar="LOG", help=f"{_LOG} Several files, or a folder, are one log.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="File of the policy, from `rcjax tune --out`.")]
-AsJson = Annotated[bool, typer.Option(help='Print one JSON document; after a failure it has a field "error".')]
+AsJson = Annotated[bool, typer.Option(help="Print one JSON document, with any error.")]
 Really = Annotated[bool, typer.Option("--yes", help="Accept implausible prices, budgets and logs.")]
 Prices = Annotated[
     Path | None,

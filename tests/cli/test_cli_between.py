@@ -66,7 +66,7 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     assert (shown.exit_code, f"({asked} labelled)" in " ".join(shown.stdout.split())) == (0, True)
 
 
-def test_the_difference_is_that_of_both_on_all_queries(folder):
+def test_the_difference_by_disagreements_is_that_on_all_queries(folder):
     with jax.enable_x64(True):
         from rcjax.tuning.replaying.comparing import Disagreements
 

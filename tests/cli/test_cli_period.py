@@ -40,7 +40,7 @@ def calls(folder):
     return path
 
 
-def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder, calls):
+def test_money_for_a_month_is_in_the_file_and_retune_keeps_it(folder, calls):
     out = folder / "policy.json"
     options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-bands", "--out", out)
     result = run("tune", folder / "log.csv", "--task", "choice", *options)

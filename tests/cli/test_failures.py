@@ -41,7 +41,7 @@ def call(body, name, *options):
 
 
 @pytest.mark.parametrize(("name", "status"), [("tune", 1), ("check", 2)])
-def test_what_goes_wrong_is_one_line_and_one_document(name, status):
+def test_a_failure_is_one_line_and_one_json_document(name, status):
     for problem, kind, message in RAISED:
 
         def body(_, problem=problem):
@@ -58,7 +58,7 @@ def test_what_goes_wrong_is_one_line_and_one_document(name, status):
         assert json.loads(as_json.stdout) == {"error": {"message": told.stderr[len("error: ") : -1], "kind": kind}}
 
 
-def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
+def test_rcjax_traceback_prints_the_traceback(monkeypatch):
     monkeypatch.setenv("RCJAX_TRACEBACK", "1")
 
     def body(_):
@@ -69,7 +69,7 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
     assert told.stderr.splitlines()[-1].startswith("error: unexpected KeyError")
 
 
-def test_results_come_before_the_problem():
+def test_results_are_printed_before_the_problem():
     def body(as_json):
         problem = console.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
         console.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)

@@ -98,7 +98,7 @@ class Asked(Event):
         return self.words
 
 
-def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
+def test_a_pipe_gets_lines_of_progress(monkeypatch, capfd):
     monkeypatch.setattr(console, "PROGRESS_INTERVAL", 0.01)
     for words, line in (("", "solving: 0 s so far"), ("30 of 120", "solving: 30 of 120")):
         asked = Asked(words)
@@ -116,7 +116,7 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
+def test_a_terminal_shows_the_stage_and_its_seconds(monkeypatch, capfd):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     asked = Asked("half")
@@ -125,7 +125,7 @@ def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
     assert "fitting … half 0 s" in capfd.readouterr().err
 
 
-def test_no_command_tunes_beside_another_than_todays_policy():
+def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     policy = Policy(
         ("large",), {"large": Calibration("none", 0, 1, -9, 0)}, {"large": [Rule(1, "answer")]}, {"large": 1}
     )
@@ -138,7 +138,7 @@ def test_no_command_tunes_beside_another_than_todays_policy():
 
 
 @pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])
-def test_nobody_who_has_bounded_a_difference_is_told_to_bound_it(monkeypatch, target, advised):
+def test_match_is_not_advised_to_a_user_of_match(monkeypatch, target, advised):
     """Today's errs less on fresh queries than the tuning expected; of a margin the decision itself says so."""
 
     def beside(more, se, *, fresh):

@@ -47,7 +47,7 @@ def test_the_budget_is_used_and_kept(name, flight):
     assert bill.balance == pytest.approx((BUDGET - paid[: len(paid) - flight + 1]).sum(), rel=1e-6, abs=1e-9)
 
 
-def test_what_cannot_be_followed_stands_on_the_last_rung():
+def test_a_budget_beyond_the_ladder_stays_on_its_last_rung():
     cheap, bill = stream(Bill.open(1e-3), lambda place, rng: 1.0, n=2000)
     assert bill.position(COSTS) == 3
     assert bill.balance == WINDOW * 1e-3  # not all that was never needed
@@ -60,7 +60,7 @@ def test_what_cannot_be_followed_stands_on_the_last_rung():
     assert free.position(COSTS) == position_at(COSTS, 2 * BUDGET)
 
 
-def test_what_dear_requests_do_to_others():
+def test_expensive_requests_move_all_queries_for_as_long_as_serving_says():
     """As `serving.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
     for dearer, during, back, used in ((100, 0.03, 1000, 1.1), (10, 1.1, 10, 1.01)):
         rng, bill, positions, paid = np.random.default_rng(0), Bill.open(BUDGET), [], 0.0
@@ -78,7 +78,7 @@ def test_what_dear_requests_do_to_others():
 
 
 @pytest.mark.parametrize(("number", "dearer"), [(1, 1e9), (500, 100.0), (500, 1e9)])
-def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(number, dearer):
+def test_wrong_counts_are_forgotten_within_a_thousand_queries(number, dearer):
     """Wrong counts, or hundred times as much: what goes beyond a window's budgets is given up."""
     rng, bill, positions = np.random.default_rng(0), Bill.open(BUDGET), []
     for index in range(number + 1000):
@@ -94,13 +94,13 @@ def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(numb
     figures=st.lists(st.integers(1, 1000), min_size=1, max_size=9, unique=True).map(sorted),
     value=st.floats(0, 1200),
 )
-def test_positions_are_inverse_to_interpolation(figures, value):
+def test_position_at_is_the_inverse_of_interpolation(figures, value):
     position = position_at(figures, value)
     assert 0 <= position <= len(figures) - 1
     assert np.interp(position, range(len(figures)), figures) == pytest.approx(np.clip(value, figures[0], figures[-1]))
 
 
-def test_what_cannot_be_is_refused():
+def test_an_impossible_budget_or_window_is_refused():
     with pytest.raises(ValueError, match="budget: must be"):
         Bill.open(0.0)
     with pytest.raises(ValueError, match="window: must be at least one query"):
@@ -149,7 +149,7 @@ def test_the_money_of_a_month_is_used_and_kept(name):
 
 
 @pytest.mark.parametrize("every", ["day", "week", "month"])
-def test_clocks_that_jump(every):
+def test_clocks_that_jump_change_no_spending_of_the_true_period(every):
     """A month forward and back, and some hours back: money of the true periods is kept, as if nothing had been."""
     days = {"day": 1, "week": 7, "month": 30}[every]
     period, start = Period(MONEY * days / 30, every), NOVEMBER + (DAY if every == "week" else 0)

@@ -57,13 +57,13 @@ def test_answers_are_compared_as_the_policy_says(how, equal):
         ({"médium": {"earlier": "small", "model": "large", "compare": "sound"}}, r"\.compare: must be one of"),
     ],
 )
-def test_what_cannot_be_right_is_refused_with_its_place(value, message):
+def test_impossible_agreements_are_refused_with_their_place(value, message):
     with pytest.raises(ValueError, match=message):
         make_policy(agreements=value)
 
 
 @pytest.mark.parametrize("wrong", [5, True, ["Paris"]])
-def test_an_answer_is_a_text(wrong):
+def test_an_answer_that_is_no_text_is_refused(wrong):
     with pytest.raises(TypeError, match="answer must be"):
         comparing().step("médium", confidence=0.5, answer=wrong)
     with pytest.raises(TypeError, match=r"answers\['small'\] must be"):

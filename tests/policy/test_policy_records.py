@@ -56,7 +56,7 @@ def log(float64):
 
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=tampered())
-def test_whatever_loads_is_read_or_refused(log, data):
+def test_a_policy_with_any_record_is_checked_or_refused(log, data):
     policy = one_line(policy_from_json, data)
     if policy is None:
         return

@@ -52,7 +52,7 @@ def test_fields_that_do_not_go_together_are_refused(fields, held_out, said):
 
 
 @pytest.mark.parametrize("fields", WHOLE)
-def test_what_goes_together_is_itself(fields):
+def test_fields_that_go_together_are_kept(fields):
     spec = Spec(**fields)
     assert spec.check("confidence" in fields) is spec
     assert spec.target == {name: fields[name] for name in TARGETS if name in fields}
@@ -100,7 +100,7 @@ def test_a_spec_has_one_target():
         (Target("lam", 0), "one error costs more than any money", None),
     ],
 )
-def test_a_target_in_words(target, words, error_cost):
+def test_a_target_is_described_in_words(target, words, error_cost):
     assert str(target) == words
     assert target.error_cost == error_cost
     assert target.is_limit == (target.name in ("budget", "max_error", "match"))
@@ -111,7 +111,7 @@ def test_a_target_in_words(target, words, error_cost):
     ("name", "value"),
     [("budget", -1.0), ("lam", math.inf), ("max_error", math.nan), ("error_cost", 0.0), ("price", 1.0)],
 )
-def test_what_is_no_target_is_refused(name, value):
+def test_impossible_targets_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         Target(name, value)
 
@@ -136,7 +136,7 @@ def test_a_limit_is_of_the_mean_or_of_the_tail(text, limit):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "p95", "p90=4", "0", "p95=0", "inf", "nan", "4=p95"])
-def test_what_is_no_limit_is_refused_in_one_line(text):
+def test_impossible_limits_are_refused_in_one_line(text):
     with pytest.raises(ValueError, match="max_seconds") as caught:
         SecondsLimit.of(text)
     assert "\n" not in str(caught.value)

@@ -26,7 +26,7 @@ def test_votes_on_choices_count_letters():
     assert (reading.answer, round(2.718281828459045**reading.logprob, 9)) == ("A", 0.6)
 
 
-def test_what_no_record_can_make():
+def test_records_of_user_code_make_no_signal():
     assert signal_from_record({"signal": "votes", "samples": 5, "normalise": "mine"}) is None
     assert signal_from_record({"signal": "choice", "top": 20}) is None  # its choices differed by question
     assert signal_from_record({"signal": "newer"}) is None
@@ -36,7 +36,7 @@ def test_what_no_record_can_make():
         signal_by_name("sure")
 
 
-def test_contradictions():
+def test_the_first_difference_from_a_record_is_named():
     record = record_signal(signals.Choice(CHOICES))
     assert describe_difference(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
     assert describe_difference(record, signals.Stated()) == "signal is 'stated', not 'choice'"
