@@ -363,7 +363,6 @@ def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """Return the reader of a type's values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _checked_reader(arguments[0], arguments[1:])

@@ -187,7 +187,6 @@ OUTPUT = 1
 
 
 def _write_output(line: bytes) -> None:
-    """Write a line to standard output, and wait for its reader."""
     _lock_process(OUTPUT, held=True)
     try:
         while line:

@@ -143,8 +143,8 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
 
 
-#: The verdicts, in a word, of bad checks of the sample.
-_BIASED = {"lacking answers": "biased", "labels": "biased"}
+#: The checks of the sample: their bad verdict is "biased".
+_BIASED = ("lacking answers", "labels")
 
 
 def check(
@@ -261,19 +261,18 @@ def _check_against(
 
 @escape_arguments
 def _show_against(described: str, verdict: str) -> None:
-    """Print the comparison of another policy with the policy in service."""
+    words, advice = {
+        "better": ("better", "put it in the place of the policy in service"),
+        "worse": ("worse", "keep the policy in service"),
+        "alike": (
+            "not shown to be better or worse",
+            "keep either, or label more where they differ (rcjax label --between)",
+        ),
+    }[verdict]
     screen = Screen()
-    screen.print(f"The other one is {_VERDICTS[verdict]}.", style="bold")
+    screen.print(f"The policy or model of --against is {words}.", style="bold")
     screen.print(f"It {described} than the policy in service.")
-    advice = {
-        "better": "put it in the place of the policy in service",
-        "worse": "keep the policy in service",
-        "alike": "keep either, or label more where they differ (rcjax label --between)",
-    }
-    screen.next_step(advice[verdict])
-
-
-_VERDICTS = {"better": "better", "worse": "worse", "alike": "not shown to be better or worse"}
+    screen.next_step(advice)
 
 
 def diagnose(
@@ -319,18 +318,11 @@ def diagnose(
     if test is not None and fresh is not None:
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            document["check"] = _check_of_tuning(training, spec, fresh)
+            policy = rcjax.tune(training, spec).policy
+            assert policy is not None  # as there is a target
+            document["check"], _ = judge_policy(policy, fresh)
         retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
-
-
-def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
-    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
-    import rcjax
-
-    policy = rcjax.tune(log, spec).policy
-    assert policy is not None  # as there is a target
-    return judge_policy(policy, fresh)[0]
 
 
 @escape_arguments
@@ -408,10 +400,8 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["checks"] if check["verdict"] == "bad"]
-    summary = (
-        f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
-    )
-    screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
+    summary = count(len(changed), "figure") if changed else "no figure"
+    screen.print(f"Without labels: {summary} of all traffic changed; only labels tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic)
     screen.hang("note", reason)
@@ -427,13 +417,11 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
 
 
 def _verdict_in_words(check: Mapping[str, Any]) -> str:
-    """Return the verdict of a check in a word."""
-    changed = "DRIFTED" if check["primary"] else "changed"
-    return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
+    bad = "biased" if check["name"] in _BIASED else "DRIFTED" if check["primary"] else "changed"
+    return {"fine": "fine", "doubtful": "unclear", "bad": bad}[check["verdict"]]
 
 
 def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
-    """Return the sort key of a check: the larger, the worse."""
     return ("fine", "doubtful", "bad").index(check["verdict"]), _excess(check)
 
 
@@ -443,24 +431,19 @@ def _excess(check: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _by_chance(check: Mapping[str, Any]) -> bool:
-    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
-    return 0 < _excess(check) < math.inf and check["verdict"] == "fine"
-
-
 def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"]
         held_to = f"{'≤' if worse > limit else '≥'} {format_check_figure(limit, check['unit'])}"
-        verdict = "by chance" if _by_chance(check) else word(check)
+        is_by_chance = check["verdict"] == "fine" and 0 < _excess(check) < math.inf  # beyond the limit, but fine
+        verdict = "by chance" if is_by_chance else word(check)
         figure = format_check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
@@ -520,7 +503,6 @@ def report(
 
 @escape_arguments
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
-    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
     screen = Screen()
     if check:
         show_decision(screen, check)

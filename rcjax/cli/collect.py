@@ -99,7 +99,6 @@ def import_(
 
 @escape_arguments
 def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
-    """Print the imported models, the remarks, and the next step with the file `out`, if it was written."""
     screen = Screen()
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
@@ -443,7 +442,6 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
 @escape_arguments
 def _show_collected(document: Mapping[str, Any], source: Path) -> None:
-    """Print the collected answers by model, the failures and stops, and the next command."""
     screen = Screen()
     models = document["models"]
     answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
@@ -472,7 +470,6 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    """Print the number of answers by grader, and of ungraded answers."""
     graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
     if graders:
         screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))

@@ -116,7 +116,7 @@ def label(
 
     use = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
-        _ask(out, read_sheet(out), use)
+        _ask_for_labels(out, read_sheet(out), use)
         return
     if out.exists():
         problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
@@ -139,7 +139,7 @@ def label(
     show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else use)
     conclude(document, show, as_json=json_)
     if ask:
-        _ask(out, sheet, use)
+        _ask_for_labels(out, sheet, use)
 
 
 def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, as_json: bool) -> None:
@@ -210,7 +210,6 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
 
 @escape_arguments
 def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
-    """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
     screen.print(log)
     screen.print(f"\n{count(document['drawn'], 'answer')} to label, {document['how']}")
@@ -223,8 +222,7 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: s
         screen.next_step("fill in its column correct, 1 or 0, then tune with it", use)
 
 
-def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
-    """Ask for the missing labels in turn, and write each at once."""
+def _ask_for_labels(out: Path, sheet: pl.DataFrame, use: str) -> None:
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -265,7 +263,7 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
 
 
 def _read_key(screen: Screen) -> str:
-    """Wait for a key with a meaning; of several at once, as with Enter after a letter, the first counts."""
+    """Wait for a key that has a meaning; of several keys at once, as a letter with Enter, the first counts."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
     key = None
     while key is None:
@@ -433,7 +431,6 @@ async def _grade(
 
 @escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
-    """Print the number of graded answers, and the agreement with existing labels."""
     screen = Screen()
     new = f"{document['changed']:,} with a verdict that they had not before"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"

@@ -175,7 +175,6 @@ class LogOptions:
 
 
 def _reference(reference: str | None, grader: str | None) -> Reference | None:
-    """Build the reference of `--reference` and `--same`, if given; a usage error for `--same` alone."""
     if reference is None:
         if grader is not None:
             problem = "needs --reference, the model whose answers the others are compared with"
@@ -316,7 +315,6 @@ def _text_of(default: Any) -> Any:
 
 
 def _make_record_options(record: Any) -> list[inspect.Parameter]:
-    """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(record, include_extras=True), _split_docstring(record.__doc__)
     if record is Spec:
         return [_make_spec_option(field, helps[field.name]) for field in fields(Spec) if field.metadata]

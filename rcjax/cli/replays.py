@@ -1,4 +1,4 @@
-"""`rcjax evaluate`, `retune` and `demo`: replay policies on logged queries, and compare."""
+"""`rcjax evaluate`, `retune` and `demo`: policies on logged queries, beside today's."""
 
 from __future__ import annotations
 
@@ -484,7 +484,6 @@ def demo(
 
 @escape_arguments
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
-    """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")

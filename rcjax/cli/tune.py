@@ -293,7 +293,6 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
 
 
 def _policy_texts(tuned: Tuned) -> dict[str, Any]:
-    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
@@ -311,7 +310,6 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures."""
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))

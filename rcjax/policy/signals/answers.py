@@ -182,7 +182,6 @@ def _canonical_json(value: Any) -> str:
 
 
 def _canonical_or_none(value: Any) -> str | None:
-    """Serialise a value; None if it is nested too deeply, or has a number of too many digits."""
     try:
         return _canonical_json(value)
     except (RecursionError, ValueError, TypeError):
@@ -506,7 +505,6 @@ def _name_of(match: str, names: Sequence[str]) -> str:
 
 
 def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
-    """Return the choice whose words follow the last "the answer is"."""
     statements = re.split(rf"{_NOUN}{_VERB}", text, flags=re.I)[1:]
     after = normalise_answer(statements[-1]).lstrip(" *_`\"'([") if statements else ""
     return _only({name for words, name in by_words.items() if words and re.match(re.escape(words) + r"(?!\w)", after)})

@@ -227,7 +227,6 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 
 def _bytes(entry: Mapping[str, Any]) -> bytes | None:
-    """Return the bytes of a token, if the server gives them."""
     values = entry.get("bytes")
     if not isinstance(values, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in values):
         return None
