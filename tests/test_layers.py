@@ -15,8 +15,6 @@ LIGHT = (
     *("rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve"),
 )
 STANDARD = ("_base", "policy", "policy.signals")
-#: What the toolkit may import beside itself, and the service.
-TOOLKIT = ("foundations", "the service", "logs, which all read", "the toolkit")
 
 
 def test_every_module_has_a_layer():
