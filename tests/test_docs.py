@@ -75,7 +75,7 @@ def test_python_blocks_of_the_pages_run(page, tmp_path, monkeypatch, capsys):
 
 @functools.cache
 def parsers():
-    """By command, what reads its line."""
+    """Return the parser of each command, by name."""
     return {name: load(name) for name in typer.main.get_command(app).commands}
 
 

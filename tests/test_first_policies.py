@@ -9,7 +9,7 @@ WORDS = 600
 
 @pytest.fixture(scope="module")
 def programs(programs):
-    """What commands compile, kept from one run of the tests to the next, where pytest keeps anything."""
+    """The folder of compiled programs, kept from one run of the tests to the next if pytest keeps a cache."""
     folder = programs / "commands"
     folder.mkdir(exist_ok=True)
     return folder

@@ -71,7 +71,7 @@ def test_policies_and_the_service_import_the_standard_library_alone(name):
 
 
 def test_no_test_replaces_a_private_name_of_ours():
-    """What a test sets is a documented name: a limit, or a step of an algorithm."""
+    """A test replaces documented names only: a limit, or a step of an algorithm."""
     private = re.compile(r"""setattr\([^()"]*"(?:rcjax[\w.]*\.)?_[a-zA-Z]\w*\"""")
     texts = {path: path.read_text("utf-8") for path in Path(__file__).parent.rglob("*.py")}
     assert [f"{path}: {found}" for path, text in texts.items() for found in private.findall(text)] == []

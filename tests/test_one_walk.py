@@ -98,7 +98,7 @@ async def served(policy, log, tokens, path):
 
 
 def check_log(path, log):
-    """What was logged, by the right answers, is the log that was served."""
+    """The log of the service, with the right answers, is the log that was served."""
     labels = {"query": list(log.queries), "answer": ["A"] * N}
     logged = rcjax.read_log(path, labels=pl.DataFrame(labels), models=list(MODELS), task="choice")
     order = np.array([logged.queries.index(query) for query in log.queries])

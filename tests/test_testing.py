@@ -156,7 +156,7 @@ class Tawn(Copula):
 
 
 class NaiveGalambos(Copula):
-    """As it is printed (Joe 2014, 4.9): powers of small numbers that overflow."""
+    """The formula as printed (Joe 2014, 4.9): powers of small numbers overflow."""
 
     theta: jax.Array = param(1.0, support=(0.05, float("inf")))
 
@@ -166,7 +166,7 @@ class NaiveGalambos(Copula):
 
 
 class Galambos(NaiveGalambos):
-    """In log-space."""
+    """The same formula in log-space."""
 
     def cdf(self, u, v):
         x, y = -jnp.log(u), -jnp.log(v)

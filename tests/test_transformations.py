@@ -1,4 +1,4 @@
-"""What holds of public functions under JAX's transformations: the table of the page, and each of its cells."""
+"""Public functions under JAX's transformations: the table of the page, and each of its cells."""
 
 import re
 from collections.abc import Callable

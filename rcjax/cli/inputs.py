@@ -1,8 +1,8 @@
 """Parsers of options, readers of logs, policies and frontiers, and refusals of bad input before any work.
 
-An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
-and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
-accepts them.
+An invalid value is a usage error. Implausible budgets, prices and logs are refused, too, unless `--yes` accepts them: a
+budget of 60, which is $60 a query (60/M was meant); a price of 2.5e-7, which is per token (prices are per million); a
+log without a right answer.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def money(text: str) -> float:
 
 
 def budget(text: str) -> float | Period:
-    """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
+    """Parse money per query, as `money` does, or money for a period of the calendar: `500/month`."""
     from rcjax.policy.ladder import PERIODS, Period
 
     amount, _, unit = text.strip().lower().partition("/")
@@ -80,7 +80,7 @@ def budget(text: str) -> float | Period:
 
 
 def queries(text: str) -> Queries:
-    """Parse a number of queries in a period, `200000/month`, as `Queries`."""
+    """Parse a number of queries in a period: `200000/month`."""
     from rcjax.policy.ladder import PERIODS, Queries
 
     amount, _, unit = text.strip().lower().partition("/")
@@ -359,7 +359,7 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 
 
 def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
-    """Load a policy of `rcjax tune`, or with `frontiers` also a frontier; ValueError names the file and the place."""
+    """Load a policy, or with `frontiers` also a frontier, of `rcjax tune`; ValueError names the file and the place."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
@@ -396,7 +396,7 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, with newer prices from a file."""
+    """Return the prices of a tuning, replaced by those of a file where it has them."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 

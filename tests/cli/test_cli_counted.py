@@ -54,7 +54,7 @@ def printed(*line, status=0):
 
 
 def misnamed(said):
-    """What of texts speaks of errors, with some words around it, by the names of the texts."""
+    """Return the passages that speak of errors, with some words around them, by the names of the texts."""
     found = {}
     for name, text in said.items():
         for words in ALLOWED:

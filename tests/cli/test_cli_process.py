@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLM
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_cache(programs):
-    """What the other tests have compiled serves these processes: there, as in conftest, without optimisations."""
+    """The processes use the programs that other tests have compiled, as in conftest, without optimisations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

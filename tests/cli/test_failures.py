@@ -29,7 +29,7 @@ RAISED = [
 
 
 def call(body, name, *options):
-    """What becomes of a command of this name, in a group, with this body."""
+    """Run a command of this name, in a group, with this body."""
     app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False)
     app.callback()(lambda: None)
 
@@ -99,7 +99,7 @@ def test_every_command_reports_whatever_reaches_it(monkeypatch, tmp_path):
 
 @pytest.fixture
 def handlers():
-    """Those of this process, as they were."""
+    """Restore the signal handlers of this process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

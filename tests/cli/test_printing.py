@@ -1,4 +1,4 @@
-"""What reaches a terminal: escaped texts, one line for a message, errors of standard output."""
+"""The output on a terminal: escaped texts, one line for a message, errors of standard output."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What commands show people: in which order, in which words, how far they are, and what comes next."""
+"""The screens of commands: their order, their words, their progress, and the next step."""
 
 import dataclasses
 import re
@@ -65,6 +65,7 @@ def test_every_command_has_its_help_with_an_example():
         lines = succeed(name, "--help").splitlines()
         assert f"Example: rcjax {name} " in "\n".join(lines)
         assert max(map(len, lines)) <= 80
+        assert not [line for line in (*lines, *listed.splitlines()) if "<bool>" in line]  # a flag takes no value
         for option in load(name).params:
             assert option.help or option.name == "help", (name, option.name)
 
@@ -85,7 +86,7 @@ def test_the_first_screen_of_help_is_enough_for_most():
 
 
 class Asked(Event):
-    """How far some work is, in words; set once a second line is to be written, so that the first one is there."""
+    """The progress of some work, in words; an event that is set when the second line is due."""
 
     def __init__(self, words=""):
         super().__init__()

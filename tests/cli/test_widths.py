@@ -117,7 +117,7 @@ def test_lines_of_rules_keep_to_the_width(width):
 
 
 def test_cascades_are_shown_whole():
-    """What always asks on has no threshold; of a mixture all rules are there, however short the first."""
+    """A model that always asks on has no threshold; a mixture shows all its rules, however short the first."""
     always, last = {"up_to": 1.0, "action": "ask", "model": "b"}, [{"up_to": 1.0, "action": "answer"}]
     rules = {"a": [always], "b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
     chain = {"models": ["a", "b", "c"], "rules": rules, "agreements": {"b": {"earlier": "a", "model": "c"}}}

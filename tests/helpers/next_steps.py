@@ -39,7 +39,7 @@ class Step:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """Who prints them; the commands with their options. The same command again is of one kind, whatever it is."""
+        """The kind of a step: the function that prints it, and the commands with their options, or one for repetitions."""
         if self.place.endswith("again"):
             return (self.place,)
         _, command, *words = shlex.split(self.line)

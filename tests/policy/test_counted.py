@@ -1,4 +1,4 @@
-"""What is counted: the words for it, and what a policy records of a reference and of scores."""
+"""The counted quantity: its words, and a policy's record of a reference and of scores."""
 
 import pytest
 

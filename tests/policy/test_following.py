@@ -1,4 +1,4 @@
-"""Following a bill: what it comes to on streams of queries, whatever they cost, and where on a ladder it stands."""
+"""Following a bill: the money spent on streams of queries, whatever they cost, and the position on the ladder."""
 
 import math
 
@@ -23,7 +23,7 @@ CHANGES = {
 
 
 def stream(bill, change, n=6000, flight=1):
-    """(what each of n queries cost, the bill after them), so many of them in flight; a rung's queries cost ± 60 %."""
+    """Return (cost of each of n queries, the bill after them), `flight` of them under way; costs vary by 60 %."""
     rng, paid, waiting = np.random.default_rng(0), [], []
     for index in range(n):
         low, share = divmod(bill.position(COSTS), 1)
@@ -61,7 +61,7 @@ def test_a_budget_beyond_the_ladder_stays_on_its_last_rung():
 
 
 def test_expensive_requests_move_all_queries_for_as_long_as_serving_says():
-    """As `serving.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
+    """`serving.md` says so: of 2,000 queries one in twenty costs a hundred times as much, or ten times."""
     for dearer, during, back, used in ((100, 0.03, 1000, 1.1), (10, 1.1, 10, 1.01)):
         rng, bill, positions, paid = np.random.default_rng(0), Bill.open(BUDGET), [], 0.0
         for index in range(8000):
@@ -79,7 +79,7 @@ def test_expensive_requests_move_all_queries_for_as_long_as_serving_says():
 
 @pytest.mark.parametrize(("number", "dearer"), [(1, 1e9), (500, 100.0), (500, 1e9)])
 def test_wrong_counts_are_forgotten_within_a_thousand_queries(number, dearer):
-    """Wrong counts, or hundred times as much: what goes beyond a window's budgets is given up."""
+    """The bill forgets costs beyond a window's budgets: wrong counts, or a hundred times the usual cost."""
     rng, bill, positions = np.random.default_rng(0), Bill.open(BUDGET), []
     for index in range(number + 1000):
         low, share = divmod(bill.position(COSTS), 1)
@@ -128,7 +128,7 @@ def arrivals(rate):
 
 
 def spend(bill, times, clock=lambda time: time, dearer=1.0):
-    """(what each query cost, its position, the bill after all)."""
+    """Return (cost of each query, its position, the bill after all)."""
     rng, paid, positions = np.random.default_rng(0), [], []
     for time in times:
         positions.append(bill.position(COSTS, clock(time)))
@@ -150,7 +150,7 @@ def test_the_money_of_a_month_is_used_and_kept(name):
 
 @pytest.mark.parametrize("every", ["day", "week", "month"])
 def test_clocks_that_jump_change_no_spending_of_the_true_period(every):
-    """A month forward and back, and some hours back: money of the true periods is kept, as if nothing had been."""
+    """The clock jumps a month forward and back, and some hours back; the money of the true periods is kept."""
     days = {"day": 1, "week": 7, "month": 30}[every]
     period, start = Period(MONEY * days / 30, every), NOVEMBER + (DAY if every == "week" else 0)
     times = start + DAY * days * np.linspace(0, 1, N * days // 30, endpoint=False)

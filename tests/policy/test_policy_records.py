@@ -1,4 +1,4 @@
-"""What policies record of their tuning, tampered with: read where it can be, or refused with its place, in one line."""
+"""Records of a policy's tuning, tampered with: they are read, or refused with their place in one line."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ SMALL = "llama3.2-1b"
 
 
 def one_line(use, *arguments):
-    """What a function gives, or None where it refuses, in one line."""
+    """Return the result of a function; None if it refuses in one line."""
     problem = ""
     try:
         return use(*arguments)

@@ -1,4 +1,4 @@
-"""How a log is tuned: targets and limits as people write them, and what goes together with what."""
+"""The settings of a tuning: targets and limits as people write them, and fields that go together."""
 
 import dataclasses
 import json
