@@ -72,7 +72,7 @@ def one_line(text: str) -> str:
 
 
 def escape_arguments(show: Callable[P, None]) -> Callable[P, None]:
-    """Return a function that escapes its arguments before it prints them; its errors of writing name standard output."""
+    """Return a function that escapes its arguments and prints them; errors of writing name standard output."""
 
     @functools.wraps(show)
     def show_escaped(*args: P.args, **named: P.kwargs) -> None:

@@ -25,16 +25,14 @@ from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
-from rcjax.policy.ladder import Ladder, policy_from_json
+from rcjax.policy.ladder import PERIODS, Ladder, Period, Queries, load_policy, policy_from_json
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import SecondsLimit, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
-    from rcjax.policy.ladder import Period, Queries
-    from rcjax.policy.policy import AbstractPolicy
-    from rcjax.policy.spec import SecondsLimit, Target
+    from rcjax.policy.spec import Target
     from rcjax.serving.call_log import ShadowRate
     from rcjax.solving.frontier.frontier import Frontier
 
@@ -73,20 +71,16 @@ def money(text: str) -> float:
 
 def budget(text: str) -> float | Period:
     """Parse money per query, as `money` does, or money for a period of the calendar: `500/month`."""
-    from rcjax.policy.ladder import PERIODS, Period
-
-    amount, _, unit = text.strip().lower().partition("/")
-    return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
+    amount, _, unit = map(str.strip, text.lower().partition("/"))
+    return Period(positive(amount), unit) if unit in PERIODS else money(text)
 
 
 def queries(text: str) -> Queries:
     """Parse a number of queries in a period: `200000/month`."""
-    from rcjax.policy.ladder import PERIODS, Queries
-
-    amount, _, unit = text.strip().lower().partition("/")
-    if unit.strip() not in PERIODS:
+    amount, _, unit = map(str.strip, text.lower().partition("/"))
+    if unit not in PERIODS:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return Queries(positive(amount), unit.strip())
+    return Queries(positive(amount), unit)
 
 
 def fraction(text: str) -> float:
@@ -144,8 +138,6 @@ def size(text: str) -> int:
 
 def seconds_limit(text: str) -> SecondsLimit:
     """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
-    from rcjax.policy.spec import SecondsLimit
-
     try:
         return SecondsLimit.of(text)
     except ValueError as problem:
@@ -156,8 +148,6 @@ def today(text: str) -> AbstractPolicy | str:
     """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
-    from rcjax.policy.ladder import load_policy
-
     try:
         return load_policy(text)
     except OSError as problem:
@@ -381,7 +371,6 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
     tuned for. A policy without money for a period is returned as it is.
     """
-    from rcjax.policy.ladder import PERIODS
     from rcjax.serving.call_log import queries_per_day
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:

@@ -9,19 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
+from rcjax.policy.counted import BY_ANSWER, Reference
 from rcjax.policy.ladder import PERIODS, Period, Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import OUTPUT, PANELS, READ, SEARCH, TARGET, Spec, SpecError
-
-if TYPE_CHECKING:
-    from rcjax.policy.counted import Reference
 
 # Types of options: the types that their parsers return. The help of an option is in the docstring of its command,
 # unless it stands here.
@@ -182,8 +180,6 @@ def _reference(reference: str | None, grader: str | None) -> Reference | None:
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    from rcjax.policy.counted import BY_ANSWER, Reference
-
     return Reference(reference, grader or BY_ANSWER)
 
 

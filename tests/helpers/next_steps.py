@@ -39,7 +39,7 @@ class Step:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """The kind of a step: the function that prints it, and the commands with their options, or one for repetitions."""
+        """The function that prints a step, and the commands with their options; one kind for repeated commands."""
         if self.place.endswith("again"):
             return (self.place,)
         _, command, *words = shlex.split(self.line)
