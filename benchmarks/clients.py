@@ -51,7 +51,7 @@ class OneBill:
 
     def pay(self, client: int, cost: float, expected: float, time: float) -> None:
         """Count a query."""
-        self.bill = self.bill.pay(cost, expected, time)
+        self.bill = self.bill.after_query(cost, expected, time)
 
     def refuses(self, client: int) -> bool:
         """Whether a client is answered no more."""
@@ -67,12 +67,12 @@ class Bounded(OneBill):
 
     def pay(self, client: int, cost: float, expected: float, time: float) -> None:
         """Count a query, as far as its client may still move the bill."""
-        aim = self.bill.budget if isinstance(self.bill, Bill) else self.bill.aim(time)
+        aim = self.bill.budget if isinstance(self.bill, Bill) else self.bill.target_cost(time)
         most = 400 * aim / _CLIENTS
         after = max(-most, min(self.moved[client] + aim - cost, most))
         counted = aim - (after - self.moved[client])
         self.moved[client] = after
-        spent = self.bill.pay(max(counted, 0.0), expected, time)
+        spent = self.bill.after_query(max(counted, 0.0), expected, time)
         self.bill = (
             replace(spent, spent=spent.spent + cost - max(counted, 0.0)) if isinstance(spent, PeriodBill) else spent
         )
@@ -94,8 +94,8 @@ class OwnBills(OneBill):
         """Count a query, in both bills."""
         mine = client_bill(self.bill, self.own.get(client), time)
         if mine is not None:
-            self.own[client] = mine.pay(cost, expected, time)
-        self.bill = self.bill.pay(cost, expected, time)
+            self.own[client] = mine.after_query(cost, expected, time)
+        self.bill = self.bill.after_query(cost, expected, time)
 
 
 @dataclass
@@ -165,8 +165,8 @@ def main() -> None:
     options.add_argument("--services", type=int, default=10)
     chosen = options.parse_args()
     bills: dict[str, Callable[[], AbstractBill]] = {
-        "per query": lambda: Bill.of(_BUDGET),
-        "a month": lambda: PeriodBill.of(Period(_BUDGET * chosen.queries, "month"), _BUDGET, _START),
+        "per query": lambda: Bill.open(_BUDGET),
+        "a month": lambda: PeriodBill.open(Period(_BUDGET * chosen.queries, "month"), _BUDGET, _START),
     }
     rows = []
     for kind, bill in bills.items():

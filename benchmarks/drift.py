@@ -73,7 +73,7 @@ def surer(log: rcjax.Log, by: float) -> rcjax.Log:
 
 def swapped(log: rcjax.Log, policy: rcjax.Policy) -> rcjax.Log:
     """The policy's first model is silently replaced by the next one in the log, at its own price."""
-    j = log.models.index(policy.rungs[0].first)
+    j = log.models.index(policy.rungs[0].first_model)
     other = j + 1 if j + 1 < len(log.models) else j - 1
     columns = {name: np.array(getattr(log, name)) for name in ("logprob", "correct")}
     for values in columns.values():

@@ -61,13 +61,13 @@ def follow(rungs: LadderReplay, budget: float, window: float, changes: np.ndarra
     """A stream of (N,) queries, whose costs are those of the log times `changes`, by the code that serves."""
     count = len(changes)
     queries, lots = rng.integers(0, rungs.wrong.shape[1], count), rng.random(count)
-    bill, wrong, paid = Bill.of(budget, window), np.zeros(count), np.zeros(count)
+    bill, wrong, paid = Bill.open(budget, window), np.zeros(count), np.zeros(count)
     for place, (query, lot) in enumerate(zip(queries.tolist(), lots.tolist(), strict=True)):
         low, share = divmod(bill.position(rungs.rung_costs, 0.0), 1)
         rung = int(low) + (lot < share)
         wrong[place] = rungs.wrong[rung, query]
         paid[place] = rungs.spent[rung, query] * changes[place]
-        bill = bill.pay(paid[place], rungs.rung_costs[rung], 0.0)
+        bill = bill.after_query(paid[place], rungs.rung_costs[rung], 0.0)
     mean = np.cumsum(paid) / np.arange(1, count + 1) / budget
     far = np.flatnonzero(np.abs(mean - 1) > NEAR)
     most = float((np.cumsum(paid - budget) / budget).max())

@@ -198,7 +198,7 @@ def history(name: str, log: rcjax.Log, number: int, options: argparse.Namespace)
     start = in_week(plain, stock.deal(TUNED_ON), 0, 0)
     policy = rcjax.tune(start, budget=budget, intervals=False).policy
     assert policy is not None
-    first = max(zip(policy.weights, policy.adjacent_rungs, strict=True), key=lambda part: part[0])[1].first
+    first = max(zip(policy.weights, policy.adjacent_rungs, strict=True), key=lambda part: part[0])[1].first_model
     worlds = {drift: drifted(log, drift, first, np.random.default_rng([number, 8])) for drift in options.drifts}
     draws = [stock.deal(100) for _ in range(DRIFTS_AT)]
     for arm in options.arms:

@@ -1,4 +1,4 @@
-"""What all tests share: tiers, compilation, float64 or float32, and the folders of real logs and reference figures."""
+"""Settings of all tests: tiers, compilation, float64 or float32, and the folders of real logs and reference figures."""
 
 import contextlib
 import ctypes
@@ -165,7 +165,7 @@ def _memory():
 
 
 def _maps():
-    """How many memory maps this process has, of which compiled code takes some."""
+    """Return the number of memory maps of this process, of which compiled code takes some."""
     try:
         with open("/proc/self/maps", "rb") as file:
             return sum(1 for _ in file)

@@ -1,4 +1,4 @@
-"""What a run of the tests cost: CPU seconds, those that JAX traced and compiled in, and memory, told at its end."""
+"""The cost of a run of the tests, printed at its end: CPU seconds, JAX's tracing and compiling, and memory."""
 
 import resource
 import sys

@@ -35,7 +35,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @dataclass
 class Reader:
-    """Who follows a page: in an empty folder and home, with an environment that holds nothing else."""
+    """A person who follows a page, in an empty folder and home, with an environment that holds nothing else."""
 
     folder: Path
     programs: Path
@@ -125,7 +125,7 @@ def free_port():
 
 @contextlib.contextmanager
 def reader(folder, programs):
-    """Who follows a page, with an endpoint to ask."""
+    """A person who follows a page, with an endpoint to ask."""
     with served(pretend_endpoint.behave, pretend_endpoint.KEY) as (server, _):
         one = Reader(folder, programs, server.port)
         try:
@@ -188,7 +188,7 @@ def refresh(page, shown):
 
 
 def send_traffic(one):
-    """What applications ask."""
+    """The requests of applications."""
     for i in range(200):
         one.ask(f"How much is {11 + i % 89} · {13 + 7 * i % 83}?")
     end = time.monotonic() + 300  # shadow calls come after the answers
@@ -198,7 +198,7 @@ def send_traffic(one):
 
 
 def fill_in_labels(one):
-    """What a person does with the table: 1 where the answer is right, else 0."""
+    """Label the table as a person does: 1 if the answer is right, else 0."""
     path = one.folder / "to_label.csv"
     head, *rows = path.read_text("utf-8").splitlines()
     columns = head.split(",")

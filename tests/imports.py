@@ -1,4 +1,4 @@
-"""Who imports whom inside rcjax, read from the files: at run time, lazily, and for types.
+"""The imports between modules of rcjax, read from the files: at run time, lazily, and for types.
 
 python tests/imports.py     # modules, arrows, circles and floors; long files and functions; vague names
 """
@@ -30,20 +30,20 @@ VAGUE = ("each", "found", "seen")
 
 
 def modules() -> dict[str, Path]:
-    """Every module but the root, by its name below rcjax: `"model.fitting"`, `"model"` for a package."""
+    """Return the file of every module but the root, by name below rcjax: `"model.fitting"`, `"model"` for a package."""
     names = {path: path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in ROOT.rglob("*.py")}
     return {name.removesuffix(".__init__"): path for path, name in names.items() if name != "__init__"}
 
 
 def layer(name: str) -> str:
-    """The package of a module that has a row in the table: `"model.goodness_of_fit"` before `"model"`."""
+    """Return the package of a module that is a row of the table: `"model.goodness_of_fit"` before `"model"`."""
     parts = name.split(".")
     ways = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((way for way in ways if way in LAYERS), parts[0])
 
 
 def imported(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
-    """What a file imports of rcjax, as names of modules, with the line; `""` is the root."""
+    """Yield (module, line) of each import of rcjax in a file; `""` is the root."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -58,7 +58,7 @@ def imported(path: Path, known: set[str]) -> Iterator[tuple[str, int]]:
 
 @cache
 def exported(package: str) -> dict[str, str]:
-    """What a package exports by its stub: name → the module that has it; nothing of a module and of the root."""
+    """Return the public names of a package with their modules, by its stub; {} for a module and for the root."""
     stub = ROOT.joinpath(*package.split(".")) / "__init__.pyi"
     if not package or not stub.exists():
         return {}
@@ -67,13 +67,13 @@ def exported(package: str) -> dict[str, str]:
 
 
 def arrows() -> dict[str, set[str]]:
-    """module → the modules that it imports; the root, which holds the public names alone, is left out."""
+    """Return the modules that each module imports, without the root, which holds the public names alone."""
     paths = modules()
     return {name: {target for target, _ in imported(path, {*paths})} - {name, ""} for name, path in paths.items()}
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
-    """Sets of modules that import each other, directly or through others."""
+    """Return the sets of modules that import each other, directly or through others."""
     reach = {name: set(targets) & {*graph} for name, targets in graph.items()}
     for middle in graph:
         for targets in reach.values():
@@ -84,7 +84,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 
 
 def reached(graph: dict[str, set[str]], start: str) -> set[str]:
-    """A module and all that it imports, directly or through others."""
+    """Return a module and all that it imports, directly or through others."""
     reach, rest = {start}, [start]
     while rest:
         new = (graph[rest.pop()] & {*graph}) - reach
@@ -94,7 +94,7 @@ def reached(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def floors(graph: dict[str, set[str]]) -> int:
-    """The longest chain of imports, in modules; a circle is left where it is entered."""
+    """Return the length of the longest chain of imports, in modules; a circle is left where it is entered."""
     height: dict[str, int] = {}
 
     def climb(name: str, path: frozenset[str]) -> int:
@@ -115,14 +115,14 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
 
 
 def unannotated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a parameter, or what is returned, has no annotation."""
+    """Return whether a parameter or the result has no annotation."""
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     named = [argument for argument in arguments if argument.arg not in ("self", "cls", "_")]
     return function.returns is None or any(argument.annotation is None for argument in named)
 
 
 def vague_names() -> int:
-    """How many bindings have a name that says nothing of the value."""
+    """Count the bindings whose name says nothing of the value."""
     pattern = re.compile(rf"\b({'|'.join(VAGUE)})\b *(=[^=]|,.*=[^=]| in |:)")
     return sum(bool(pattern.search(line)) for path in ROOT.rglob("*.py") for line in path.read_text().splitlines())
 

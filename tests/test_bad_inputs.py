@@ -53,7 +53,7 @@ TOLD_OTHERWISE = {
 }
 
 
-def read():
+def bad_files():
     """Every fault, once at least, and every place where a file is read: the places of its kind take turns.
 
     What is wrong with a file is found by one reader, whichever the command.
@@ -67,7 +67,7 @@ def read():
                 yield pytest.param(command, slot, bad, id=_name(command, slot.option or slot.kind, bad.fault))
 
 
-@pytest.mark.parametrize(("command", "slot", "bad"), list(read()))
+@pytest.mark.parametrize(("command", "slot", "bad"), list(bad_files()))
 def test_a_bad_file_gets_one_line(command, slot, bad, good):
     folder = good["log"].parent
     path = bad.write(folder)
@@ -141,7 +141,7 @@ SAVED = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("command", "slot"), SAVED)
-def test_a_full_disk_costs_the_file_not_the_results(command, slot, good, tmp_path, monkeypatch):
+def test_a_full_disk_loses_the_file_and_not_the_results(command, slot, good, tmp_path, monkeypatch):
     path = tmp_path / "old"
     path.write_text("old")
 

@@ -45,7 +45,7 @@ def in_small(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_every_figure_is_given_on_what_there_is(in_small, capsys):
+def test_every_figure_is_measured_on_the_devices_at_hand(in_small, capsys):
     gpu.main()
     printed = capsys.readouterr().out
     for what in ("| 8 |", "fit_problem | refit_problem | solve_problem", "| 100 |", "| search | while", "slopes of"):
@@ -53,7 +53,7 @@ def test_every_figure_is_given_on_what_there_is(in_small, capsys):
     assert "nan" not in printed
 
 
-def test_what_fails_leaves_the_figures_of_the_others(in_small, capsys):
+def test_a_measurement_that_fails_keeps_the_others(in_small, capsys):
     def alone(function, *arguments, patience):
         if (function in (gpu.sweep, gpu.one_frontier) and arguments[0] != "cpu") or function is gpu.many_prices:
             raise EOFError("the process ended with code -9")

@@ -28,7 +28,7 @@ def data():
 
 
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")])
-def test_every_program_starts(name, monkeypatch):
+def test_every_benchmark_starts(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     for peer in PEERS.get(name, ()):
         pytest.importorskip(peer, reason="pip install '.[bench]'")

@@ -60,7 +60,7 @@ def make_policy():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("page", [page for page in BY_ITSELF if blocks(page, "python")], ids=lambda page: page.stem)
-def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
+def test_python_blocks_of_the_pages_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO('{"text": "4 ", "reference": ["4"]}'))  # of a grader
     make_policy().save("policy.json")
@@ -75,12 +75,12 @@ def test_the_python_blocks_run(page, tmp_path, monkeypatch, capsys):
 
 @functools.cache
 def parsers():
-    """By command, what reads its line."""
+    """Return the parser of each command, by name."""
     return {name: load(name) for name in typer.main.get_command(app).commands}
 
 
 @pytest.mark.parametrize("command", list(commands()))
-def test_the_options_exist(command):
+def test_options_on_the_pages_exist(command):
     _, name, *arguments = shlex.split(command)
     known = {option for parameter in parsers()[name].params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {one for one in arguments if one.startswith("-") and one != "-"} <= known
@@ -117,7 +117,7 @@ def test_every_page_is_reached_from_the_readme():
     assert [page.name for page in PAGES if page.resolve() not in reached] == []
 
 
-def test_the_readme_is_short_and_its_doors_have_four_commands_at_most():
+def test_the_readme_is_short_and_each_way_in_has_four_commands_at_most():
     text = README.read_text("utf-8")
     assert len(text.split()) <= 700
     doors = re.findall(r"^## I have (.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)
@@ -138,7 +138,7 @@ def test_the_glossary_has_the_words_that_pages_are_full_of():
     assert [page.name for page in short if "glossary.md" not in page.read_text("utf-8")] == []
 
 
-def test_the_limits_are_those_of_the_checks():
+def test_the_limits_on_the_page_are_those_of_the_checks():
     text = (DOCS / "diagnosis.md").read_text("utf-8")
     for name, kind in FINDING_KINDS.items():
         (cells,) = re.findall(rf"^\| {name} \|.*\|(.*)\|(.*)\|$", text, re.MULTILINE)
@@ -147,7 +147,7 @@ def test_the_limits_are_those_of_the_checks():
             assert float(number) / (100 if percent else 1) == pytest.approx(limit), name
 
 
-def test_the_table_of_peers_is_that_of_the_benchmark():
+def test_the_page_has_the_benchmarks_table_of_peers():
     """Each of its figures is in the record of `benchmarks.peers`, for the method that it names."""
     record = (ROOT / "benchmarks" / "results" / "peers.md").read_text("utf-8")
     text = (DOCS / "beside.md").read_text("utf-8").partition("## Side by side")[2]

@@ -35,7 +35,7 @@ def documented():
     return [(module, function, text) for module, function in functions() if (text := ast.get_docstring(function))]
 
 
-def test_a_list_has_every_parameter(documented):
+def test_a_list_of_arguments_has_every_parameter(documented):
     lists = [(module, function, names) for module, function, text in documented if (names := listed(text)) is not None]
     wrong = [
         f"{module}.{function.name} lists {names}, but has {parameters(function)}"

@@ -46,7 +46,7 @@ def imports(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_there(module: str, name: str) -> bool:
-    """Whether a module has a name, or is a package with a module of that name."""
+    """Return whether a module has a name, or is a package with a module of that name."""
     try:
         if hasattr(importlib.import_module(module), name):
             return True

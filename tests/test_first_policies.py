@@ -9,7 +9,7 @@ WORDS = 600
 
 @pytest.fixture(scope="module")
 def programs(programs):
-    """What commands compile, kept from one run of the tests to the next, where pytest keeps anything."""
+    """The folder of compiled programs, kept from one run of the tests to the next if pytest keeps a cache."""
     folder = programs / "commands"
     folder.mkdir(exist_ok=True)
     return folder
@@ -30,5 +30,5 @@ def test_a_page_leads_to_a_policy(page, tmp_path, programs):
         assert words_alone(body) == words_alone(printed_there(body, printed)), "run `python tests/followed_pages.py`"
 
 
-def test_they_are_short():
+def test_pages_to_a_first_policy_are_short():
     assert [page.name for page in PAGES if len(page.read_text("utf-8").split()) > WORDS] == []

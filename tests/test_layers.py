@@ -15,8 +15,6 @@ LIGHT = (
     *("rcjax.serving.call_log", "rcjax.serving.gateway.service", "rcjax.cli.serve"),
 )
 STANDARD = ("_base", "policy", "policy.signals")
-#: What the toolkit may import beside itself, and the service.
-TOOLKIT = ("foundations", "the service", "logs, which all read", "the toolkit")
 
 
 def test_every_module_has_a_layer():
@@ -62,7 +60,7 @@ def test_a_search_by_the_labels_imports_no_copulas():
 
 
 @pytest.mark.parametrize("name", sorted(name for name in MODULES if layer(name) in STANDARD))
-def test_what_is_deployed_takes_the_standard_library_alone(name):
+def test_policies_and_the_service_import_the_standard_library_alone(name):
     targets = set()
     for node in ast.walk(ast.parse(MODULES[name].read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -73,14 +71,14 @@ def test_what_is_deployed_takes_the_standard_library_alone(name):
 
 
 def test_no_test_replaces_a_private_name_of_ours():
-    """What a test sets is a documented name: a limit, or a step of an algorithm."""
+    """A test replaces documented names only: a limit, or a step of an algorithm."""
     private = re.compile(r"""setattr\([^()"]*"(?:rcjax[\w.]*\.)?_[a-zA-Z]\w*\"""")
     texts = {path: path.read_text("utf-8") for path in Path(__file__).parent.rglob("*.py")}
     assert [f"{path}: {found}" for path, text in texts.items() for found in private.findall(text)] == []
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_it_imports_without_numpy_and_jax(module):
+def test_the_service_imports_without_numpy_and_jax(module):
     code = f"import sys, {module}; print([name for name in ('numpy', 'jax', 'polars') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -12,15 +12,15 @@ def code_cells(notebook):
 
 
 def printed(cell):
-    """What a cell prints, figures apart: they hang on versions and machines a little."""
+    """Return the output of a cell without its figures, which depend on versions and machines a little."""
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     return words_alone("".join(texts)).replace("-#", "#")  # what is next to nothing has any sign
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch, programs):
-    """In a fresh kernel and an empty folder, so that what is imported is the installed package."""
+def test_a_notebook_prints_the_output_that_it_shows(path, tmp_path, monkeypatch, programs):
+    """Run in a fresh kernel and an empty folder, to import the installed package."""
     # What one run has compiled serves the next one, as in the rest of the suite.
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs / "notebooks"))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -30,8 +30,8 @@ def test_it_runs_and_prints_what_it_shows(path, tmp_path, monkeypatch, programs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_is_stored_as_it_ran(path):
-    """From top to bottom, without an error, and small enough to be looked at."""
+def test_a_notebook_is_stored_as_it_ran(path):
+    """It ran from top to bottom without an error, and is small enough to be looked at."""
     cells = code_cells(nbformat.read(path, as_version=4))
     assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
     assert {output.output_type for cell in cells for output in cell.outputs} <= {

@@ -62,7 +62,7 @@ def drawn_log(rng) -> tuple[Log, np.ndarray]:
 
 def by_steps(policy, log, i):
     """(who answers, or None where the query is refused; the models asked)."""
-    name, asked, said = policy.first, [], {}
+    name, asked, said = policy.first_model, [], {}
     while True:
         j = MODELS.index(name)
         asked.append(name)
@@ -98,7 +98,7 @@ async def served(policy, log, tokens, path):
 
 
 def check_log(path, log):
-    """What was logged, by the right answers, is the log that was served."""
+    """The log of the service, with the right answers, is the log that was served."""
     labels = {"query": list(log.queries), "answer": ["A"] * N}
     logged = rcjax.read_log(path, labels=pl.DataFrame(labels), models=list(MODELS), task="choice")
     order = np.array([logged.queries.index(query) for query in log.queries])
@@ -110,7 +110,7 @@ def check_log(path, log):
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.4, 1.0]))
-def test_a_step_is_a_replay_is_what_is_served(tmp_path_factory, seed, position):
+def test_step_replay_and_service_decide_alike(tmp_path_factory, seed, position):
     rng = np.random.default_rng(seed)
     (log, tokens), ladder = drawn_log(rng), drawn_ladder(rng, position)
     replayed, expected = rcjax.replay(ladder, log), dict.fromkeys(("error", "spent", "abstention"), 0.0)

@@ -156,7 +156,7 @@ class Tawn(Copula):
 
 
 class NaiveGalambos(Copula):
-    """As it is printed (Joe 2014, 4.9): powers of small numbers that overflow."""
+    """The formula as printed (Joe 2014, 4.9): powers of small numbers overflow."""
 
     theta: jax.Array = param(1.0, support=(0.05, float("inf")))
 
@@ -166,7 +166,7 @@ class NaiveGalambos(Copula):
 
 
 class Galambos(NaiveGalambos):
-    """In log-space."""
+    """The same formula in log-space."""
 
     def cdf(self, u, v):
         x, y = -jnp.log(u), -jnp.log(v)
@@ -283,6 +283,6 @@ def test_a_class_without_a_cdf_is_refused():
     ],
     ids=str,
 )
-def test_what_keeps_the_contract_passes(copula):
+def test_a_family_that_keeps_the_contract_passes(copula):
     """Also a batch, and a family given by its cdf alone where dependence is strong."""
     check_copula(copula)

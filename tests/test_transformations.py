@@ -1,4 +1,4 @@
-"""What holds of public functions under JAX's transformations: the table of the page, and each of its cells."""
+"""Public functions under JAX's transformations: the table of the page, and each of its cells."""
 
 import re
 from collections.abc import Callable
@@ -95,7 +95,7 @@ ROWS = {
 }
 
 
-def test_the_page_names_them():
+def test_the_page_lists_the_transformations():
     text = PAGE.read_text("utf-8")
     listed = re.search(r"tests each.*?\n\n(- .*?)\n\n(?!-)", text, re.DOTALL)[1]
     assert {*re.findall(r"`[^`]+`", listed)} == {*ROWS}

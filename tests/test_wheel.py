@@ -40,7 +40,7 @@ def of_the_package(suffixes=(".py", ".pyi", ".json", ".js", ".css", ".jinja", ".
 
 
 @pytest.mark.thorough
-def test_they_hold_the_package_and_nothing_else(built):
+def test_distributions_hold_the_package_and_nothing_else(built):
     wheel, source = built
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -57,7 +57,7 @@ def test_they_hold_the_package_and_nothing_else(built):
 
 
 @pytest.mark.thorough
-def test_an_index_takes_them(built):
+def test_an_index_accepts_the_distributions(built):
     run(sys.executable, "-m", "twine", "check", "--strict", *built)
 
 

@@ -1,4 +1,4 @@
-"""What the default tier leaves out: rows of a table of tests, and most of Hypothesis's examples."""
+"""The default tier: it leaves out rows of tables of tests, and most of Hypothesis's examples."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +10,7 @@ EVERYTHING = [False]
 
 
 def examples(most: int) -> int:
-    """How many examples Hypothesis tries: a quarter of the most, where not everything is run."""
+    """Return the number of Hypothesis's examples: a quarter of the most, unless all tests run."""
     return most if EVERYTHING[0] else max(3, most // 4)
 
 
@@ -20,5 +20,5 @@ def thorough(rows: Iterable[Any], where: Callable[[Any], bool]) -> list[Any]:
 
 
 def slow_to_compile(copula: Any) -> bool:
-    """Whether a family takes most of the time of a test that is about something else than the families."""
+    """Return whether a family takes most of the time of a test whose subject is not the families."""
     return (copula if isinstance(copula, type) else type(copula)).__name__ in ("StudentT", "Gaussian")

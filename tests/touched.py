@@ -26,7 +26,7 @@ SET_UP = ("pyproject.toml", "tests/conftest.py", "tests/touched.py", ".ci/run")
 
 
 def git(*arguments: str) -> str:
-    """What git says."""
+    """Return the output of git."""
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=TESTS.parent).stdout
 
 

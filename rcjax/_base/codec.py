@@ -11,7 +11,7 @@ An argument of a wrong type is a TypeError that says what was expected; a wrong 
 | `Mapping[str, T]` | an object; no key is empty | a read-only mapping |
 | `T \| None` | null, or as T | None, or as T |
 | a dataclass | an object of its fields; other keys are ignored | the record |
-| `Any` | any value | immutable (`frozen`) |
+| `Any` | any value | immutable (`freeze_json`) |
 | `object` | any value | itself |
 | `Annotated[T, Between(…)]` | as T | as T, a number within bounds |
 | `Annotated[T, check]` | as T | the result of `check(value, place)` |
@@ -24,13 +24,13 @@ A `Record` checks its fields when it is made; its subclass may then check relati
 ...     model: str
 ...     price: Amount
 ...     share: Share | None = None
->>> read(Offer, {"model": "small", "price": 2}, "offers[0]")
+>>> read_value(Offer, {"model": "small", "price": 2}, "offers[0]")
 Offer(model='small', price=2.0, share=None)
->>> read(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
+>>> read_value(Offer, {"model": "small", "price": 2, "share": 7}, "offers[0]")
 Traceback (most recent call last):
 ...
 ValueError: offers[0].share: must be between 0 and 1, but it is 7
->>> written(Offer("small", 2))
+>>> to_json_value(Offer("small", 2))
 {'model': 'small', 'price': 2.0}
 """
 
@@ -81,18 +81,18 @@ _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 80
 
 
-def instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
+def require_instance(value: object, kinds: type | tuple[type, ...], argument: str) -> None:
     """Raise TypeError unless an argument is an instance of a class, or of one class in a tuple.
 
-    >>> instance("x", (str, Mapping), "prices")
-    >>> instance(None, (str, Mapping), "prices")
+    >>> require_instance("x", (str, Mapping), "prices")
+    >>> require_instance(None, (str, Mapping), "prices")
     Traceback (most recent call last):
     TypeError: prices must be a text or a mapping, not None
     """
     if not isinstance(value, kinds):
         classes = kinds if isinstance(kinds, tuple) else (kinds,)
         names = [_WORDS.get(kind) or _OURS.get(kind.__name__) or _with_article(kind.__name__) for kind in classes]
-        raise TypeError(f"{argument} must be {' or '.join(names)}, not {what_it_is(value)}")
+        raise TypeError(f"{argument} must be {' or '.join(names)}, not {describe_type(value)}")
 
 
 P = ParamSpec("P")
@@ -123,9 +123,9 @@ def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]],
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
             for name, classes in expected.items():
                 if positions[name] < len(args):
-                    instance(args[positions[name]], classes, name)
+                    require_instance(args[positions[name]], classes, name)
                 elif name in kwargs:
-                    instance(kwargs[name], classes, name)
+                    require_instance(kwargs[name], classes, name)
             return function(*args, **kwargs)
 
         return checked
@@ -133,24 +133,24 @@ def takes(**kinds: type | tuple[type | None, ...]) -> Callable[[Callable[P, T]],
     return decorate
 
 
-def whole(value: Any, argument: str, low: int | None = None) -> int:
+def whole_number(value: Any, argument: str, low: int | None = None) -> int:
     """Return a whole number of at least `low` as int; TypeError or ValueError for other values, bools included.
 
-    >>> whole(1.5, "retries", 0)
+    >>> whole_number(1.5, "retries", 0)
     Traceback (most recent call last):
     TypeError: retries must be a whole number, not a float
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{argument} must be a whole number, not {what_it_is(value)}")
+        raise TypeError(f"{argument} must be a whole number, not {describe_type(value)}")
     if low is not None and value < low:
         raise ValueError(f"{argument} must be at least {low}, not {value}")
     return operator.index(value)
 
 
-def what_it_is(value: object) -> str:
+def describe_type(value: object) -> str:
     """Return the type of a value in words.
 
-    >>> what_it_is(None), what_it_is(int), what_it_is([1]), what_it_is("1.5")
+    >>> describe_type(None), describe_type(int), describe_type([1]), describe_type("1.5")
     ('None', 'the class int', 'a list', 'a text')
     """
     if value is None:
@@ -164,7 +164,7 @@ def _with_article(name: str) -> str:
     return f"an {name}" if name[0] in "aeiouAEIO" else f"a {name}"
 
 
-def shown(value: object) -> str:
+def abbreviate(value: object) -> str:
     """Quote a value for a message: on one line, nested and long values abbreviated."""
     text = _short.repr(value)
     return text if len(text) <= _MAX_LENGTH else f"{text[: _MAX_LENGTH - 1]}…"
@@ -194,12 +194,12 @@ def require(condition: bool, place: str, requirement: str, value: object) -> Non
 
 def fail(place: str, requirement: str, value: object) -> NoReturn:
     """Raise ValueError for a value that does not meet a requirement; arguments as for `require`."""
-    problem = "it is missing or null" if value is None else f"it is {shown(value)}"
+    problem = "it is missing or null" if value is None else f"it is {abbreviate(value)}"
     raise ValueError(visible(f"{place}: {requirement}, but {problem}"))  # names in files may hold anything
 
 
 @contextmanager
-def inside(place: str) -> Iterator[None]:
+def prefix_place(place: str) -> Iterator[None]:
     """Prefix a place to the message of a ValueError in the block, which names a place relative to it."""
     try:
         yield
@@ -207,7 +207,7 @@ def inside(place: str) -> Iterator[None]:
         raise ValueError(f"{place}.{problem}" if place else str(problem)) from None
 
 
-def header(data: Any, kind: str) -> None:
+def check_header(data: Any, kind: str) -> None:
     """Check the beginning of a file that rcjax wrote: an object with its format and the version of its schema."""
     require(isinstance(data, Mapping), "file", "must hold a JSON object", data)
     form, version = data.get("format"), data.get("schema_version")
@@ -216,21 +216,21 @@ def header(data: Any, kind: str) -> None:
         newer = type(version) is int and version > SCHEMA_VERSION
         advice = ": a newer rcjax wrote it: upgrade rcjax" if newer else ""
         raise ValueError(
-            f"schema_version: this file has version {shown(version)}; rcjax reads {SCHEMA_VERSION}{advice}"
+            f"schema_version: this file has version {abbreviate(version)}; rcjax reads {SCHEMA_VERSION}{advice}"
         )
 
 
-def load(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
+def load_json(path: str | os.PathLike[str], build: Callable[[Any], T]) -> T:
     """Build an object from the JSON value in a file; errors name the file."""
-    instance(path, (str, os.PathLike), "path")
+    require_instance(path, (str, os.PathLike), "path")
     content = Path(path).read_bytes()
     try:
-        return build(parsed(content))
+        return build(parse_json(content))
     except ValueError as problem:
         raise ValueError(f"{os.fspath(path)}: {problem}") from problem
 
 
-def parsed(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
     """Parse the bytes of a JSON file; ValueError for invalid JSON, or a key that occurs twice in one object."""
     try:
         return json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
@@ -254,7 +254,7 @@ def read_table(path: str | os.PathLike[str]) -> Any:
     try:
         text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
         is_toml = path.suffix.lower() == ".toml"
-        return tomllib.loads(text.replace("\r\n", "\n")) if is_toml else parsed(text.encode())
+        return tomllib.loads(text.replace("\r\n", "\n")) if is_toml else parse_json(text.encode())
     except (RecursionError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise ValueError(f"{path.name}: cannot be read: {reason}: correct the file") from None
@@ -278,7 +278,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(unique) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
-        raise ValueError(f"the key {shown(repeated)} is there twice in one object")
+        raise ValueError(f"the key {abbreviate(repeated)} is there twice in one object")
     return unique
 
 
@@ -308,7 +308,7 @@ class Reads:
     reader: Reader
 
 
-def filled(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
+def not_empty(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
     """Return a list unchanged; ValueError if it is empty."""
     require(value != (), place, "must be a list, not empty", value)
     return value
@@ -322,10 +322,10 @@ def _different(value: tuple[Any, ...], place: str) -> tuple[Any, ...]:
 Amount = Annotated[float, Between(0.0)]
 Positive = Annotated[float, Between(TINY)]  # its inverse is finite
 Share = Annotated[float, Between(0.0, 1.0)]
-Names = Annotated[tuple[str, ...], filled, _different]
+Names = Annotated[tuple[str, ...], not_empty, _different]
 
 
-def read(kind: Any, value: Any, place: str) -> Any:
+def read_value(kind: Any, value: Any, place: str) -> Any:
     """Check a value against a type and convert it; ValueError names its place, the problem and the requirement.
 
     Args:
@@ -336,18 +336,18 @@ def read(kind: Any, value: Any, place: str) -> Any:
     return _reader(kind)(value, place)
 
 
-def written(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value as JSON values: objects for records (without fields that are None) and mappings, lists for tuples.
 
-    >>> written(MappingProxyType({"choices": ("A", "B")}))
+    >>> to_json_value(MappingProxyType({"choices": ("A", "B")}))
     {'choices': ['A', 'B']}
     """
     if is_dataclass(value) and not isinstance(value, type):
         values = {entry.name: getattr(value, entry.name) for entry in fields(value) if entry.init}
-        return {key: written(item) for key, item in values.items() if item is not None}
+        return {key: to_json_value(item) for key, item in values.items() if item is not None}
     if isinstance(value, Mapping):
-        return {key: written(item) for key, item in value.items()}
-    return [written(item) for item in value] if isinstance(value, tuple | list) else value
+        return {key: to_json_value(item) for key, item in value.items()}
+    return [to_json_value(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]:
@@ -355,7 +355,7 @@ def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]
 
     Args:
         kind: type of each entry.
-        value, place: as in `read`.
+        value, place: as in `read_value`.
         length: required length.
     """
     return _list(_reader(kind), length, value, place)
@@ -363,7 +363,6 @@ def read_list(kind: Any, value: Any, place: str, length: int) -> tuple[Any, ...]
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """Return the reader of a type's values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _checked_reader(arguments[0], arguments[1:])
@@ -388,13 +387,13 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON values, without fields that are None."""
-        return written(self)
+        return to_json_value(self)
 
 
 def check_fields(record: Any) -> None:
     """Check and convert the fields of a frozen dataclass by their types, in place."""
-    for key, kind in kinds_of(type(record)).items():
-        object.__setattr__(record, key, read(kind, getattr(record, key), key))
+    for key, kind in field_types(type(record)).items():
+        object.__setattr__(record, key, read_value(kind, getattr(record, key), key))
 
 
 def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
@@ -405,18 +404,20 @@ def read_fields(kind: Any, value: Any, place: str) -> dict[str, Any]:
         value: JSON value.
         place: place of the value, for the message.
     """
-    keys = read(Object, value, place)
-    return {key: read(type_, value[key], f"{place}.{key}") for key, type_ in kinds_of(kind).items() if key in keys}
+    keys = read_value(Object, value, place)
+    return {
+        key: read_value(type_, value[key], f"{place}.{key}") for key, type_ in field_types(kind).items() if key in keys
+    }
 
 
-def among(names: Sequence[str], place: str, allowed: Sequence[str]) -> Sequence[str]:
+def require_subset(names: Sequence[str], place: str, allowed: Sequence[str]) -> Sequence[str]:
     """Return names unchanged; ValueError unless they are a subset of the allowed names, in the same order."""
     ordered = [name for name in allowed if name in names]
     require(ordered == list(names), place, f"must name some of {', '.join(allowed)}, in this order", names)
     return names
 
 
-def keyed(value: Mapping[str, T], place: str, keys: Sequence[str]) -> Mapping[str, T]:
+def require_keys(value: Mapping[str, T], place: str, keys: Sequence[str]) -> Mapping[str, T]:
     """Return a mapping with its keys in the required order; ValueError if it has other keys.
 
     Args:
@@ -428,7 +429,7 @@ def keyed(value: Mapping[str, T], place: str, keys: Sequence[str]) -> Mapping[st
     return MappingProxyType({key: value[key] for key in keys})
 
 
-def frozen(value: Any, place: str, depth: int = 0) -> Any:
+def freeze_json(value: Any, place: str, depth: int = 0) -> Any:
     """Return any JSON value with tuples for lists and read-only mappings for objects."""
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -436,14 +437,14 @@ def frozen(value: Any, place: str, depth: int = 0) -> Any:
         checked = number(value, place)
         return int(value) if isinstance(value, Integral) else checked
     require(depth < _MAX_DEPTH, f"{place[:40]}…", f"must not be nested more than {_MAX_DEPTH} deep", value)
-    deeper = partial(frozen, depth=depth + 1)
+    deeper = partial(freeze_json, depth=depth + 1)
     if isinstance(value, (list, tuple)):
         return tuple(deeper(entry, f"{place}[{i}]") for i, entry in enumerate(value))
     require(isinstance(value, Mapping), place, "must be a JSON value", value)
     return _mapping(deeper, value, place)
 
 
-Object = Mapping[str, Annotated[object, Reads(frozen)]]
+Object = Mapping[str, Annotated[object, Reads(freeze_json)]]
 
 
 def number(value: Any, place: str, low: float = -HUGE, high: float = HUGE) -> float:
@@ -516,7 +517,7 @@ def _mapping(read_entry: Reader, value: Any, place: str) -> Mapping[str, Any]:
 
 
 @cache
-def kinds_of(kind: Any) -> dict[str, Any]:
+def field_types(kind: Any) -> dict[str, Any]:
     """Return the types of a record's fields, by name."""
     hints = get_type_hints(kind, include_extras=True)
     return {entry.name: hints[entry.name] for entry in fields(kind) if entry.init}
@@ -531,12 +532,12 @@ def _record(kind: Any, value: Any, place: str) -> Any:
         return value
     require(isinstance(value, Mapping), place, "must be an object", value)
     names = [entry.name for entry in fields(kind) if entry.init and (entry.name in value or _needed(entry))]
-    with inside(place):
+    with prefix_place(place):
         return kind(**{name: value.get(name) for name in names})
 
 
 _LEAVES: dict[Any, Reader] = {
-    Any: frozen,
+    Any: freeze_json,
     object: lambda value, place: value,
     float: number,
     int: _integer,

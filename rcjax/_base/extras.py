@@ -21,12 +21,12 @@ def version() -> str:
         return "unknown"
 
 
-def required(module: str, extra: str) -> Any:
+def import_extra(module: str, extra: str) -> Any:
     """Import a module of an extra; ImportError names the extra if the module is missing.
 
-    >>> required("json", extra="posterior").dumps([1])
+    >>> import_extra("json", extra="posterior").dumps([1])
     '[1]'
-    >>> required("nothing.at.all", extra="posterior")
+    >>> import_extra("nothing.at.all", extra="posterior")
     Traceback (most recent call last):
     ImportError: this needs nothing: pip install 'rcjax[posterior]'
     """
@@ -90,7 +90,7 @@ def print_requirements(extras: str) -> int:
     return 0
 
 
-def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return (`__getattr__`, `__dir__`, `__all__`) of a package, from the imports of its stub.
 
     Args:
@@ -100,7 +100,7 @@ def exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[
 
     Submodules are attributes too, as if they had been imported; the stub may list some for type checkers.
 
-    >>> look_up, _, names = exports("rcjax", __import__("rcjax").__file__)
+    >>> look_up, _, names = lazy_exports("rcjax", __import__("rcjax").__file__)
     >>> look_up("Policy").__name__, "Policy" in names
     ('Policy', True)
     """

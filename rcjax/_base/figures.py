@@ -12,10 +12,10 @@ Z_ONE_SIDED_95 = 1.645
 """Standard errors of a one-sided 95 % bound, and of either side of a 90 % interval."""
 
 
-def half_width(level: float) -> float:
+def interval_half_width(level: float) -> float:
     """Return the standard errors on either side of an interval of a level in (0, 1).
 
-    >>> round(half_width(0.95), 2)
+    >>> round(interval_half_width(0.95), 2)
     1.96
     """
     return NormalDist().inv_cdf((1 + level) / 2)
@@ -49,7 +49,7 @@ class Money:
 
     def show(self, amount: float) -> str:
         """Return an amount per query as a number in this unit, without the unit."""
-        return figure(amount * self.scale)
+        return format_number(amount * self.scale)
 
     def measured(self, amount: float, error: float) -> str:
         """Return an amount per query and its standard error in this unit, to the same digit.
@@ -80,12 +80,12 @@ def choose_unit(amounts: Sequence[float]) -> Money:
     return Money(1e6, "million") if max(amounts, default=0.0) < 0.1 else Money(1e3, "thousand")
 
 
-def budget_between(costs: Sequence[float | None]) -> str:
+def example_budget(costs: Sequence[float | None]) -> str:
     """Return an example of a budget for a log, between the costs per query of its cheapest and its dearest model.
 
-    >>> budget_between([2e-5, 8e-4]), budget_between([0.0, 3e-4]), budget_between([None, 0.0])
+    >>> example_budget([2e-5, 8e-4]), example_budget([0.0, 3e-4]), example_budget([None, 0.0])
     ('130/M', '150/M', '150/M')
-    >>> budget_between([1.04e-4, 1.04e-4])
+    >>> example_budget([1.04e-4, 1.04e-4])
     '110/M'
     """
     positive = [cost for cost in costs if cost]
@@ -108,20 +108,20 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
-def points(share: float) -> str:
+def format_points(share: float) -> str:
     """Return a difference of shares as a number of percentage points.
 
-    >>> points(0.01), points(0.005)
+    >>> format_points(0.01), format_points(0.005)
     ('1 point', '0.5 points')
     """
     number = f"{100 * share:.4g}"
     return f"{number} point{'' if number == '1' else 's'}"
 
 
-def not_likeliest(model: str, number: int, answers: int) -> str:
+def describe_unlikely_choices(model: str, number: int, answers: int) -> str:
     """Say how many answers of a model give another choice than the likeliest one.
 
-    >>> not_likeliest("small", 263, 600)[:79]
+    >>> describe_unlikely_choices("small", 263, 600)[:79]
     'small: 263 of 600 answers give another choice than the likeliest one, as happen'
     """
     fact = f"{model}: {number:,} of {count(answers, 'answer')} {'gives' if number == 1 else 'give'} another choice"
@@ -129,13 +129,13 @@ def not_likeliest(model: str, number: int, answers: int) -> str:
     return f"{fact} {reason}: each has the confidence of the choice given; temperature 0 would be better"
 
 
-def no_confidence(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
+def count_missing_confidences(answers: Iterable[tuple[str, int, int, float]]) -> str | None:
     """Name the models that gave answers without a confidence, and count the right ones; None if there are none.
 
     Args:
         answers: (model, number of answers without a confidence, of these labelled, of these right) of each model.
 
-    >>> no_confidence([("small", 12, 10, 2), ("large", 0, 0, 0)])
+    >>> count_missing_confidences([("small", 12, 10, 2), ("large", 0, 0, 0)])
     'no confidence in 12 answers of small (right: 2 of 10): they count as the least sure, and are passed on'
     """
     models = [
@@ -151,10 +151,10 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "–" if share is None or math.isnan(share) else f"{100 * share:.{digits}f} %"
 
 
-def apart(*shares: float) -> tuple[str, ...]:
+def distinct_percentages(*shares: float) -> tuple[str, ...]:
     """Return shares as percentages, with the fewest decimals that distinguish the shares, at least one.
 
-    >>> apart(0.25, 0.2), apart(0.10999, 0.1103)
+    >>> distinct_percentages(0.25, 0.2), distinct_percentages(0.10999, 0.1103)
     (('25.0 %', '20.0 %'), ('11.00 %', '11.03 %'))
     """
     for digits in range(1, 6):
@@ -164,7 +164,7 @@ def apart(*shares: float) -> tuple[str, ...]:
     return words
 
 
-def figure(value: float, digits: int = 3) -> str:
+def format_number(value: float, digits: int = 3) -> str:
     """Return a number with `digits` significant digits; with an exponent only below 1e-9 and from 1e15 on."""
     if not math.isfinite(value) or value == 0:
         return "0" if value == 0 else "–"
@@ -174,27 +174,27 @@ def figure(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
-def check_figure(value: float | None, unit: str) -> str:
+def format_check_figure(value: float | None, unit: str) -> str:
     """Format the figure of a diagnostic check, which is a share or a number.
 
-    >>> check_figure(0.031, "share"), check_figure(0.0312, "number"), check_figure(285, "number")
+    >>> format_check_figure(0.031, "share"), format_check_figure(0.0312, "number"), format_check_figure(285, "number")
     ('3.1 %', '0.031', '285')
     """
     if value is None or math.isnan(value):
         return "–"
-    return percent(value) if unit == "share" else figure(value, 2) if value < 1 else f"{value:,.0f}"
+    return percent(value) if unit == "share" else format_number(value, 2) if value < 1 else f"{value:,.0f}"
 
 
-def threshold(value: float) -> str:
+def format_threshold(value: float) -> str:
     """Return a threshold with two decimals; a threshold strictly between 0 and 1 stays so.
 
-    >>> threshold(0.9413), threshold(0.9999), threshold(3e-5), threshold(1.0)
+    >>> format_threshold(0.9413), format_threshold(0.9999), format_threshold(3e-5), format_threshold(1.0)
     ('0.94', '0.99', '0.01', '1')
     """
     return f"{min(max(value, 0.01), 0.99):.2f}" if 0 < value < 1 else f"{value:.0f}"
 
 
-def between(ends: Sequence[float]) -> str:
+def format_interval(ends: Sequence[float]) -> str:
     """Return an interval of shares as percentages without the unit."""
     return "–".join(f"{100 * end:.1f}" for end in ends)
 
@@ -249,9 +249,11 @@ def _reached(policy: Mapping[str, Any]) -> list[str]:
 def _step(name: str, rules: Sequence[Mapping[str, Any]], agreements: Mapping[str, Any]) -> str:
     """Describe one model of a chain: the threshold above which it answers, and its refusals."""
     cut = next((rule["up_to"] for rule in rules if rule["action"] == "ask"), None)
-    words = name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{threshold(cut)}"
+    words = (
+        name if cut is None or name in agreements or (agreements and cut >= 1) else f"{name} >{format_threshold(cut)}"
+    )
     if rules[0]["action"] == "abstain" and name not in agreements:
-        words += f" (refuses ≤{threshold(rules[0]['up_to'])})"
+        words += f" (refuses ≤{format_threshold(rules[0]['up_to'])})"
     return f"{words}, agree?" if name in agreements else words
 
 
@@ -262,7 +264,7 @@ def _describe_rules(
         return _wrap(
             [f"{name}: answer where {agreement['earlier']} agrees", f"else → {agreement['model']}"], ", ", width
         )
-    ends = [f"≤{threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
+    ends = [f"≤{format_threshold(rule['up_to'])} " for rule in rules[:-1]] + ["else " if len(rules) > 1 else ""]
     words = {"answer": "answer", "abstain": "refuse"}
     acts = [words.get(rule["action"]) or f"→ {rule['model']}" for rule in rules]
     pieces = [end + act for end, act in zip(ends, acts, strict=True)]

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from rcjax._base.codec import instance
+from rcjax._base.codec import require_instance
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, private: bool = False) -> None:
@@ -27,7 +27,7 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes, *, priv
     pipe or a device, such as /dev/null, is written to directly. Raises OSError with the
     file's name if it cannot be written; the old content then stays.
     """
-    instance(path, (str, os.PathLike), "path")
+    require_instance(path, (str, os.PathLike), "path")
     content = content.encode() if isinstance(content, str) else content
     try:
         if is_stream(path):
@@ -187,7 +187,6 @@ OUTPUT = 1
 
 
 def _write_output(line: bytes) -> None:
-    """Write a line to standard output, and wait for its reader."""
     _lock_process(OUTPUT, held=True)
     try:
         while line:

@@ -20,7 +20,7 @@ class Tokens(NamedTuple, Generic[N]):
     """Numbers of tokens that calls used."""
 
     input: N
-    """Input tokens, cached ones included."""
+    """Input tokens, those read from and written to a cache included."""
     output: N
     """Output tokens, hidden reasoning included."""
     cached_input: N | int = 0
@@ -35,8 +35,8 @@ class Tokens(NamedTuple, Generic[N]):
         >>> Tokens(100, 5, cached_input=60).parts
         (40, 5, 60, 0)
         """
-        all_input, *others = cast(tuple[Any, ...], self)
-        return all_input - self.cached_input - self.cache_write, *others
+        all_input, output, cached_input, cache_write = cast(tuple[Any, ...], self)
+        return all_input - cached_input - cache_write, output, cached_input, cache_write
 
 
 class Price(NamedTuple, Generic[N]):

@@ -44,7 +44,7 @@ from jax.scipy import special
 from scipy.interpolate import CubicSpline
 
 from rcjax._base.codec import Between, Positive
-from rcjax._base.extras import required
+from rcjax._base.extras import import_extra
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
@@ -234,7 +234,7 @@ def hierarchical_model(evidence: Observations) -> None:
     a + b of both components. The site by pair is `dependence` t, and the pools are `slope_pool` and `dependence_pool`.
     Confidences have no site: their likelihood is conditional on φ̂ and composite, and enters as factors.
     """
-    numpyro, dist = (required(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
+    numpyro, dist = (import_extra(name, extra="posterior") for name in ("numpyro", "numpyro.distributions"))
 
     def site(name: str, prior: Any, *shape: int) -> jax.Array:
         return numpyro.sample(name, prior.expand(shape).to_event(len(shape)))

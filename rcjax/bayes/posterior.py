@@ -18,8 +18,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.scipy import special
 
-from rcjax._base.codec import check_fields, inside, takes
-from rcjax._base.extras import required
+from rcjax._base.codec import check_fields, prefix_place, takes
+from rcjax._base.extras import import_extra
 from rcjax._core.batching import take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, open_unit
@@ -104,7 +104,7 @@ class Posterior:
         variable by pair is `tau`, and the pools are `slope_pool` and `tau_pool`. Raises ImportError if ArviZ is not
         installed.
         """
-        arviz = required("arviz", extra="posterior")
+        arviz = import_extra("arviz", extra="posterior")
         labels = {"coords": self._coords(), "dims": _DIMS}
         sites = {name: np.asarray(value) for name, value in self.sites.items()}
         # Groups were separate arguments before ArviZ 1.0.
@@ -164,9 +164,9 @@ def sample_posterior(
         problem = "its answers have scores, and this model needs labels of 1 and 0: the default tuning takes scores"
         raise LogError(f"{log.source}: {problem}")
     priors = priors or PRIORS
-    with inside("priors"):
+    with prefix_place("priors"):
         check_fields(priors)
-    required("numpyro", extra="posterior")
+    import_extra("numpyro", extra="posterior")
     family = as_family(copula)
     reference = fit(log, copula=family)
     fitted = dataclasses.replace(reference, models=())  # names are static: other names would compile everything anew

@@ -35,10 +35,10 @@ class CommandLine(TyperGroup):
     """
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the option `--help` with the default off, for which typer does not load pydantic."""
+        """Return the option `--help`, a flag without a value, for whose default typer does not load pydantic."""
         option = super().get_help_option(ctx)
         if option is not None:
-            option.default = False
+            option.default, option.metavar = False, ""
         return option
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -114,24 +114,24 @@ def _requirements(extras: str | None) -> None:
         raise typer.Exit(print_requirements(extras))
 
 
-_PRINTED = "Print the requirements of `rcjax[EXTRAS]` for pip, and exit: `serve` runs without JAX."
+_PRINTED = "Print what `rcjax[EXTRAS]` needs, as lines for pip, and exit: to install `serve` without JAX."
 
 
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     requirements: Annotated[
         str | None,
         typer.Option("--requirements", metavar="EXTRAS", callback=_requirements, is_eager=True, help=_PRINTED),
     ] = None,
 ) -> None:
-    """Confidence thresholds for LLM cascades, from a log of the models' answers.
+    """Find out when a cheap LLM may answer and when to ask a larger one: as good as today's model, for less.
 
-    A cascade asks a cheap model first and a larger one only if the cheap one is unsure. Without data:
-    `rcjax demo`. With answers in a log: `rcjax tune LOG`. With questions: `rcjax collect`. With only an endpoint:
-    `rcjax serve`.
+    Where to begin: `rcjax demo` without any data; `rcjax tune LOG` if you have answers in a log; `rcjax collect` if you
+    have questions; `rcjax serve` if you have only an endpoint.
     """
 
 
@@ -139,20 +139,20 @@ _MAKE, _TUNE, _SERVE = "From questions to a log", "From a log to a policy", "A p
 
 #: The commands in the order of `rcjax --help`: panel, module, purpose.
 COMMANDS = {
-    "collect": (_MAKE, "collect", "Ask models the same questions, and write the log of their answers."),
+    "collect": (_MAKE, "collect", "Ask models the same questions, and log their answers."),
     "grade": (_MAKE, "label", "Grade the answers of a log again."),
-    "import": (_MAKE, "collect", "Make one log of evaluations that other programs ran."),
-    "label": (_MAKE, "label", "Draw answers of a log to label by hand."),
-    "tune": (_TUNE, "tune", "Find the policy for your target on a log."),
-    "evaluate": (_TUNE, "replays", "Answer the queries of a log by a policy, and compare."),
-    "diagnose": (_TUNE, "checks", "Does the promise of a tuning hold on a log?"),
+    "import": (_MAKE, "collect", "Make a log from evaluations by other programs."),
+    "label": (_MAKE, "label", "Draw answers from a log, to label them by hand."),
+    "tune": (_TUNE, "tune", "Find the policy for your target."),
+    "evaluate": (_TUNE, "replays", "Test a policy on the queries of a log."),
+    "diagnose": (_TUNE, "checks", "Test whether the promises of a tuning hold."),
     "report": (_TUNE, "checks", "Write one HTML page for your team."),
-    "demo": (_TUNE, "replays", "Tune on synthetic queries: no data, no network."),
-    "serve": (_SERVE, "serve", "Serve policies behind OpenAI's API."),
+    "demo": (_TUNE, "replays", "Tune on synthetic queries, without data or network."),
+    "serve": (_SERVE, "serve", "Serve a policy behind OpenAI's API."),
     "key": (_SERVE, "serve", "Make a key for a client of a service."),
-    "check": (_SERVE, "checks", "Is a policy still right on fresh queries?"),
-    "retune": (_SERVE, "replays", "Tune a policy again on a fresh log."),
-    "sweep": ("For researchers", "tune", "Fit and solve many logs at once."),
+    "check": (_SERVE, "checks", "Test whether a policy is still right."),
+    "retune": (_SERVE, "replays", "Tune a policy again, on fresh queries."),
+    "sweep": ("For researchers", "tune", "Tune many logs at once."),
 }
 
 

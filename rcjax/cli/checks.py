@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import read, written
-from rcjax._base.figures import Money, capitalised, check_figure, choose_unit, count
+from rcjax._base.codec import read_value, to_json_value
+from rcjax._base.figures import Money, capitalised, choose_unit, count, format_check_figure
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     Screen,
@@ -96,17 +96,21 @@ def compare_fresh(
     try:
         comparison = compare_policy(policy, log, rival, money=policy.budget)
     except LogError as problem:
-        return {"comparison": None, "promised": written(promised)}, [f"it is not compared with today's: {problem}"]
+        return {"comparison": None, "promised": to_json_value(promised)}, [
+            f"it is not compared with today's: {problem}"
+        ]
     remarks = list[str]()
     if promised is not None and spec.match is None:  # a margin is judged by the decision
         remarks += filter(None, [comparison.reversal(promised, log.counted.noun)])
-    return {"comparison": written(comparison), "promised": written(promised)}, remarks
+    return {"comparison": to_json_value(comparison), "promised": to_json_value(promised)}, remarks
 
 
 def show_comparison(screen: Screen, document: Mapping[str, Any], money: Money, noun: str) -> None:
     """Print the `comparison` of a document, if there is any, beside the comparison of the tuning."""
     if document.get("comparison"):
-        fresh, promised = (read(Comparison | None, document.get(name), name) for name in ("comparison", "promised"))
+        fresh, promised = (
+            read_value(Comparison | None, document.get(name), name) for name in ("comparison", "promised")
+        )
         screen.print(comparison_table(fresh, money, noun, promised))
 
 
@@ -141,8 +145,8 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
 
 
-#: The verdicts, in a word, of bad checks of the sample.
-_BIASED = {"lacking answers": "biased", "labels": "biased"}
+#: The checks of the sample: their bad verdict is "biased".
+_BIASED = ("lacking answers", "labels")
 
 
 def check(
@@ -155,24 +159,25 @@ def check(
     retuning: bool = True,
     json_: AsJson = False,
 ) -> None:
-    """Is a policy still right on fresh queries? For your CI: exit status 0 fine, 1 drifted, 2 bad input or any failure.
+    """Test whether a policy is still right on fresh queries. For CI: exit status 0 fine, 1 drifted, 2 any failure.
 
     Compares the error and the cost of the policy with the promise of the tuning, and says whether `rcjax retune` would
-    write a better one. Error and cost raise an alarm if they exceed the promise by enough to matter, and chance does
-    not explain it; the calibration and the distribution of each model's confidences explain an alarm. All models of
-    the policy must have answered the queries of LOG, and the answers need labels. If LOG has times, its last eight
-    weeks count, and earlier weeks without an alarm join the queries that were tuned on. A call log without labels is
-    checked by the confidences, bills, tokens and failed calls of all traffic.
+    write a better policy. An error or a cost raises an alarm if it exceeds the promise by enough to matter, and by more
+    than chance explains; changed confidences of a model explain the alarm.
+
+    All models of the policy must have answered the queries of LOG, and the answers need labels. Without labels, a call
+    log is checked by the confidences, bills, tokens and failed calls of all traffic. If LOG has times, its last eight
+    weeks are checked, and earlier weeks without an alarm join the queries that were tuned on.
 
     Example: `rcjax check policy.json calls/ --labels labels.csv`
 
     Args:
         today: The model of LOG, or the policy file, in use today. [default: as when tuning]
-        looks: Number of checks a year: at most 5 % of years without a change have a false alarm. [default: 52, weekly,
-            if the log has times; else 1]
-        against: Test instead whether this policy, or model, is better than POLICY, by the queries of LOG that the two
-            answer differently (`rcjax label --between`). Exit status 1 if it is worse.
-        retuning: Test whether tuning again would gain; takes some seconds.
+        looks: Number of checks a year: at most 5 % of the years without a change have a false alarm. [default: 52 if
+            LOG has times; else 1]
+        against: Instead, test whether this policy, or model, is better than POLICY, by the queries of LOG that the two
+            answer differently (`rcjax label --between`); exit status 1 if it is worse.
+        retuning: Test whether tuning again would gain, which takes some seconds.
     """
     options = reading.options()
     start_jax()
@@ -258,19 +263,18 @@ def _check_against(
 
 @escape_arguments
 def _show_against(described: str, verdict: str) -> None:
-    """Print the comparison of another policy with the policy in service."""
+    words, advice = {
+        "better": ("better", "put it in the place of the policy in service"),
+        "worse": ("worse", "keep the policy in service"),
+        "alike": (
+            "not shown to be better or worse",
+            "keep either, or label more where they differ (rcjax label --between)",
+        ),
+    }[verdict]
     screen = Screen()
-    screen.print(f"The other one is {_VERDICTS[verdict]}.", style="bold")
+    screen.print(f"The policy or model of --against is {words}.", style="bold")
     screen.print(f"It {described} than the policy in service.")
-    advice = {
-        "better": "put it in the place of the policy in service",
-        "worse": "keep the policy in service",
-        "alike": "keep either, or label more where they differ (rcjax label --between)",
-    }
-    screen.next_step(advice[verdict])
-
-
-_VERDICTS = {"better": "better", "worse": "worse", "alike": "not shown to be better or worse"}
+    screen.next_step(advice)
 
 
 def diagnose(
@@ -284,18 +288,18 @@ def diagnose(
     all_: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Does the promise of a tuning hold on a log, and are confidences calibrated? With advice if not.
+    """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
 
-    Tunes on LOG and compares the promised error and cost with held-out queries. With `--test` it gives the decision of
-    `rcjax check` on the policy for your target; the default target is the least money at a point more error than
-    today's. Each check is fine, doubtful or bad, and comes with advice.
+    Tunes on LOG, and checks the promised error and cost and the calibration of each model: each check is fine, doubtful
+    or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for your target; the default target
+    is the least money for at most a point more error than today's.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
 
     Args:
-        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
-        cascade: Judge the promise of `rcjax tune` with this `--cascade`. [default: the promise of the default search]
-        all_: Show every check, not only those to act on.
+        test: Log of other queries to test on. [default: LOG itself, in five folds]
+        cascade: Test the promises of `rcjax tune` with this `--cascade`. [default: those of the default search]
+        all_: Show every check, not only the worst of each kind.
     """
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
@@ -316,18 +320,11 @@ def diagnose(
     if test is not None and fresh is not None:
         spec = spec.with_default_target(float(training.cost[-1]))
         with steps("checking the policy"):
-            document["check"] = _check_of_tuning(training, spec, fresh)
+            policy = rcjax.tune(training, spec).policy
+            assert policy is not None  # as there is a target
+            document["check"], _ = judge_policy(policy, fresh)
         retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
-
-
-def _check_of_tuning(log: Log, spec: Spec, fresh: Log) -> Mapping[str, Any] | None:
-    """Tune a policy, and return its check on fresh queries as JSON values; None if there can be none."""
-    import rcjax
-
-    policy = rcjax.tune(log, spec).policy
-    assert policy is not None  # as there is a target
-    return judge_policy(policy, fresh)[0]
 
 
 @escape_arguments
@@ -358,7 +355,7 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
         screen.print("What explains it" if check else "What to do", style="bold")
     for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
         first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        similar = [f"{check['subject']} ({check_figure(check['figure'], check['unit'])})" for check in more]
+        similar = [f"{check['subject']} ({format_check_figure(check['figure'], check['unit'])})" for check in more]
         screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
     if not show_all:
         kinds = dict.fromkeys(check["name"] for check in checks)
@@ -405,10 +402,8 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
     changed = [check["advice"] for check in traffic["findings"] if check["verdict"] == "bad"]
-    summary = (
-        f"{count(len(changed), 'figure')} of all traffic changed" if changed else "nothing has changed in all traffic"
-    )
-    screen.print(f"Without labels: {summary}; only labels can tell how often it errs.", style="bold")
+    summary = count(len(changed), "figure") if changed else "no figure"
+    screen.print(f"Without labels: {summary} of all traffic changed; only labels tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
     _print_traffic(screen, traffic)
     screen.hang("note", reason)
@@ -424,13 +419,11 @@ def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
 
 
 def _verdict_in_words(check: Mapping[str, Any]) -> str:
-    """Return the verdict of a check in a word."""
-    changed = "DRIFTED" if check["primary"] else "changed"
-    return {"fine": "fine", "doubtful": "unclear", "bad": _BIASED.get(check["name"], changed)}[check["verdict"]]
+    bad = "biased" if check["name"] in _BIASED else "DRIFTED" if check["primary"] else "changed"
+    return {"fine": "fine", "doubtful": "unclear", "bad": bad}[check["verdict"]]
 
 
 def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
-    """Return the sort key of a check: the larger, the worse."""
     return ("fine", "doubtful", "bad").index(check["verdict"]), _excess(check)
 
 
@@ -440,25 +433,20 @@ def _excess(check: Mapping[str, Any]) -> float:
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _by_chance(check: Mapping[str, Any]) -> bool:
-    """Return whether a figure is beyond its limit and still fine, since chance explains it."""
-    return 0 < _excess(check) < math.inf and check["verdict"] == "fine"
-
-
 def _print_checks(
     screen: Screen,
     checks: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    """Print a row for each check, with its verdict in a word."""
     table = make_table("verdict", "check", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
     fold_names(table, 2)
     for check in checks:
         p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
         limit, worse = check["limits"].values()
-        held_to = f"{'≤' if worse > limit else '≥'} {check_figure(limit, check['unit'])}"
-        verdict = "by chance" if _by_chance(check) else word(check)
-        figure = check_figure(check["figure"], check["unit"])
+        held_to = f"{'≤' if worse > limit else '≥'} {format_check_figure(limit, check['unit'])}"
+        is_by_chance = check["verdict"] == "fine" and 0 < _excess(check) < math.inf  # beyond the limit, but fine
+        verdict = "by chance" if is_by_chance else word(check)
+        figure = format_check_figure(check["figure"], check["unit"])
         table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
     screen.print(table)
     if label := next((check["label"] for check in checks if check["name"] == "separation"), ""):
@@ -486,7 +474,7 @@ def report(
 
     Args:
         out: Write the page here.
-        test: Judge by this log, of queries that LOG does not hold. [default: LOG itself, in five folds]
+        test: Log of other queries to test on. [default: LOG itself, in five folds]
     """
     spec = within.spread(spec, log)
     target = Target.of(**spec.target) if spec.target else None
@@ -517,7 +505,6 @@ def report(
 
 @escape_arguments
 def _show_report(headline: str, written: Path | None, check: Mapping[str, Any] | None, retune: str) -> None:
-    """Print the headline and the file of a report, and the decision by fresh queries, if there are any."""
     screen = Screen()
     if check:
         show_decision(screen, check)

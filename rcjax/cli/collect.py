@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from rcjax._base.figures import choose_unit, count, figure, percent
+from rcjax._base.figures import choose_unit, count, format_number, percent
 from rcjax.cli.console import (
     INTERRUPTED,
     Screen,
@@ -32,7 +32,7 @@ from rcjax.cli.console import (
     warn,
 )
 from rcjax.cli.inputs import pairs, require_distinct, require_libraries, require_outputs, require_plausible_models
-from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Name, Output, Really, Seconds, Text
+from rcjax.cli.options import AsJson, Count, File, FullScore, Grading, Money, Name, Output, Really, Seconds, Seed, Text
 
 if TYPE_CHECKING:
     from rcjax.collecting.answer_file import AnswerFile, AnswerRows
@@ -52,21 +52,21 @@ def import_(
     prompts: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Make one log of evaluations that other programs ran.
+    """Make a log from evaluations, or logs of calls, by other programs.
 
-    Many files become one log. Models have their names (`openai/gpt-4o-mini` becomes `gpt-4o-mini` if that is unique);
-    queries have the ids of their format. Logs of calls have no labels: give `--labels` when you tune. Most files have
-    no costs: then give `--prices`, too.
+    All files become one log. A model keeps its name, without its prefix if that is unique: `openai/gpt-4o-mini` becomes
+    `gpt-4o-mini`. Logs of calls have no labels, and most files have no costs: when you tune, give `--labels` and
+    `--prices`.
 
     Example: `rcjax import logs/*.eval --out log.parquet`
 
     Args:
         files: Logs of Inspect AI (.eval, .json), samples of lm-eval, runs of HELM, results of promptfoo, logs of
-            LiteLLM, output of OpenAI's batches, tables of your own; or folders of them.
+            LiteLLM, output of OpenAI's batches, your own tables; or folders of these.
         out: The log: CSV, TSV, Parquet or JSON Lines.
         format_: Format of the files: **inspect**, **lm-eval**, **helm**, **promptfoo**, **litellm**, **openai-batch**,
             **table** or **wide**, a table with columns for each model. [default: by the content, except wide]
-        scorer: Scorer whose scores count: a scorer of Inspect, a filter of lm-eval, …
+        scorer: Name of the scores that count, if there are several: a scorer of Inspect, a filter of lm-eval, …
         score_max: The full score. [default: 1]
         rename: Another name for a model; may be repeated.
         column: Name of a column in a table: `correct=is_right`, … For LiteLLM, the field with the id of the query:
@@ -99,7 +99,6 @@ def import_(
 
 @escape_arguments
 def _show_import(summary: Mapping[str, Any], notes: Sequence[str], out: Path | None) -> None:
-    """Print the imported models, the remarks, and the next step with the file `out`, if it was written."""
     screen = Screen()
     queries, models = summary["queries"], summary["models"]
     heading = f"{count(queries, 'query')}, {summary['answered_by_all']:,} of them answered by all of "
@@ -183,7 +182,7 @@ def collect(
     models: File = None,
     out: Output = None,
     limit: Count = None,
-    seed: int = 0,
+    seed: Seed = 0,
     budget: Money = None,
     signal: Name = None,
     samples: Annotated[int, typer.Option(min=1, max=1000, metavar="N")] = 1,
@@ -197,24 +196,24 @@ def collect(
 ) -> None:
     """Ask several models the same questions, grade their answers, and write the log for `rcjax tune`.
 
-    Each call is written at once: the same command resumes a stopped run, and repeats no call. Keys come from the
-    environment.
+    Each answer is written at once: the same command resumes a stopped run, and repeats no call. Keys of endpoints come
+    from the environment.
 
     Example: `rcjax collect questions.jsonl --models models.toml --out answers.jsonl --limit 300 --budget 5`
 
     Args:
-        questions: CSV, JSON Lines or Parquet: prompt (or messages as in the API); and query, answer, choices (A|B|C),
-            tools, response_format.
+        questions: CSV, JSON Lines or Parquet, a row per question: prompt (or messages as in the API); where known
+            query, the right answer, choices (A|B|C), tools and response_format.
         models: File of the models, models.toml: endpoints and prices.
-        out: The log, in JSON Lines; an existing log is resumed.
-        limit: Size of a random sample of the questions.
-        seed: Seed of the sample.
-        budget: Limit on the money for all runs of this log.
+        out: The log, in JSON Lines; a log that exists is continued.
+        limit: Ask only so many questions, drawn at random.
+        seed: Seed of that draw.
+        budget: Limit on the money that all runs of this log may spend.
         signal: Signal of confidence: **choice**, **verification**, **votes**, **stated** or **mean**; or a check,
             **json**, **call**, **regex:**…, **length**, **python:module:function**, **command:./check**. [default: by
             the questions and the abilities of the models]
         samples: Number of answers of a model to each question: the share that agrees is the confidence.
-        probe: Ask each model once, and report its abilities.
+        probe: Ask each model one question, and report which signals it can give.
         dry_run: Estimate the cost, and ask nothing.
     """
     if models is None:
@@ -243,7 +242,7 @@ def collect(
 
 
 def _require_signal(signal: str | None) -> None:
-    from rcjax.policy.signals.records import require_signal_name
+    from rcjax.policy.signals.signal import require_signal_name
 
     try:
         require_signal_name("choice" if signal is None else signal)
@@ -278,10 +277,10 @@ def _probe(plan: Plan, as_json: bool) -> None:
 
 def _wrong_signal(plan: Plan, ability: Capabilities) -> str | None:
     """Return the chosen signal of a model that cannot give it; None if it can, or no signal was chosen."""
-    from rcjax.policy.signals.reply_checks import is_check
+    from rcjax.policy.signals.reply_checks import is_reply_check
 
     signal = plan.models[ability.model].signal or plan.signal
-    is_known = ability.error is None and signal is not None and not is_check(signal)
+    is_known = ability.error is None and signal is not None and not is_reply_check(signal)
     return signal if is_known and signal not in ability.signals else None
 
 
@@ -372,7 +371,7 @@ def describe_progress(run: Run, started: float) -> str:
     running = [(tally.done + tally.failed, tally.to_do) for tally in tallies if tally.stopped is None]
     left = [seconds * (to_do - ended) / ended if ended else None for ended, to_do in running if ended < to_do]
     time_left = "" if None in left or not done else f", about {duration(max(filter(None, left), default=0.0))} left"
-    in_all = "" if run.forecast is None else f", about ${figure(run.forecast)} in all"
+    in_all = "" if run.forecast is None else f", about ${format_number(run.forecast)} in all"
     return f"{finished_share(done, total)}{time_left}{in_all}{f', {failed:,} failed' if failed else ''}"
 
 
@@ -419,7 +418,7 @@ def _show_probe(models: Sequence[Mapping[str, Any]]) -> None:
         if row["unusable"] is not None:
             screen.hang("note", f"{row['model']}: {row['unusable']}")
     cost = sum(row["cost"] for row in models)
-    screen.hang("cost", f"at most ${figure(cost)}")
+    screen.hang("cost", f"at most ${format_number(cost)}")
 
 
 @escape_arguments
@@ -432,13 +431,13 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
     likely, worst = (sum(row[name] for row in rows) for name in ("likely_cost", "max_cost"))
     calls = count(sum(row["calls"] for row in rows), "call")
     heading = f"{count(document['questions'], 'question')}, {count(len(rows), 'model')}: {calls} to make"
-    screen.print(f"{heading}, about ${figure(likely)} (at most ${figure(worst)})", style="bold")
+    screen.print(f"{heading}, about ${format_number(likely)} (at most ${format_number(worst)})", style="bold")
     if document["spent"]:
-        screen.hang("spent", f"${figure(document['spent'])} by earlier runs")
+        screen.hang("spent", f"${format_number(document['spent'])} by earlier runs")
     for row in rows:
         questions = count(row["questions"], "question")
         calls_in_words = "" if row["calls"] == row["questions"] else f", {count(row['calls'], 'call')}"
-        money = f"about ${figure(row['likely_cost'])}, at most ${figure(row['max_cost'])}"
+        money = f"about ${format_number(row['likely_cost'])}, at most ${format_number(row['max_cost'])}"
         screen.hang(row["model"], f"{questions}{calls_in_words}, {money}")
     if any(row["questions"] == document["questions"] for row in rows):  # a model without an answer so far
         tokens = f"{USUAL_TEXT} tokens an answer, {USUAL_CHOICE} where there are choices: perhaps ten times too many"
@@ -448,7 +447,6 @@ def _show_estimate(document: Mapping[str, Any], *, before: bool = False) -> None
 
 @escape_arguments
 def _show_collected(document: Mapping[str, Any], source: Path) -> None:
-    """Print the collected answers by model, the failures and stops, and the next command."""
     screen = Screen()
     models = document["models"]
     answers, questions = count(document["answers"], "answer"), count(document["questions"], "question")
@@ -471,13 +469,12 @@ def _show_collected(document: Mapping[str, Any], source: Path) -> None:
         screen.hang("grading", f"stopped: {document['grading']}")
     if document["budget_spent"]:
         screen.hang("budget", "the rest does not cover another question to all models")
-    screen.hang("spent", f"${figure(document['spent'])} in all, failed calls and judges included")
+    screen.hang("spent", f"${format_number(document['spent'])} in all, failed calls and judges included")
     screen.hang("written", f"to {document['out']}")
     screen.next_step(*_advise_next(document, source))
 
 
 def _show_graded(screen: Screen, document: Mapping[str, Any]) -> None:
-    """Print the number of answers by grader, and of ungraded answers."""
     graders = sorted(document["graded_by"].items(), key=lambda item: -item[1])
     if graders:
         screen.hang("graded", ", ".join(f"{count(number, 'answer')} by {name}" for name, number in graders))

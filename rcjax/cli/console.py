@@ -33,7 +33,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rcjax._base.codec import visible
-from rcjax._base.figures import Money, count, describe_cascade, figure, percent
+from rcjax._base.figures import Money, count, describe_cascade, format_number, percent
 
 if TYPE_CHECKING:  # `rcjax --help` loads nothing of the policies
     from rcjax.policy.comparison import Comparison
@@ -72,7 +72,7 @@ def one_line(text: str) -> str:
 
 
 def escape_arguments(show: Callable[P, None]) -> Callable[P, None]:
-    """Return a function that prints its arguments `escaped`, and whose errors of writing name standard output."""
+    """Return a function that escapes its arguments and prints them; errors of writing name standard output."""
 
     @functools.wraps(show)
     def show_escaped(*args: P.args, **named: P.kwargs) -> None:
@@ -317,8 +317,8 @@ def busy(stage: str, after: float = 1.0, progress: Callable[[], str] = str) -> I
     """Show the progress of long work on standard error: a spinner in a terminal, lines in a pipe.
 
     Args:
-        after: seconds until a terminal shows a spinner, and a pipe a line if a program is compiled; a pipe shows other
-            work every ten seconds.
+        after: seconds until a terminal shows a spinner, or a pipe shows that a program is compiled. A pipe gets
+            another line every ten seconds.
         progress: function that returns the progress, in words; empty if it is unknown.
     """
     screen, finished, started = Screen(stderr=True), threading.Event(), time.monotonic()
@@ -501,13 +501,13 @@ def brief_seconds(value: float | None) -> str:
     >>> brief_seconds(0.8342), brief_seconds(12.34), brief_seconds(None)
     ('0.83', '12.3', '–')
     """
-    return "–" if value is None else figure(value, 2 if value < 9.95 else 3)
+    return "–" if value is None else format_number(value, 2 if value < 9.95 else 3)
 
 
 def facts_grid(subjects: Mapping[str, Iterable[Fact]], money: Money) -> tuple[list[str], list[list[str]]]:
-    """Return (labels of all facts, in the order of the subject with the most facts; cells of each subject).
+    """Return (labels of all facts, cells of each subject).
 
-    A label that this subject lacks stands at its place in the first subject that has it.
+    The order is that of the subject with the most facts; a label that it lacks keeps its place in another subject.
     """
     rows = [{fact.label: fact.show(money) for fact in listed} for listed in subjects.values()]
     labels = [*max(rows, key=len)]
@@ -555,11 +555,7 @@ def comparison_table(comparison: Comparison, money: Money, noun: str, promised: 
 
 
 def cascade_lines(policy: Mapping[str, Any], name: str = "") -> list[str]:
-    """Describe the cascades of a policy or a ladder in lines, each with the queries that it decides.
-
-    Args:
-        name: first words of each line.
-    """
+    """Describe the cascades of a policy or a ladder in lines, each after `name` and its share of the queries."""
     from rcjax.policy.comparison import LEAST_SHARE
 
     parts = [(1.0, policy)]

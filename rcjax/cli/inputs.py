@@ -1,8 +1,8 @@
 """Parsers of options, readers of logs, policies and frontiers, and refusals of bad input before any work.
 
-An invalid value is a usage error. Implausible budgets, prices and logs are refused, too: a budget of 60 is $60 a query,
-and 60/M was meant; a price of 2.5e-7 is per token, and is read per million; no answer of a log is right. `--yes`
-accepts them.
+An invalid value is a usage error. Implausible budgets, prices and logs are refused, too, unless `--yes` accepts them: a
+budget of 60, which is $60 a query (60/M was meant); a price of 2.5e-7, which is per token (prices are per million); a
+log without a right answer.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rcjax._base.codec import load
+from rcjax._base.codec import load_json
 from rcjax._base.extras import how_to_install
-from rcjax._base.figures import choose_unit, figure
+from rcjax._base.figures import choose_unit, format_number
 from rcjax._base.files import is_stream
 from rcjax.cli.console import warn
 from rcjax.policy.counted import recorded_reference, recorded_scores
-from rcjax.policy.ladder import Ladder, policy_from_json
+from rcjax.policy.ladder import PERIODS, Ladder, Period, Queries, load_policy, policy_from_json
 from rcjax.policy.policy import AbstractPolicy
-from rcjax.policy.spec import recorded_tuning
+from rcjax.policy.spec import SecondsLimit, recorded_tuning
 
 if TYPE_CHECKING:
     from rcjax.logs.log import Log
     from rcjax.logs.sources import JoinedTable
-    from rcjax.policy.ladder import Period, Queries
-    from rcjax.policy.policy import AbstractPolicy
-    from rcjax.policy.spec import SecondsLimit, Target
+    from rcjax.policy.spec import Target
     from rcjax.serving.call_log import ShadowRate
     from rcjax.solving.frontier.frontier import Frontier
 
@@ -72,21 +70,17 @@ def money(text: str) -> float:
 
 
 def budget(text: str) -> float | Period:
-    """Parse money per query, as `money` does, or for a period of the calendar: `500/month`, a `Period`."""
-    from rcjax.policy.ladder import PERIODS, Period
-
-    amount, _, unit = text.strip().lower().partition("/")
-    return Period(positive(amount), unit.strip()) if unit.strip() in PERIODS else money(text)
+    """Parse money per query, as `money` does, or money for a period of the calendar: `500/month`."""
+    amount, _, unit = map(str.strip, text.lower().partition("/"))
+    return Period(positive(amount), unit) if unit in PERIODS else money(text)
 
 
 def queries(text: str) -> Queries:
-    """Parse a number of queries in a period, `200000/month`, as `Queries`."""
-    from rcjax.policy.ladder import PERIODS, Queries
-
-    amount, _, unit = text.strip().lower().partition("/")
-    if unit.strip() not in PERIODS:
+    """Parse a number of queries in a period: `200000/month`."""
+    amount, _, unit = map(str.strip, text.lower().partition("/"))
+    if unit not in PERIODS:
         raise typer.BadParameter(f"{text!r}: give queries and a period, such as 200000/month, or /week or /day")
-    return Queries(positive(amount), unit.strip())
+    return Queries(positive(amount), unit)
 
 
 def fraction(text: str) -> float:
@@ -114,7 +108,7 @@ def part(text: str) -> float:
     return value
 
 
-def shadow(text: str) -> float | ShadowRate:
+def shadow_rate(text: str) -> float | ShadowRate:
     """Parse a share, `5%`, or a number of queries in a period, `200/week`."""
     if "/" not in text:
         return fraction(text)
@@ -144,8 +138,6 @@ def size(text: str) -> int:
 
 def seconds_limit(text: str) -> SecondsLimit:
     """Parse a limit on the seconds of a query: `2`, on average, or `p95=4`."""
-    from rcjax.policy.spec import SecondsLimit
-
     try:
         return SecondsLimit.of(text)
     except ValueError as problem:
@@ -156,8 +148,6 @@ def today(text: str) -> AbstractPolicy | str:
     """Parse today's model or policy: the name of a model, or the file of a policy, which is read."""
     if not (text.endswith(".json") or os.path.isfile(text)):
         return text
-    from rcjax.policy.ladder import load_policy
-
     try:
         return load_policy(text)
     except OSError as problem:
@@ -359,7 +349,7 @@ def read_pair(log: Path, test: Path | None, **options: Any) -> tuple[Log, Log | 
 
 
 def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
-    """Load a policy of `rcjax tune`, or with `frontiers` also a frontier; ValueError names the file and the place."""
+    """Load a policy, or with `frontiers` also a frontier, of `rcjax tune`; ValueError names the file and the place."""
     if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"):
         raise ValueError(f"{path}: it looks like a log: the policy comes first, then the log")
 
@@ -372,7 +362,7 @@ def load_tuned(path: Path, *, frontiers: bool = False) -> Any:
         recorded_tuning(policy)  # every command reads the record: an error here has the file's name
         return policy
 
-    return load(path, read)
+    return load_json(path, read)
 
 
 def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, list[str]]:
@@ -381,7 +371,6 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
     The money is spread over the daily number of queries in the log of a service, or else the number that the policy was
     tuned for. A policy without money for a period is returned as it is.
     """
-    from rcjax.policy.ladder import PERIODS
     from rcjax.serving.call_log import queries_per_day
 
     if not isinstance(policy, Ladder) or policy.period is None or policy.budget is None:
@@ -390,13 +379,13 @@ def at_traffic_of(path: Path, policy: AbstractPolicy) -> tuple[AbstractPolicy, l
     counted = queries_per_day(path)
     per_day, origin = counted or money / policy.budget / days, "of this log" if counted else "that it was tuned for"
     budget = money / days / per_day
-    rate = f"the {figure(per_day)} queries a day {origin}"
+    rate = f"the {format_number(per_day)} queries a day {origin}"
     remark = f"it follows {policy.period} as {choose_unit([budget]).full(budget)}, at {rate}"
     return dataclasses.replace(policy, budget=budget), [remark]
 
 
 def _repriced(before: Mapping[str, Any], path: Path, really: bool) -> Any:
-    """Return the prices of a tuning, with newer prices from a file."""
+    """Return the prices of a tuning, replaced by those of a file where it has them."""
     from rcjax.logs.prices import read_prices
     from rcjax.serving.price_lists import PriceList
 

@@ -17,7 +17,7 @@ import typer
 from rich.rule import Rule
 
 from rcjax._base.codec import visible
-from rcjax._base.figures import count, figure, percent
+from rcjax._base.figures import count, format_number, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import show_ungraded
 from rcjax.cli.console import (
@@ -39,7 +39,7 @@ from rcjax.cli.inputs import (
     require_plausible_models,
     today,
 )
-from rcjax.cli.options import AsJson, File, Grading, LogFile, LogOptions, Model, Money, Output, Really
+from rcjax.cli.options import AsJson, File, Grading, LogFile, LogOptions, Model, Money, Output, Really, Seed
 from rcjax.policy.counted import JUDGED_SAME
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class BetweenOptions:
     """The options of two policies to draw answers between.
 
     Args:
-        between: Draw both answers to N queries that this policy, or model, and that of `--and` answer differently.
-            These labels only tell which of the two is better (`rcjax check --against`).
+        between: Draw from the queries that this policy, or model, and that of `--and` answer differently: both answers
+            to each of N. Such labels only tell which of the two is better (`rcjax check --against`).
         and_: The other policy or model.
     """
 
@@ -91,22 +91,22 @@ def label(
     n: Annotated[int, typer.Option(min=1, metavar="N")] = 100,
     ask: bool = False,
     questions: File = None,
-    seed: int = 0,
+    seed: Seed = 0,
     *,
     compared: BetweenOptions,
     json_: AsJson = False,
 ) -> None:
-    """Draw answers at random, equally many of each model, and write a table in which to label them.
+    """Draw answers from a log at random, equally many of each model, and write a table in which to label them.
 
-    The table shows question and answer, if LOG or `--questions` have them, with an empty column correct: 1 for right, 0
-    for wrong. `rcjax tune LOG --labels FILE` reads it. Labels in LOG or `--labels` are copied to the table.
+    The table has the questions and the answers, if LOG or `--questions` has them, and an empty column correct: write 1
+    for right, 0 for wrong. `rcjax tune LOG --labels FILE` reads it. Labels of LOG or `--labels` are in the table, too.
 
     Example: `rcjax label log.csv --n 100 --out to_label.csv --ask`
 
     Args:
         out: The table to label, a new CSV file.
         n: Number of answers to label.
-        ask: Label them here, one by one; each label is saved at once. The same command resumes.
+        ask: Show the answers here one by one, and ask for labels; each is saved at once. The same command resumes.
         questions: File of the questions, as for rcjax collect, if LOG has no column question or prompt.
         seed: Seed of the draw.
     """
@@ -116,7 +116,7 @@ def label(
 
     use = _use_of_labels(log, out, reading, sides)
     if out.exists() and ask:
-        _ask(out, read_sheet(out), use)
+        _ask_for_labels(out, read_sheet(out), use)
         return
     if out.exists():
         problem = "it is there already, and is not overwritten: give another file, or go on in it with --ask"
@@ -139,7 +139,7 @@ def label(
     show = partial(_show_draw, data.describe(confidences=False), document, sheet.columns, "" if ask else use)
     conclude(document, show, as_json=json_)
     if ask:
-        _ask(out, sheet, use)
+        _ask_for_labels(out, sheet, use)
 
 
 def _require_table(out: Path, inputs: Mapping[str, Path | None], *, ask: bool, as_json: bool) -> None:
@@ -210,7 +210,6 @@ def _texts(log: Path, questions: Path | None) -> pl.DataFrame:
 
 @escape_arguments
 def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: str) -> None:
-    """Print the number of answers to label and, without `--ask`, the next step."""
     screen = Screen()
     screen.print(log)
     screen.print(f"\n{count(document['drawn'], 'answer')} to label, {document['how']}")
@@ -223,8 +222,7 @@ def _show_draw(log: str, document: Mapping[str, Any], columns: list[str], use: s
         screen.next_step("fill in its column correct, 1 or 0, then tune with it", use)
 
 
-def _ask(out: Path, sheet: pl.DataFrame, use: str) -> None:
-    """Ask for the missing labels in turn, and write each at once."""
+def _ask_for_labels(out: Path, sheet: pl.DataFrame, use: str) -> None:
     import polars as pl
 
     from rcjax.logs.labels import write_sheet
@@ -265,7 +263,7 @@ def _show_answer(screen: Screen, row: Mapping[str, Any]) -> None:
 
 
 def _read_key(screen: Screen) -> str:
-    """Wait for a key with a meaning; of several at once, as with Enter after a letter, the first counts."""
+    """Wait for a key that has a meaning; of several keys at once, as a letter with Enter, the first counts."""
     screen.print("\nright? y yes · n no · s skip · q quit: ", end="", style="dim")
     key = None
     while key is None:
@@ -280,9 +278,9 @@ class VerdictOptions:
     """The options of verdicts: their column, and the model that answers are compared with.
 
     Args:
-        into: Column of the verdicts. **judged**, or **judged_NAME** for one of several judges, keeps the labels in
-            correct, which then correct the judge (`rcjax tune`).
-        reference: Model whose answers take the place of right ones: the verdicts whether others are the same go to
+        into: Column of the verdicts. With **judged**, or **judged_NAME** for one of several judges, the labels in
+            correct stay, and `rcjax tune` corrects the judge by them.
+        reference: Model whose answers count as right: the verdicts whether other answers are the same go to
             **judged_same**, for `rcjax tune --reference MODEL --same GRADER`.
     """
 
@@ -317,9 +315,9 @@ def grade(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Grade the answers of a log again, without asking the models; new verdicts replace the old ones.
+    """Grade the answers of a log again, without asking the models: new verdicts replace the old ones.
 
-    In the log of a service, the answers to shadow queries are graded.
+    Of the log of a service, only answers to shadow queries are graded.
 
     Example: `rcjax grade answers.jsonl --grade judge:large --models models.toml`
 
@@ -328,9 +326,9 @@ def grade(
         questions: File of the questions, which a judge must see. [default: the questions in the log of a service]
         models: File of the models, models.toml, for a judge.
         budget: Limit on the money for judges.
-        out: For the log of a service, a new log with its shadow calls and their verdicts; the log itself is kept as it
-            is. [default: beside ANSWERS]
-        again: Also grade answers that the same grader has graded.
+        out: For the log of a service: the new log, with its shadow queries and their verdicts; ANSWERS stays as it is.
+            [default: beside ANSWERS]
+        again: Also grade answers that this grader has graded before.
     """
     column = verdicts.column(grading)
     require_libraries("rcjax grade", "run", "openai")
@@ -433,7 +431,6 @@ async def _grade(
 
 @escape_arguments
 def _show_grading(document: Mapping[str, Any], path: Any) -> None:
-    """Print the number of graded answers, and the agreement with existing labels."""
     screen = Screen()
     new = f"{document['changed']:,} with a verdict that they had not before"
     heading = f"{count(document['graded'], 'answer')} graded, {new}"
@@ -444,7 +441,7 @@ def _show_grading(document: Mapping[str, Any], path: Any) -> None:
         screen.hang("agreement", f"the grader agrees with {percent(document['agreement'])} of the {labels}")
     screen.hang("note", *document["notes"])
     if document["spent"]:
-        screen.hang("spent", f"${figure(document['spent'])} on judges")
+        screen.hang("spent", f"${format_number(document['spent'])} on judges")
     screen.hang("written", f"to {path}")
     if document.get("left_out"):
         screen.hang("left out", f"calls {_reasons(document['left_out'])}")

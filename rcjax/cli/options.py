@@ -9,19 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperOption
 from typer.models import ArgumentInfo, ParameterInfo
 
 from rcjax.cli import inputs
+from rcjax.policy.counted import BY_ANSWER, Reference
 from rcjax.policy.ladder import PERIODS, Period, Queries
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecError
-
-if TYPE_CHECKING:
-    from rcjax.policy.counted import Reference
 
 #: The panels of `--help`; the most used first.
 TARGET, OUTPUT, READ = "Target: give one", "Output", "What LOG holds"
@@ -38,27 +36,17 @@ Name = Annotated[str | None, typer.Option(metavar="NAME")]
 Model = Annotated[str | None, typer.Option(metavar="MODEL")]
 Models = Annotated[tuple[str, ...] | None, typer.Option(parser=inputs.names, metavar="A,B,…")]
 Count = Annotated[int | None, typer.Option(min=1, metavar="N")]
+Seed = Annotated[int, typer.Option(metavar="N")]
 Money = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="MONEY")]
 Seconds = Annotated[float, typer.Option(parser=inputs.positive, metavar="SECONDS")]
 FullScore = Annotated[float | None, typer.Option(parser=inputs.positive, metavar="NUMBER")]
 
-LogFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="LOG",
-        help="CSV, Parquet or JSON Lines, a row per query and model: query, model, correct, logprob or confidence, "
-        "cost or input_tokens and output_tokens, answer if there is one.",
-    ),
-]
-LogFiles = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="LOG...",
-        help="A log, several parts of one, or a folder of rotated parts; a column time has the times of queries.",
-    ),
-]
+_LOG = "A row per query and model, in CSV, Parquet or JSON Lines: query, model, correct, logprob or confidence, cost "
+_LOG += "(or input_tokens and output_tokens), answer and time."
+LogFile = Annotated[Path, typer.Argument(metavar="LOG", help=_LOG)]
+LogFiles = Annotated[list[Path], typer.Argument(metavar="LOG", help=f"{_LOG} Several files, or a folder, are one log.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="File of the policy, from `rcjax tune --out`.")]
-AsJson = Annotated[bool, typer.Option(help='Print one JSON document; after a failure, with "error".')]
+AsJson = Annotated[bool, typer.Option(help="Print one JSON document, with any error.")]
 Really = Annotated[bool, typer.Option("--yes", help="Accept implausible prices, budgets and logs.")]
 Prices = Annotated[
     Path | None,
@@ -77,11 +65,11 @@ class Grading:
 
     Args:
         graders: Grader: **exact**, **choice**, **number**, **contains**, **call**, **json**, **regex:…**,
-            **python:module:function**, **command:…** or **judge:MODEL**; may be repeated for other kinds of question.
+            **python:module:function**, **command:…** or **judge:MODEL**; give one for each kind of question.
             [default: by the answers]
         rubric: File with the prompt of a judge: {question}, {reference} and {answer}, fenced by {fence}.
-        score_max: The full score of json, a judge, a function or a program: 10 if scores go from 0 to 10. [default: a
-            judge says right or wrong, the scores of others go from 0 to 1]
+        score_max: The full score that json, a judge, a function or a program gives: 10 if scores go from 0 to 10.
+            [default: 1; a judge says right or wrong]
     """
 
     graders: Annotated[list[str] | None, typer.Option("--grade", metavar="[KIND=]GRADER")] = None
@@ -108,8 +96,8 @@ class BudgetOptions:
     Args:
         budget: Fewest errors for this money per query: 0.00015, or 150/M (per million); or for a day, week or month:
             500/month.
-        queries: Number of queries in a period: amounts are then for that time, and a budget may be, too. [default: as
-            in LOG, if LOG is of a service]
+        queries: Number of queries in a period: amounts are then for that period. [default: as in LOG, if LOG is of a
+            service]
     """
 
     budget: Annotated[
@@ -127,7 +115,7 @@ class BudgetOptions:
         """
         if not isinstance(self.budget, Period):
             return replace(spec, budget=self.budget, queries=self.queries)
-        per_day = None if self.queries is None else self.queries.a_day
+        per_day = None if self.queries is None else self.queries.per_day
         if per_day is None:
             from rcjax.serving.call_log import queries_per_day
 
@@ -144,14 +132,14 @@ class LogOptions:
     """The options of reading a log.
 
     Args:
-        labels: File of labels, in place of a column correct: a table of query, model, correct, or of query and answer
-            (the right one).
+        labels: File of labels, in place of a column correct: a table of query, model and correct, or of query and
+            the right answer.
         answers: File of the models' answers, for policies that compare answers, in place of a column answer: a table of
             query, model and answer (or answer_key).
-        reference: A model of LOG whose answers take the place of right ones: errors are then answers that differ.
-        same: The grader of `rcjax grade LOG --reference MODEL --grade GRADER`, whose verdicts say whether an answer is
-            that of `--reference`. [default: answer, as policies compare]
-        score_max: The full score, if labels are scores: 10 if they go from 0 to 10. Then the lost score is counted.
+        reference: A model of LOG whose answers count as right: errors are then answers that differ.
+        same: Grader that has said whether an answer is that of `--reference`, by `rcjax grade LOG --reference MODEL
+            --grade GRADER`. [default: answer, as policies compare]
+        score_max: The full score, if labels are scores: 10 if they go from 0 to 10. The lost score is then the error.
         task: Task of the models: to write text, or to pick a choice.
         models: Use these models, in this order. [default: by cost]
     """
@@ -190,7 +178,6 @@ class LogOptions:
 
 
 def _reference(reference: str | None, grader: str | None) -> Reference | None:
-    """Build the reference of `--reference` and `--same`, if given; a usage error for `--same` alone."""
     if reference is None:
         if grader is not None:
             problem = "needs --reference, the model whose answers the others are compared with"
@@ -198,8 +185,6 @@ def _reference(reference: str | None, grader: str | None) -> Reference | None:
         return None
     if not reference:
         raise typer.BadParameter("is empty: give the name of a model of LOG", param_hint="--reference")
-    from rcjax.policy.counted import BY_ANSWER, Reference
-
     return Reference(reference, grader or BY_ANSWER)
 
 
@@ -213,6 +198,13 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 class LongHelp(TyperCommand):
     """A command with many options: `--help` shows the most used options, `--help-all` all."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option `--help`, as a flag without a value."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.metavar = ""
+        return option
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:
         """Print the help; options of the long panels only for `--help-all`."""
@@ -303,9 +295,12 @@ def _make_option(name: str, annotation: Any, default: Any, help_text: str = "") 
     info.help = help_text or info.help
     if info.parser is not None:  # typer needs no type beside a parser, and would refuse unions and tuples
         type_, default = Any, _text_of(default)
+    is_flag = bool in (type_, *get_args(type_))
+    if is_flag:
+        info.metavar = ""  # else newer versions of typer show <bool>, as if a flag took a value
     if not isinstance(info, ArgumentInfo) and info.default is ...:  # typer keeps a given spelling in `default`
-        flag, is_flag = option_name(name), bool in (type_, *get_args(type_)) and default is not False
-        info.param_decls = (f"{flag}/--no-{flag[2:]}" if is_flag else flag,)
+        flag = option_name(name)
+        info.param_decls = (f"{flag}/--no-{flag[2:]}" if is_flag and default is not False else flag,)
     return inspect.Parameter(name, _BY_NAME, default=default, annotation=Annotated[type_, info])
 
 
@@ -321,7 +316,6 @@ def _text_of(default: Any) -> Any:
 
 
 def _make_record_options(record: Any) -> list[inspect.Parameter]:
-    """Make the parameters of a command for the fields of a record."""
     hints, (_, helps) = get_type_hints(record, include_extras=True), _split_docstring(record.__doc__)
     if record is Spec:
         hints = _SPEC_OPTIONS

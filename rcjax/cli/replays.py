@@ -1,4 +1,4 @@
-"""`rcjax evaluate`, `retune` and `demo`: replay policies on logged queries, and compare."""
+"""`rcjax evaluate`, `retune` and `demo`: policies on logged queries, beside today's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rcjax._base.codec import written
-from rcjax._base.figures import Money, capitalised, count, half_width, percent
+from rcjax._base.codec import to_json_value
+from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
 from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
 from rcjax.cli.console import (
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 MARGIN = 0.01  # error that the demo's policy may have above today's
 FRESH = 10_000  # fresh queries of the demo
-_FRESH = "A log of fresh queries, its parts, or a folder, as for rcjax check; without it, --prices alone has changed."
+_FRESH = "Log of fresh queries, as for rcjax check; without it, only the prices are new."
 _QUERIES_A_MONTH = 3_000_000  # 100,000 a day
 
 
@@ -57,16 +57,16 @@ def evaluate(
     today: InUse = None,
     json_: AsJson = False,
 ) -> None:
-    """Answer the queries of a log by a policy or a frontier: compare error and cost with the prediction and today's.
+    """Test a policy, or a frontier, on the queries of a log: its error and cost beside the prediction and today's.
 
-    A policy that follows its bill is also replayed with the bill, on the queries in their order. Use queries that the
-    policy was not tuned on. Models of the log that the policy does not know are ignored; without `--prices`, token
-    counts are priced as when tuning.
+    The answers come from the log: no model is asked. Use queries that the policy was not tuned on. A policy that
+    follows its bill is replayed with its bill, too. Models that the policy does not know are ignored. Without
+    `--prices`, tokens have the prices of the tuning.
 
     Example: `rcjax evaluate policy.json fresh_log.csv`
 
     Args:
-        policy_or_frontier: File of `rcjax tune`, from --out or --frontier.
+        policy_or_frontier: File of `rcjax tune`, by --out or --frontier.
         today: The model of LOG, or the policy file, in use today. [default: as when tuning]
     """
     options = reading.options()
@@ -192,7 +192,7 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
     figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
-    spread = np.array([-1, 1]) * half_width(LEVEL)
+    spread = np.array([-1, 1]) * interval_half_width(LEVEL)
     intervals = {"error_interval": error_interval(replay, log, LEVEL)}
     for name in ("cost", "spent"):
         mean, se = (np.asarray(figures[part])[..., None] for part in (name, f"{name}_se"))
@@ -269,26 +269,27 @@ def _show_replay(
 def retune(
     reading: Annotated[LogOptions, "prices", "labels", "answers", "score_max", "really"],
     policy: PolicyFile,
-    log: Annotated[list[Path] | None, typer.Argument(metavar="[LOG...]", help=_FRESH)] = None,
+    log: Annotated[list[Path] | None, typer.Argument(metavar="LOG", help=_FRESH)] = None,
     out: Output = None,
     intervals: Annotated[bool | None, typer.Option("--bands/--no-bands")] = None,
     anyway: bool = False,
     json_: AsJson = False,
 ) -> None:
-    """Tune a policy again on a fresh log and the queries that it carries, and show what changes.
+    """Tune a policy again, on fresh queries and those that it carries, and show what changes.
 
-    The target and the options are as before. If LOG has times, its last eight weeks count. The new policy is written
-    if it gains the equivalent of half a point of error on all known queries, and does not lose on held-out ones. The
-    exit status is 1 if it breaks its promise on the queries that POLICY carries, or LOG is no fair sample. A sample is
-    not fair if answers are missing for over 5 % of the queries, or labels are not drawn at random. Without LOG,
-    `--prices` tunes the policy again for new prices.
+    The target and the options stay. If LOG has times, its last eight weeks count. Without LOG, `--prices` tunes the
+    policy again for new prices. The new policy is written if it gains the equivalent of half a point of error on all
+    known queries, and loses nothing on held-out ones.
+
+    The exit status is 1 if the new policy breaks its promise on the queries that POLICY carries, or if LOG is no fair
+    sample: over 5 % of its queries lack answers, or its labels are not drawn at random.
 
     Example: `rcjax retune policy.json calls/ --labels labels.csv --out policy.json`
 
     Args:
         out: Write the new policy here; the file may be POLICY.
-        intervals: Bootstrap intervals. [default: as before]
-        anyway: Write the new policy even if it gains too little, or the log is biased.
+        intervals: Intervals by the bootstrap. [default: as before]
+        anyway: Write the new policy even if it gains too little, or LOG is no fair sample.
     """
     options = reading.options()
     if not log and reading.prices is None:
@@ -317,7 +318,7 @@ def retune(
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
-    document |= {"replacement": plain(replacement.to_json()), "comparison": written(retuned.comparison)}
+    document |= {"replacement": plain(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)
@@ -444,15 +445,15 @@ def _show_retuning(
 
 
 def demo(
-    queries: Annotated[int, typer.Option(min=50, max=1_000_000)] = 1000,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2)] = 0,
+    queries: Annotated[int, typer.Option(min=50, max=1_000_000, metavar="N")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 2, metavar="N")] = 0,
     today: Model = None,
     json_: AsJson = False,
 ) -> None:
-    """Tune a cascade of five models on a synthetic log, to be as good as today's for less: no data, no network.
+    """Tune on synthetic queries, without data or network: a policy of five models, as good as today's, for less.
 
-    The log is sampled from a model that was fitted to the answers of five Llama models to real questions. The policy
-    may have one point more error than today's; it is then replayed on fresh queries.
+    The queries imitate the answers of five Llama models to real questions. The policy may have one point more error
+    than today's model, and is tested on fresh queries.
 
     Example: `rcjax demo --queries 300 --seed 7`
 
@@ -476,14 +477,13 @@ def demo(
         comparison = compare_policy(tuned.policy, fresh, tuned.spec.today)
     document = {"synthetic": True, "queries": queries, "seed": seed, "models": list(log.models)}
     document |= {"policy": tuned.policy.to_json(), "model_summary": [model.to_json() for model in tuned.single_models]}
-    document |= {"promised": written(tuned.comparison), "comparison": written(comparison)}
+    document |= {"promised": to_json_value(tuned.comparison), "comparison": to_json_value(comparison)}
     advice = capitalised(advise(tuned.policy, comparison, tuned.money, margin=MARGIN))
     conclude(document, partial(_show_demo, document, advice, tuned.money), as_json=json_)
 
 
 @escape_arguments
 def _show_demo(document: Mapping[str, Any], advice: str, money: Money) -> None:
-    """Print the demo in 24 lines: its log, error and cost of each model alone, the policy, and the fresh queries."""
     screen, policy = Screen(), document["policy"]
     today = document["promised"]["rivals"][0]["name"]
     screen.print(f"SYNTHETIC: {document['queries']:,} queries, sampled from a model of five LLMs; no LLM is asked.")

@@ -19,7 +19,7 @@ from rcjax.cli.inputs import (
     require_libraries,
     require_outputs,
     require_plausible_models,
-    shadow as read_shadow,
+    shadow_rate,
     size,
 )
 from rcjax.cli.options import AsJson, Count, File, Model, Models, Name, Really, Seconds
@@ -40,14 +40,14 @@ def key(
 ) -> None:
     """Make a key for a client of a service.
 
-    Prints the key once, and adds the client to the file, with the SHA-256 of the key in place of the key. A service
-    that runs with `--keys` accepts the key within a second. You may add limits to the client's table.
+    Prints the key, this once, and adds the client to the file, which holds the SHA-256 of the key alone. A service
+    that runs with `--keys` accepts the key within a second. You may add limits to the client's table in the file.
 
     Example: `rcjax key new team-a`
 
     Args:
-        action: The action: new makes a key.
-        name: Name of the client, in logs, figures and ids of queries.
+        action: The word new.
+        name: Name of the client, for logs, figures and ids of queries.
         keys: File of the clients of a service, keys.toml.
     """
     require_libraries("rcjax key", "serve", "starlette", "openai")
@@ -66,10 +66,10 @@ class ServedOptions:
     """The options of the served policies and models.
 
     Args:
-        policy: Policy file, served under the name policy.
-        policies: Policy file, served under this name; may be repeated.
+        policy: Policy file, which clients call as the model `policy`.
+        policies: Policy file, which clients call by this name; may be repeated.
         models: File of the models, models.toml: endpoints and prices.
-        pass_: Model that answers all requests until there is a policy.
+        pass_: Model that answers all requests until the policy file exists.
     """
 
     policy: Annotated[Path | None, typer.Argument(metavar="POLICY")] = None
@@ -111,15 +111,15 @@ class CallLogOptions:
         log: The call log, in JSON Lines; - for standard output.
         log_prompts: Log prompts as well.
         no_log_answers: Do not log answers.
-        shadow: Share of the queries that all models answer, to learn from, or their number a day, week or month. They
-            count in a budget for a period, not in a budget per query.
-        shadow_models: Further models for shadow queries.
+        shadow: Share of the queries that all models answer, so that the log can be tuned on; or the number of such
+            shadow queries a day, week or month. A budget for a period pays for them, a budget per query does not.
+        shadow_models: Further models, which answer shadow queries only.
     """
 
     log: File = None
     log_prompts: bool = False
     no_log_answers: bool = False
-    shadow: Annotated[float | ShadowRate, typer.Option(parser=read_shadow, metavar="SHARE|N/week")] = 0.0
+    shadow: Annotated[float | ShadowRate, typer.Option(parser=shadow_rate, metavar="SHARE|N/week")] = 0.0
     shadow_models: Models = None
 
     def require_partners(self) -> None:
@@ -151,11 +151,11 @@ class AccessOptions:
 
     Args:
         key_env: Environment variable with the keys of clients.
-        keys: File of clients with names and limits (`rcjax key`), keys.toml, in place of the variable.
-        open_models: Let clients of `--key-env`, or without a key, call models by name; no policy's budget counts it.
-            Always on without a key on a local address, unless `--open` is given.
+        keys: File of clients with names, keys and limits, keys.toml (`rcjax key`), in place of `--key-env`.
+        open_models: Let clients without a name call models by name, which counts in no policy's budget. Always on for
+            a local address without keys, unless `--open` is given.
         open_: Let other machines call without a key.
-        allow_host: Another host name of the service; may be repeated. Requests to other names are then refused.
+        allow_host: Another host name of the service; may be repeated. Requests to any further name are then refused.
     """
 
     key_env: Name = None
@@ -222,7 +222,8 @@ class LimitOptions:
         max_tokens: Limit on the tokens of all answers to a request. [default: as clients ask]
         allow_field: Field of requests that is passed on to models, such as service_tier; may be repeated.
         max_body: Size of the largest accepted request.
-        max_in_flight: Limit on the bytes of requests and shadow queries at once, per worker; a tenth of its memory.
+        max_in_flight: Limit on the bytes of all requests and shadow queries under way, per worker; a tenth of its
+            memory.
         drain: Time for requests under way when the service is stopped.
     """
 
@@ -260,10 +261,10 @@ class ReplicaOptions:
     """The options of a replica of a service.
 
     Args:
-        ledger: Ledger in which replicas share their spending: redis://host:6379 (Redis or Valkey). The variable
-            RCJAX_LEDGER keeps a password out of sight.
-        share: Share of the money for a period, of each client's money and requests, and of a number of shadow queries,
-            that falls to this replica, without a ledger: 1/5 for one of five.
+        ledger: Redis or Valkey in which replicas share their spending, redis://host:6379; or set RCJAX_LEDGER, to hide
+            a password.
+        share: Without a ledger, the share of this replica in the money for a period, in each client's money and
+            requests, and in a number of shadow queries: 1/5 for one of five.
         replica: Name of this replica in the log and the ledger. [default: the name of the host]
     """
 
@@ -290,25 +291,24 @@ class ReplicaOptions:
 
 
 def serve(
-    replicas: ReplicaOptions,
-    served: ServedOptions,
     *,
+    served: ServedOptions,
+    calls: CallLogOptions,
     host: Annotated[str, typer.Option(metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N")] = 8080,
     workers: Annotated[int, typer.Option(min=1, max=256, metavar="N")] = 1,
-    calls: CallLogOptions,
     no_follow: bool = False,
     stop_at_budget: bool = False,
     access: AccessOptions,
     accepted: LimitOptions,
+    replicas: ReplicaOptions,
     refusal_text: Annotated[str, typer.Option(metavar="TEXT")] = "I am not sure enough to answer this.",
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Serve policies behind OpenAI's API.
+    """Serve policies behind OpenAI's API: applications change their base URL, and call a policy as a model.
 
-    Applications change their base URL and call a policy as a model. Keys of endpoints come from the environment, those
-    of clients too, or their hashes from `--keys`. The service reloads changed policy files while it runs.
+    Keys of endpoints come from the environment. The service takes up changed policy files while it runs.
 
     Example: `rcjax serve policy.json --models models.toml --log calls.jsonl --shadow 5%`
 
@@ -318,7 +318,7 @@ def serve(
         workers: Number of processes that answer.
         no_follow: Keep the position of each ladder, and do not follow the bill.
         stop_at_budget: Refuse requests that the money for a period does not cover, rather than use the cheapest rung.
-        refusal_text: Answer if the policy refuses.
+        refusal_text: Text of the answer if the policy refuses.
     """
     require_libraries("rcjax serve", "serve", "openai", "starlette", "uvicorn", "prometheus_client")
     files, models = served.files(), served.models_file()

@@ -14,8 +14,8 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from rcjax._base.codec import read
-from rcjax._base.figures import Money, budget_between, count, describe_cascade, is_chain
+from rcjax._base.codec import read_value
+from rcjax._base.figures import Money, count, describe_cascade, example_budget, is_chain
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     LEVEL,
@@ -67,7 +67,7 @@ def sweep(
     really: Really = False,
     json_: AsJson = False,
 ) -> None:
-    """Fit and solve many logs, cascades, copulas, prices and replicates at once.
+    """Tune many logs at once, with several cascades, copulas, prices and replicates.
 
     CONFIG has the arguments of `rcjax.tuning.sweeps.sweep` by name; it needs at least logs = ["logs/*.csv"]. Results
     are Parquet files in a folder, a row per point of a frontier. The same command resumes a sweep that was killed.
@@ -162,15 +162,14 @@ def tune(
     frontier: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=OUTPUT)] = None,
     json_: AsJson = False,
 ) -> None:
-    """Find the policy for your target on a log; without a target, the best policies, cheapest first.
+    """Find the policy for your target; without a target, show the best policies, cheapest first.
 
-    Most people need LOG, a target and `--out`. Several logs, as replicas of a service write them, or a folder count as
-    one. Money is in the currency of the prices, shown as $.
+    Most people need LOG, a target and `--out`. Money is in the currency of the prices, shown as $.
 
     Example: `rcjax tune log.csv --budget 150/M --out policy.json`
 
     Args:
-        out: Write the policy to deploy here (JSON); needs a target.
+        out: Write the policy to deploy here, as JSON; needs a target.
         frontier: Write the frontier here, for rcjax evaluate.
     """
     spec = within.spread(spec, *log)
@@ -220,7 +219,7 @@ def _show_tuning(tuned: Tuned, out: Path | None, is_complete: bool) -> None:
         counted = tuned.log.counted
         _show_policy(document["policy"], document["comparison"], _policy_texts(tuned), tuned.money, counted)
     if is_complete:  # else the problem is printed last
-        _show_next(out, None if tuned.target else budget_between([row["cost"] for row in rows]))
+        _show_next(out, None if tuned.target else example_budget([row["cost"] for row in rows]))
 
 
 @escape_arguments
@@ -294,7 +293,6 @@ def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping
 
 
 def _policy_texts(tuned: Tuned) -> dict[str, Any]:
-    """Return the texts of the screen about a policy, by name."""
     assert tuned.policy is not None
     assert tuned.comparison is not None
     period, today = tuned.policy.period, tuned.comparison.today
@@ -312,11 +310,10 @@ def _policy_texts(tuned: Tuned) -> dict[str, Any]:
 def _show_policy(
     policy: Mapping[str, Any], comparison: Mapping[str, Any], texts: Mapping[str, Any], money: Money, counted: Counted
 ) -> None:
-    """Print the advice for the target with the comparison, then the policy and its expected figures."""
     screen = Screen()
     screen.print("What to do", style="bold")
     screen.print(Padding(texts["advice"], (0, 2)))
-    screen.print(comparison_table(read(Comparison, comparison, "comparison"), money, counted.noun))
+    screen.print(comparison_table(read_value(Comparison, comparison, "comparison"), money, counted.noun))
     screen.hang("note", *texts["notes"])
     screen.print(f"\nPolicy for your target ({texts['aim']}):", style="bold")
     lines = cascade_lines(policy)

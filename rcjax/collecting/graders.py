@@ -18,8 +18,8 @@ from hashlib import sha256
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
-from rcjax._base.codec import what_it_is
-from rcjax._base.extras import required
+from rcjax._base.codec import describe_type
+from rcjax._base.extras import import_extra
 from rcjax.collecting.questions import Question, conversation
 from rcjax.policy.signals import ReplyCheck
 from rcjax.policy.signals.answers import without_thoughts
@@ -99,7 +99,7 @@ class ProcessGrader:
         """Raise GraderError if a library is missing."""
         try:
             for library, extra in self.libraries.items():
-                required(library, extra)
+                import_extra(library, extra)
         except ImportError as error:
             raise GraderError(f"{self.name}: {error}") from None
 
@@ -242,7 +242,7 @@ def convert_verdict(value: Any, name: str, max_score: float | None) -> float | N
     if verdict is None or 0 <= verdict <= 1:
         return bool(verdict) if verdict in (0, 1) else verdict
     score = "" if max_score is None else f", a score from 0 to {max_score:g}"
-    gives = f"{value:g}" if isinstance(value, Real) and max_score is not None else what_it_is(value)
+    gives = f"{value:g}" if isinstance(value, Real) and max_score is not None else describe_type(value)
     raise GraderError(f"{name} gives {gives}: it must give true, false{score}, or nothing where it cannot tell")
 
 

@@ -35,7 +35,7 @@ from rcjax.collecting.respondent import (
     usual_input_tokens,
 )
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.reply_checks import is_check
+from rcjax.policy.signals.reply_checks import is_reply_check
 from rcjax.serving.call_log import VERSION, has_failed
 from rcjax.serving.check_processes import ReplyChecks, require_runnable
 from rcjax.serving.completions import read_reply
@@ -216,7 +216,7 @@ class RunResources:
 
     def check(self, name: str) -> ReplyCheck | None:
         """Return the check with a signal's name; None for other signals. Raises ValueError if it cannot be run."""
-        if is_check(name) and name not in self._checks:
+        if is_reply_check(name) and name not in self._checks:
             require_runnable([ReplyCheck(name)])
             self._checks[name] = ReplyCheck(name)
         return self._checks.get(name)

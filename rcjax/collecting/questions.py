@@ -17,7 +17,7 @@ from rcjax.logs.columns import plain_name
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.logs.sources import TABLES, find_damage, load_table, open_text, require_file
 from rcjax.policy.policy import draw_lot
-from rcjax.policy.signals.answers import FORM_OPTIONS, objects_in, request_form_of, written_calls
+from rcjax.policy.signals.answers import FORM_OPTIONS, format_calls, objects_in, request_form_of
 from rcjax.serving.call_log import Call
 
 _COLUMNS = ("query", "prompt", "messages", "answer", "choices", "grade", *FORM_OPTIONS)
@@ -142,7 +142,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
         for part in content if isinstance(content, list) else [content]:
             text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
             texts.append(json.dumps(part, default=str) if text is None else str(text))
-    return "\n".join(filter(None, [*texts, written_calls(calls) if calls else ""]))
+    return "\n".join(filter(None, [*texts, format_calls(calls) if calls else ""]))
 
 
 def readable_prompt(text: str) -> str:

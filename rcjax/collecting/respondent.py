@@ -18,7 +18,7 @@ from rcjax.collecting.answer_file import LOST, AnswerFile
 from rcjax.collecting.questions import Question
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import FORM_OPTIONS, as_object
-from rcjax.policy.signals.records import LetterOf, signal_by_name
+from rcjax.policy.signals.signal import PickedChoice, signal_by_name
 from rcjax.serving.call_log import Query, call_row
 from rcjax.serving.check_processes import ReplyChecks
 from rcjax.serving.completions import read_reply, text_or_calls
@@ -396,7 +396,7 @@ class ModelSetup:
     def signal_for(self, question: Question) -> Signal:
         """Return the signal for a question and its choices; samples that vote have a signal that reads answers only."""
         if self.apart:
-            normalise = LetterOf(tuple(question.choices)) if question.choices else AsInLog("text")
+            normalise = PickedChoice(tuple(question.choices)) if question.choices else AsInLog("text")
             return Votes(1, temperature=None, normalise=normalise, apart=True)
         return self.check or signal_by_name(self.signal, question.choices)
 

@@ -24,7 +24,7 @@ from rcjax.policy.signals.answers import (
     last_box,
     read_calls,
     read_json_text,
-    tidied,
+    tidy_text,
     without_thoughts,
 )
 
@@ -70,7 +70,7 @@ def exact(submission: Submission) -> bool:
     True
     """
     right = {plain_answer(text) for text in submission.question.reference}
-    answers = [tidied(final_answer(text)) for text in (submission.text, submission.answer)]
+    answers = [tidy_text(final_answer(text)) for text in (submission.text, submission.answer)]
     markers = [*_MARKER.finditer(answers[0])]
     if markers:  # "… so the answer is X."
         answers.append(answers[0][markers[-1].end() :].partition("\n")[0])
@@ -122,7 +122,7 @@ def plain_answer(text: str) -> str:
     >>> plain_answer("  “The  Beatles” "), plain_answer(r"\text{Nine}")
     ('beatles', 'nine')
     """
-    text = tidied(text).translate(_DASHES)
+    text = tidy_text(text).translate(_DASHES)
     text = re.sub(r"\\(?:text|mathrm|mathbf|textbf|boxed)\s?\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\[()\[\],;! ]", "", text)
     text = _SOURCES.sub("", " ".join(text.casefold().split())).strip(_WRAPPING)
@@ -194,7 +194,7 @@ def rewrite_numbers(text: str) -> str:
     ['It is -1,200.', '1200', '17, not .', '$3\\pi$']
     """
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda power: "^" + power[0].translate(_SUPERSCRIPTS), final_answer(text))
-    text = tidied(re.sub(r"(?<=\d)\s?(?=[¼½¾⅐-⅞])", " ", text)).replace("⁄", "/")
+    text = tidy_text(re.sub(r"(?<=\d)\s?(?=[¼½¾⅐-⅞])", " ", text)).replace("⁄", "/")
     text = re.sub(r"\b(?:minus|negative)\s(?=\d)", "-", text.translate(dict.fromkeys(map(ord, "−–"), "-")), flags=re.I)
     box = last_box(text)
     if box is not None or re.fullmatch(r"[^\s$]*\\[a-z]+\b[^$]*", text):

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rcjax._base.figures import count, not_likeliest
+from rcjax._base.figures import count, describe_unlikely_choices
 from rcjax.collecting.answer_file import AnswerFile, AnswerRows
 from rcjax.collecting.graders import UnpaidError
 from rcjax.collecting.grading import GradingOptions, grade_row, score_remarks
@@ -466,7 +466,9 @@ def summarise_run(run: Run) -> dict[str, Any]:
     models = _models(rows, run.tallies)
     notes = score_remarks(rows)
     notes += [
-        not_likeliest(one["model"], one["not_likeliest"], one["answers"]) for one in models if one["not_likeliest"]
+        describe_unlikely_choices(one["model"], one["not_likeliest"], one["answers"])
+        for one in models
+        if one["not_likeliest"]
     ]
     if unsure := [row for row in rows if row["logprob"] is None]:
         notes += [f"{describe_missing_confidences(unsure)}; the last one: {unsure[-1]['error']}", _ASK_ANEW]

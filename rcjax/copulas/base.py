@@ -19,7 +19,7 @@ from jax import lax
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, unit, with_flips
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
@@ -84,7 +84,7 @@ class Copula:
         for name, (low, high) in self.supports.items():
             value = getattr(self, name)
             if isinstance(value, str | bytes | type):
-                raise TypeError(f"{name} must be an array of numbers, not {what_it_is(value)}")
+                raise TypeError(f"{name} must be an array of numbers, not {describe_type(value)}")
             if isinstance(value, Tracer) or (values := np.asarray(value)).dtype.kind not in "fiu":
                 continue
             beyond = ~((values >= low) & (values <= high) & np.isfinite(values))

@@ -237,6 +237,8 @@ def require_columns(name: str, needed: Sequence[str], columns: Sequence[str]) ->
         names = ", ".join(either.get(column, column) for column in missing)
         is_plural = len(missing) > 1
         suggestion = suggest_columns(missing, columns) or (f"; {HOW_TO_LABEL}" if missing == ["correct"] else "")
+        if missing == TOKENS and "cost" in columns:
+            suggestion += ", or leave out the prices, as the column cost has the money"
         options = " ".join(f"--column {column}=…" for column in missing)
         pronoun = "them" if is_plural else "it"
         other_way = f", or say what the file calls {pronoun}: rcjax import {name} {options} --out log.csv"

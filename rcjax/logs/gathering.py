@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 import polars as pl
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price
 from rcjax.logs.answers import (
     UNUSABLE,
@@ -112,7 +112,7 @@ class ReadFields(TypedDict, total=False):
 def require_table(name: str, table: Any, optional: bool = False) -> None:
     """Raise TypeError for a value that cannot be a table."""
     if (table is None and not optional) or isinstance(table, bytes | int | float | list | type):
-        raise TypeError(f"{name} must be the path of a file, or a dataframe, not {what_it_is(table)}")
+        raise TypeError(f"{name} must be the path of a file, or a dataframe, not {describe_type(table)}")
 
 
 @dataclass(frozen=True)

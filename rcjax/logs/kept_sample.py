@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.codec import Between, Names, Object, fail, read, require
+from rcjax._base.codec import Between, Names, Object, fail, read_value, require
 from rcjax.logs.log import NO_ANSWER, HandLabels, Log
 from rcjax.policy.counted import Scores, recorded_counted
 from rcjax.policy.policy import AbstractPolicy
@@ -156,9 +156,9 @@ def carried_name(hashed: int) -> str:
 def read_kept_sample(data: Any, task: Literal["generation", "choice"]) -> Log:
     """Return the kept sample of `describe_kept_sample` as a log with hashed names; ValueError if it is damaged."""
     try:
-        sample = read(Object, data, _PATH)
-        size = read(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
-        models = read(Names, sample.get("models"), f"{_PATH}.models")
+        sample = read_value(Object, data, _PATH)
+        size = read_value(Annotated[int, Between(1, 10**15)], sample.get("queries"), f"{_PATH}.queries")
+        models = read_value(Names, sample.get("models"), f"{_PATH}.models")
         columns = _unpack(sample.get("columns"), f"{_PATH}.columns", {"n": size, "k": len(models)})
         segment = sample.get("segment")
         fits = segment is None or (isinstance(segment, tuple) and len(segment) == size)
@@ -221,7 +221,7 @@ def _unpack(value: Any, place: str, sizes: dict[str, int]) -> dict[str, np.ndarr
     """Decode the columns of an archive in base64; ValueError if they do not fit `_COLUMNS` and the axes' `sizes`."""
     columns: dict[str, np.ndarray] = {}
     try:
-        with np.load(io.BytesIO(base64.b64decode(read(str, value, place), validate=True))) as archive:
+        with np.load(io.BytesIO(base64.b64decode(read_value(str, value, place), validate=True))) as archive:
             columns = {name: archive[name] for name in _COLUMNS if name in archive}
     except (ValueError, TypeError, OSError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
         fail(place, "must be columns as rcjax writes them", value)

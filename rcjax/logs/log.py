@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.figures import count, no_confidence, percent
+from rcjax._base.figures import count, count_missing_confidences, percent
 from rcjax._base.tokens import Price
 from rcjax.logs.errors import LogError, brief, listed, near
 from rcjax.policy.counted import Counted, Reference, Scores, counted_by
@@ -296,7 +296,7 @@ class Log(Cells):
         unsure = np.asarray(self.logprob) == NO_CONFIDENCE
         labelled = unsure & self.labelled
         right = np.where(labelled, np.asarray(self.correct, float), 0.0).sum(0)
-        return no_confidence(
+        return count_missing_confidences(
             zip(self.models, unsure.sum(0).tolist(), labelled.sum(0).tolist(), right.tolist(), strict=True)
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import Z_ONE_SIDED_95, budget_between, choose_unit, figure, no_confidence
+from rcjax._base.figures import Z_ONE_SIDED_95, choose_unit, count_missing_confidences, example_budget, format_number
 from rcjax.logs.errors import listed
 from rcjax.logs.log import Log
 from rcjax.policy.decisions import NO_CONFIDENCE
@@ -54,7 +54,7 @@ def describe_doubts(log: Log) -> Iterator[str]:
     for name, confidence in zip(log.models[:-1], confidences.T[:-1], strict=True):  # the last has no threshold
         known = confidence[confidence > NO_CONFIDENCE]
         if len(known) > 1 and (known == known[0]).all():
-            constant.setdefault((figure(math.exp(known[0])), len(known)), []).append(name)
+            constant.setdefault((format_number(math.exp(known[0])), len(known)), []).append(name)
     for (value, answers), names in constant.items():
         fact = f"the confidence of {listed(names)} is {value} in all {answers:,} answers{' of each' * (len(names) > 1)}"
         yield f"{fact}: no threshold parts the right ones from the wrong; look at what fills it, or at its signal"
@@ -78,7 +78,9 @@ def odd_budget(budget: float, log: Log, write: Callable[[str], str]) -> str | No
         return None
     unit = choose_unit([dearest])
     total = f"the cost of asking every model of the log, {unit.full(dearest)}"
-    fact = f"${figure(budget)} a query is {figure(budget / dearest)} times {total}, and any policy meets it"
+    fact = (
+        f"${format_number(budget)} a query is {format_number(budget / dearest)} times {total}, and any policy meets it"
+    )
     return f"{fact}: {_advise_on_budget(budget, costs[np.isfinite(costs)].tolist(), write)}"
 
 
@@ -96,7 +98,7 @@ def _advise_on_budget(budget: float, costs: Sequence[float], write: Callable[[st
             return f"was {choose_unit([scaled]).full(scaled)} meant? Then give {write(f'{1e6 * scaled:.6g}')}"
     unit = choose_unit(costs)
     costs_alone = f"the models alone cost ${unit.show(min(costs))} to {unit.full(max(costs))}"
-    return f"give less, such as {write(budget_between(costs).removesuffix('/M'))}: {costs_alone}"
+    return f"give less, such as {write(example_budget(costs).removesuffix('/M'))}: {costs_alone}"
 
 
 def describe_oddities(log: Log) -> Iterator[str]:
@@ -117,7 +119,8 @@ def describe_oddities(log: Log) -> Iterator[str]:
         yield f"{fact}: nothing tells the models apart; look at what fills the labels (the column correct, the grader)"
     paid = [(cost, name) for name, cost in zip(log.models, np.asarray(log.cost, float), strict=True) if cost > 0]
     if log.prices is None and paid and min(paid)[0] > _MAX_CHEAPEST_COST:
-        fact = f"by the column cost an answer of {min(paid)[1]} costs ${figure(min(paid)[0])}, and no model costs less"
+        cost, name = min(paid)
+        fact = f"by the column cost an answer of {name} costs ${format_number(cost)}, and no model costs less"
         yield f"{fact}: is it money per million queries? Write money per query"
     confidences, correct = np.asarray(log.logprob), np.asarray(log.correct, float)
     for name, confidence, right, known in zip(log.models, confidences.T, correct.T, labelled.T, strict=True):
@@ -217,4 +220,6 @@ def describe_missing_confidences(rows: Iterable[Mapping[str, Any]]) -> str | Non
     for row in rows:
         labels.setdefault(row["model"], []).append(row["correct"])
     known = {model: [label for label in of_model if label is not None] for model, of_model in labels.items()}
-    return no_confidence((model, len(labels[model]), len(known[model]), sum(known[model])) for model in labels)
+    return count_missing_confidences(
+        (model, len(labels[model]), len(known[model]), sum(known[model])) for model in labels
+    )

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
+from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read_fields, read_value, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import fill_up, map_entries, plain, unstack
@@ -79,7 +79,7 @@ def describe_fit(log: Log) -> dict[str, Any]:
 
 def _read_fit(value: Any, where: str) -> dict[str, Any]:
     """Read the options of `rcjax.fit` in a model's file: `copula` and `method`."""
-    options = read(Object, value, where)
+    options = read_value(Object, value, where)
     for name in options:
         choice(name, where, ("copula", "method"))
     spec = Spec.from_json(options, where)
@@ -119,7 +119,7 @@ class Details:
     def from_json(cls, data: Any) -> "Details":
         """Read the object of `to_json`. Raises ValueError for invalid fields."""
         known = read_fields(cls, data, "details")
-        read(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
+        read_value(int, (known.get("provenance") or {}).get("queries", 0), "details.provenance.queries")
         return cls(**{name: data[name] for name in known})
 
     def to_json(self) -> dict[str, Any]:
@@ -130,7 +130,9 @@ class Details:
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
-    return [written(row.to_calibration()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
+    return [
+        to_json_value(row.to_calibration()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows
+    ]
 
 
 class FittedModel:

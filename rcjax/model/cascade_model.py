@@ -25,12 +25,12 @@ from rcjax._base.codec import (
     Record,
     Share,
     check_fields,
+    check_header,
     fail,
-    header,
-    inside,
-    load,
-    read,
+    load_json,
+    prefix_place,
     read_list,
+    read_value,
     require,
 )
 from rcjax._base.figures import choose_unit, count
@@ -100,7 +100,7 @@ class ModelFile(Record):
 
 def calibrators_from_json(data: Any) -> Calibrator:
     """Read the calibrators that `calibrators_to_json` wrote."""
-    files: tuple[CalibratorFile, ...] = read(tuple[CalibratorFile, ...], data, "calibrators")
+    files: tuple[CalibratorFile, ...] = read_value(tuple[CalibratorFile, ...], data, "calibrators")
     transforms = {file.transform for file in files}
     require(len(transforms) == 1, "calibrators", "must have one transform", sorted(transforms))
     slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
@@ -124,7 +124,7 @@ def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
 
 def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     """Read the marginals that `marginals_to_json` wrote, with atoms padded to the number of stated values."""
-    files: tuple[MarginalFile, ...] = read(tuple[MarginalFile, ...], data, "marginals")
+    files: tuple[MarginalFile, ...] = read_value(tuple[MarginalFile, ...], data, "marginals")
     dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
     columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
     rows = [file.atoms or () for file in files]
@@ -243,8 +243,8 @@ def model_from_json(data: Any) -> CascadeModel:
 
 def fitted_from_json(data: Any) -> FittedModel:
     """Read a `CascadeModel`, or a `CalibratedModels` if the file has no marginals and copulas."""
-    header(data, FORMAT)
-    file: ModelFile = read(ModelFile, data, "")
+    check_header(data, FORMAT)
+    file: ModelFile = read_value(ModelFile, data, "")
     calibrators = calibrators_from_json(file.calibrators)
     cost = jnp.asarray(file.cost, jnp.result_type(float))
     details = Details.from_json(data.get("details", {}))
@@ -262,17 +262,17 @@ def fitted_from_json(data: Any) -> FittedModel:
 
 def _copulas_from_json(name: Any, parameters: Any, size: int) -> Copula:
     """Read the copulas of all `size` pairs: the name of their family, and their parameters."""
-    name = read(str, name, "copula")
+    name = read_value(str, name, "copula")
     try:
         family: Any = as_family(name)
     except ValueError as problem:
         raise ValueError(f"copula: {problem}") from None
-    values = read(Object, parameters, "copulas")
+    values = read_value(Object, parameters, "copulas")
     columns = {
         field.name: read_list(float, values.get(field.name), f"copulas.{field.name}", size)
         for field in dataclasses.fields(family)
     }
-    with inside("copulas"):
+    with prefix_place("copulas"):
         return family(**{name: jnp.asarray(column) for name, column in columns.items()})
 
 
@@ -281,7 +281,7 @@ def load_model(path: str | os.PathLike[str]) -> CascadeModel:
 
     Raises ValueError (file, place, problem) if the file is invalid, OSError if it cannot be read.
     """
-    return load(path, model_from_json)
+    return load_json(path, model_from_json)
 
 
 def demo_model() -> CascadeModel:

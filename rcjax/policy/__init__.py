@@ -3,6 +3,6 @@
 Takes a policy file of `rcjax tune`, and a model's answer with its confidence; gives the decision to answer, to ask
 another model, or to refuse."""
 
-from rcjax._base.extras import exports
+from rcjax._base.extras import lazy_exports
 
-__getattr__, __dir__, __all__ = exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from rcjax._base.codec import Amount, Between, Record, read
-from rcjax._base.figures import Money, figure, percent
+from rcjax._base.codec import Amount, Between, Record, read_value
+from rcjax._base.figures import Money, format_number, percent
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 
@@ -227,7 +227,7 @@ class Comparison(Record):
         if not self.error_cost:
             return None
         avoided = counted.unit.removeprefix("one ").removeprefix("a ")
-        return f"each further {avoided} avoided costs ${figure(self.error_cost)} here"
+        return f"each further {avoided} avoided costs ${format_number(self.error_cost)} here"
 
 
 def describe_rungs(policy: AbstractPolicy) -> str:
@@ -283,4 +283,4 @@ def advise(
 
 def recorded_comparison(provenance: Mapping[str, Any]) -> Comparison | None:
     """Read the comparison of a policy's tuning; None if it is not recorded, ValueError for a damaged entry."""
-    return read(Comparison | None, provenance.get(COMPARISON), f"provenance.{COMPARISON}")
+    return read_value(Comparison | None, provenance.get(COMPARISON), f"provenance.{COMPARISON}")

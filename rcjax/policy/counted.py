@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rcjax._base.codec import Positive, Record, read, visible
+from rcjax._base.codec import Positive, Record, read_value, visible
 
 Counts = Literal["differences", "errors"]
 
@@ -105,7 +105,7 @@ def recorded_reference(provenance: Mapping[str, Any]) -> Reference | None:
     >>> recorded_reference({}), recorded_reference({"same_as": {"model": "large", "same": "exact"}}).same
     (None, 'exact')
     """
-    reference = read(Reference | None, provenance.get(SAME_AS), f"provenance.{SAME_AS}")
+    reference = read_value(Reference | None, provenance.get(SAME_AS), f"provenance.{SAME_AS}")
     return reference and replace(reference, counts=reference.counts or "differences")
 
 
@@ -150,7 +150,7 @@ def recorded_scores(provenance: Mapping[str, Any]) -> Scores | None:
     >>> recorded_scores({}), recorded_scores({"scores": {"most": 10}})
     (None, Scores(most=10.0))
     """
-    return read(Scores | None, provenance.get(SCORES), f"provenance.{SCORES}")
+    return read_value(Scores | None, provenance.get(SCORES), f"provenance.{SCORES}")
 
 
 def counted_by(reference: Reference | None, scores: Scores | None) -> Counted:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
-from rcjax._base.codec import Record, Share, check_fields, fail, filled, keyed, read, require
+from rcjax._base.codec import Record, Share, check_fields, fail, not_empty, read_value, require, require_keys
 from rcjax.policy.signals.answers import INVALID, canonical_json
 
 Transform = Literal["choice", "generation", "none"]
@@ -76,7 +76,7 @@ class Calibration:
     slope: float
     smallest: float
     largest: float
-    stated: Annotated[tuple[tuple[Share, Share], ...], filled, _require_monotone] | None = None
+    stated: Annotated[tuple[tuple[Share, Share], ...], not_empty, _require_monotone] | None = None
     no_confidence: Share | None = None
 
     def __post_init__(self) -> None:
@@ -250,7 +250,7 @@ class Rule:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.action == "ask":
-            read(str, self.model, "model")
+            read_value(str, self.model, "model")
         elif self.model is not None:
             fail("model", "is for the action 'ask' only", self.model)
 
@@ -263,7 +263,7 @@ def _require_whole_range(table: tuple[Rule, ...], where: str) -> tuple[Rule, ...
 
 
 #: The rules of a model, which cover the confidences from 0 to 1.
-Table = Annotated[tuple[Rule, ...], filled, _require_whole_range]
+Table = Annotated[tuple[Rule, ...], not_empty, _require_whole_range]
 
 
 def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Sequence[str]) -> Mapping[str, Any]:
@@ -273,7 +273,7 @@ def validate_rules(rules: Mapping[str, tuple[Rule, ...]], where: str, models: Se
         requirement = f"must be a later model, one of {later}" if later else "must not be: the last model has to answer"
         for i, rule in enumerate(rules.get(model, ())):
             require(rule.model in (None, *later), f"{where}[{model!r}][{i}].model", requirement, rule.model)
-    return keyed(rules, where, models)
+    return require_keys(rules, where, models)
 
 
 def threshold_of(table: tuple[Rule, ...]) -> float | None:

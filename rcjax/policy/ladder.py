@@ -27,19 +27,19 @@ from rcjax._base.codec import (
     Positive,
     Record,
     check_fields,
+    check_header,
     choice,
-    filled,
-    header,
-    load,
+    load_json,
+    not_empty,
     number,
-    read,
+    read_value,
     require,
-    written,
+    to_json_value,
 )
 from rcjax._base.figures import Money
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Calibration
-from rcjax.policy.policy import SHARED, AbstractPolicy, Decision, Evidence, Policy, policy_of
+from rcjax.policy.policy import SHARED_FIELDS, AbstractPolicy, Decision, Evidence, Policy, build_policy
 
 _MAX_BYTES, _MAX_RUNGS = 10_000_000, 1_000  # limits of a file: about a hundred times a tuned one
 _MEANS = (
@@ -50,9 +50,9 @@ _MEANS = (
 PERIODS = {"day": 1.0, "week": 7.0, "month": 365.25 / 12}
 #: The interval of the bill, which a ladder that follows its bill does not have.
 _BILL_INTERVAL = ("cost_low", "cost_high")
-_PLACE = ("position", "budget", "follows", "period")
+_POSITION_FIELDS = ("position", "budget", "follows", "period")
 #: The fields that the rungs of a file share, and the fields of each rung.
-_COMMON, _OF_RUNG = (*SHARED, "provenance"), ("models", "rules", "expected", "agreements")
+_COMMON_FIELDS, _RUNG_FIELDS = (*SHARED_FIELDS, "provenance"), ("models", "rules", "expected", "agreements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Queries(Record):
         number: number of queries per period.
         every: length of the period: "day", "week" or "month".
 
-    >>> Queries(7000.0, "week").a_day, str(Queries(2e6, "month"))
+    >>> Queries(7000.0, "week").per_day, str(Queries(2e6, "month"))
     (1000.0, '2,000,000 queries a month')
     """
 
@@ -106,7 +106,7 @@ class Queries(Record):
     every: Annotated[str, partial(choice, allowed=tuple(PERIODS))]
 
     @property
-    def a_day(self) -> float:
+    def per_day(self) -> float:
         """Mean number of queries per day."""
         return self.number / PERIODS[self.every]
 
@@ -156,7 +156,7 @@ class Ladder(AbstractPolicy):
 
     FORMAT = "rcjax-ladder"
 
-    rungs: Annotated[tuple[Policy, ...], filled]
+    rungs: Annotated[tuple[Policy, ...], not_empty]
     position: Amount
     budget: Positive | None = None
     follows: bool = True
@@ -170,12 +170,12 @@ class Ladder(AbstractPolicy):
         put("follows", self.follows and self.budget is not None)
         require(self.period is None or self.budget is not None, "budget", "is needed beside a period", None)
         put("provenance", self.rungs[0].provenance)
-        shared = {name: getattr(self, name) or {} for name in SHARED}
+        shared = {name: getattr(self, name) or {} for name in SHARED_FIELDS}
         for index, rung in enumerate(self.rungs):
             require(bool(rung.calibrations), f"rungs[{index}].calibrations", f"must have as keys {rung.models}", [])
             alike = all(
                 (getattr(rung, name) or {}).get(model) == shared[name].get(model)
-                for name in SHARED
+                for name in SHARED_FIELDS
                 for model in rung.models
             )
             requirement = "must have the calibrations, costs, prices and provenance of the others"
@@ -210,9 +210,9 @@ class Ladder(AbstractPolicy):
 
         Args:
             model: name of the model that answered.
-            query: id of the query; the first model to ask is `choose(query).first`. A ladder between two rungs needs
-                the id.
-            evidence: `logprob` or `confidence`, `answer`, `answers`, as for `Policy.step`, with its errors.
+            query: id of the query, which a ladder between two rungs needs. The first model to ask is
+                `choose(query).first_model`.
+            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`, with its errors.
 
         Raises ValueError for a missing `query` between two rungs: each step would draw another rung.
         """
@@ -246,20 +246,21 @@ class Ladder(AbstractPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Return the ladder as a JSON object, the inverse of `from_json`; fields that the rungs share stand once."""
-        first = {name: written(getattr(self, name)) for name in ("models", *_PLACE, "expected")}
-        rungs = [rung.own_to_json(_OF_RUNG) for rung in self.rungs]
-        return self.head | first | {"rungs": rungs} | {name: written(getattr(self, name)) for name in _COMMON}
+        own = {name: getattr(self, name) for name in ("models", *_POSITION_FIELDS, "expected")}
+        rungs = {"rungs": [rung.fields_to_json(_RUNG_FIELDS) for rung in self.rungs]}
+        shared = {name: getattr(self, name) for name in _COMMON_FIELDS}
+        return self.file_header | to_json_value(own | rungs | shared)
 
     @classmethod
     def from_json(cls, data: Any) -> Ladder:
         """Build a ladder from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
-        header(data, cls.FORMAT)
-        shared = {name: read(Mapping[str, object], data.get(name) or {}, name) for name in SHARED}
-        provenance = read(Object, data.get("provenance"), "provenance")
-        rungs = read(Annotated[tuple[object, ...], filled], data.get("rungs"), "rungs")
-        built = tuple(policy_of(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
-        ladder = read(cls, {**data, "rungs": built}, "")
-        if "models" in data and read(Names, data["models"], "models") != ladder.models:
+        check_header(data, cls.FORMAT)
+        shared = {name: read_value(Mapping[str, object], data.get(name) or {}, name) for name in SHARED_FIELDS}
+        provenance = read_value(Object, data.get("provenance"), "provenance")
+        rungs = read_value(Annotated[tuple[object, ...], not_empty], data.get("rungs"), "rungs")
+        built = tuple(build_policy(rung, f"rungs[{i}]", shared, provenance=provenance) for i, rung in enumerate(rungs))
+        ladder = read_value(cls, {**data, "rungs": built}, "")
+        if "models" in data and read_value(Names, data["models"], "models") != ladder.models:
             raise ValueError(f"models: must be those of the rungs: {', '.join(ladder.models)}")
         return ladder
 
@@ -344,7 +345,7 @@ def load_policy(path: str | os.PathLike[str]) -> AbstractPolicy:
     """
     if os.path.getsize(path) > _MAX_BYTES:
         raise ValueError(f"{os.fspath(path)}: larger than {_MAX_BYTES / 1e6:g} MB: a policy has some 30 kB")
-    return load(path, policy_from_json)
+    return load_json(path, policy_from_json)
 
 
 def policy_from_json(data: Any) -> AbstractPolicy:

@@ -3,7 +3,7 @@
 `rcjax tune` writes a policy; a service loads it with the standard library alone:
 
     rung = load_policy("policy.json").choose(query_id)  # a `Policy`, the same for this query wherever it is asked
-    model = rung.first
+    model = rung.first_model
     while isinstance(decision := rung.step(model, logprob=ask(model, query)), Defer):
         model = decision.next_model
 
@@ -34,14 +34,14 @@ from rcjax._base.codec import (
     Names,
     Object,
     check_fields,
-    header,
-    instance,
-    keyed,
-    load,
+    check_header,
+    load_json,
     number,
-    read,
+    read_value,
     require,
-    written,
+    require_instance,
+    require_keys,
+    to_json_value,
 )
 from rcjax._base.files import write_atomically
 from rcjax.policy.decisions import (
@@ -59,7 +59,7 @@ _NOT_GIVEN: Any = type("_NotGiven", (), {"__repr__": lambda self: "<not given>"}
 
 
 class Evidence(TypedDict, total=False):
-    """The evidence that a step decides by, as keywords of `Policy.step`."""
+    """The evidence that `Policy.step` decides by, as its keywords."""
 
     logprob: float | None
     confidence: float | None
@@ -68,10 +68,7 @@ class Evidence(TypedDict, total=False):
 
 
 class AbstractPolicy:
-    """A `Policy`, or a `Ladder` of several: rungs from cheap to expensive, and a position among them.
-
-    A `Policy` is the only rung of itself.
-    """
+    """The base class of `Ladder`, with rungs from cheap to expensive, and of `Policy`, which is its own only rung."""
 
     __slots__ = ()
 
@@ -91,7 +88,7 @@ class AbstractPolicy:
     def rung_costs(self) -> tuple[float, ...]:
         """Expected cost of each rung by its tuning, rising, in dollars per query."""
         return tuple(
-            read(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
+            read_value(Amount, rung.expected.get("cost"), f"rungs[{index}].expected.cost")
             for index, rung in enumerate(self.rungs)
         )
 
@@ -110,14 +107,16 @@ class AbstractPolicy:
     def choose(
         self, query: int | str | None = None, position: float | None = None, segment: str | None = None
     ) -> Policy:
-        """Return the policy for a query: the rung that `rung_of` draws, and in it the cascade of the query's segment.
+        """Return the policy that decides about a query: call its `step` after each answer.
+
+        It is the rung that `draw_rung` draws, or the part of that rung for the query's segment.
 
         Args:
             query: id of the query.
             position: current position of a service; by default the ladder's own.
             segment: segment of the query, if the policy has segments.
         """
-        return self.rungs[self.rung_of(query, position)].of_segment(segment)
+        return self.rungs[self.draw_rung(query, position)].for_segment(segment)
 
     def step(self, model: str, *, query: int | str | None = None, **evidence: Unpack[Evidence]) -> Decision:
         """Decide after an answer of `model`: keep it, ask another, or abstain.
@@ -125,17 +124,17 @@ class AbstractPolicy:
         Args:
             model: name of the model that answered.
             query: id of the query, which a ladder draws the rung by.
-            evidence: `logprob` or `confidence`, `answer`, `answers`, as for `Policy.step`.
+            evidence: `logprob` or `confidence`, `answer` and `answers`, as for `Policy.step`.
         """
         raise NotImplementedError
 
-    def rung_of(self, query: int | str | None = None, position: float | None = None) -> int:
-        """Return the index of the rung that decides a query.
+    def draw_rung(self, query: int | str | None = None, position: float | None = None) -> int:
+        """Return the index of the rung that decides about a query.
 
-        With the query's id, retries and other machines draw the same rung: the rung above the position if
-        `draw_lot("rung", query)`, a hash of the id, is below the position's fractional part, else the rung below.
-        Without an id, the rung is drawn at random. `rcjax serve` mixes a new secret into the id at each start, so
-        replicas and restarts draw independently.
+        It is the rung above the position if `draw_lot("rung", query)`, a hash of the id, is below the position's
+        fractional part, else the rung below: retries and other machines draw the same rung. Without an id, the rung is
+        drawn at random. `rcjax serve` mixes a new secret into the id at each start, so replicas and restarts draw
+        independently.
 
         Args:
             query: id of the query.
@@ -148,7 +147,7 @@ class AbstractPolicy:
     @property
     def tuning(self) -> Mapping[str, Any]:
         """The options of the tuning that the provenance records, as in the object of `Spec.to_json`."""
-        return read(Object, self.provenance.get("tuning", {}), "provenance.tuning")
+        return read_value(Object, self.provenance.get("tuning", {}), "provenance.tuning")
 
     @property
     def segment_column(self) -> str | None:
@@ -159,7 +158,7 @@ class AbstractPolicy:
         return type(self).from_json, (self.to_json(),)  # a MappingProxyType cannot be pickled
 
     @property
-    def head(self) -> dict[str, Any]:
+    def file_header(self) -> dict[str, Any]:
         """First entries of a policy file: its format and the version of its schema."""
         return {"format": self.FORMAT, "schema_version": SCHEMA_VERSION}
 
@@ -170,8 +169,8 @@ class AbstractPolicy:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build a policy from the object of `to_json`; unknown keys are ignored, ValueError for problems."""
-        header(data, cls.FORMAT)
-        return read(cls, data, "")
+        check_header(data, cls.FORMAT)
+        return read_value(cls, data, "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy to a JSON file atomically: a reader sees the old file or the new one, complete.
@@ -186,7 +185,7 @@ class AbstractPolicy:
 
         Raises ValueError (place, problem, advice) for an invalid file, OSError for an unreadable file.
         """
-        return load(path, cls.from_json)
+        return load_json(path, cls.from_json)
 
 
 def draw_lot(purpose: str, query: int | str) -> float:
@@ -203,7 +202,7 @@ def draw_lot(purpose: str, query: int | str) -> float:
 
 
 #: The fields of a segment's policy, and the fields that all policies of a file share.
-OF_SEGMENT, SHARED = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
+SEGMENT_FIELDS, SHARED_FIELDS = ("models", "rules", "agreements"), ("calibrations", "cost", "prices")
 #: The fields that a file leaves out if they are empty.
 _OPTIONAL = ("agreements", "segments")
 
@@ -290,33 +289,33 @@ class Policy(AbstractPolicy):
 
     def __post_init__(self) -> None:
         put = partial(object.__setattr__, self)  # the class is frozen
-        parts = read(Mapping[str, object], self.segments, "segments")
+        parts = read_value(Mapping[str, object], self.segments, "segments")
         put("segments", {})
         check_fields(self)
         passes = not self.calibrations and len(self.models) == 1
-        put("calibrations", keyed(self.calibrations, "calibrations", () if passes else self.models))
+        put("calibrations", require_keys(self.calibrations, "calibrations", () if passes else self.models))
         put("rules", validate_rules(self.rules, "rules", self.models))
         answers = all(rule.action == "answer" for rule in self.rules[self.models[0]])
         require(answers or not passes, "calibrations", f"must have as keys {self.models}", [])
-        put("cost", keyed(self.cost, "cost", self.models))
+        put("cost", require_keys(self.cost, "cost", self.models))
         for name, high in _FIGURES.items():
             if self.expected.get(name) is not None:
                 number(self.expected[name], f"expected.{name}", 0.0, high)
         validate_agreements(self.agreements, "agreements", self.models)
-        segments = {name: self._part(part, f"segments[{name!r}]") for name, part in parts.items()}
+        segments = {name: self._build_segment(part, f"segments[{name!r}]") for name, part in parts.items()}
         put("segments", MappingProxyType(segments))
         put("_bounds", {model: tuple(rule.up_to for rule in table) for model, table in self.rules.items()})
 
-    def _part(self, value: Any, where: str) -> Policy:
+    def _build_segment(self, value: Any, where: str) -> Policy:
         """Build a segment's policy from its models, rules and agreements; the other fields are this policy's."""
-        part = {name: getattr(value, name) for name in OF_SEGMENT} if isinstance(value, Policy) else value
-        models = read(Names, read(Mapping[str, object], part, where).get("models"), f"{where}.models")
+        part = {name: getattr(value, name) for name in SEGMENT_FIELDS} if isinstance(value, Policy) else value
+        models = read_value(Names, read_value(Mapping[str, object], part, where).get("models"), f"{where}.models")
         unknown = [name for name in models if name not in self.models]
         require(not unknown, f"{where}.models", f"must be of {', '.join(self.models)}", unknown)
-        shared = {name: getattr(self, name) or {} for name in SHARED}
-        return policy_of(part, where, shared, expected=self.expected, provenance=self.provenance, segments={})
+        shared = {name: getattr(self, name) or {} for name in SHARED_FIELDS}
+        return build_policy(part, where, shared, expected=self.expected, provenance=self.provenance, segments={})
 
-    def of_segment(self, segment: str | None) -> Policy:
+    def for_segment(self, segment: str | None) -> Policy:
         """Return the policy for queries of a segment; this policy for any other."""
         return self.segments.get(segment or "", self)
 
@@ -326,7 +325,7 @@ class Policy(AbstractPolicy):
         return (self, *self.segments.values())
 
     @property
-    def first(self) -> str:
+    def first_model(self) -> str:
         """The model that is asked first."""
         return self.models[0]
 
@@ -336,10 +335,10 @@ class Policy(AbstractPolicy):
 
         It is asked after any answer of the first model, and the two answers are compared.
         """
-        *before, last = self.rules[self.first]
+        *before, last = self.rules[self.first_model]
         asks = last.model is not None and all(rule.up_to <= 0 for rule in before)
         agreement = self.agreements.get(last.model or "")
-        return last.model if asks and agreement is not None and agreement.earlier == self.first else None
+        return last.model if asks and agreement is not None and agreement.earlier == self.first_model else None
 
     @property
     def rungs(self) -> tuple[Policy, ...]:
@@ -378,7 +377,7 @@ class Policy(AbstractPolicy):
             raise ValueError("give exactly one of logprob and confidence")
         if confidence is _NOT_GIVEN or confidence is None:
             return self.calibrations[model](NO_CONFIDENCE if logprob in (None, _NOT_GIVEN) else logprob)
-        instance(confidence, Real, "confidence")
+        require_instance(confidence, Real, "confidence")
         if not 0 <= confidence <= 1:
             raise ValueError(f"confidence must be a probability in [0, 1], not {confidence}")
         return self.calibrations[model](math.log(confidence) if confidence > 0 else -math.inf)
@@ -393,76 +392,72 @@ class Policy(AbstractPolicy):
         answers: Mapping[str, str | None] | None = _NOT_GIVEN,
         query: int | str | None = None,
     ) -> Decision:
-        """Decide after an answer of `model`: keep it, ask another, or abstain.
+        """Decide after an answer of `model`: keep it, ask another model, or abstain.
 
         Args:
             model: name of the model that answered.
-            logprob, confidence: raw confidence, one of the two, as for `calibrate`, with its errors.
-            answer: the answer; None if it is not known. Models with an entry in `agreements` need it.
-            answers: answers of earlier models to this query, by model. Models with an entry in `agreements` need them.
-            query: id of the query. A ladder draws the rung by it; a policy of one rung ignores it.
+            logprob, confidence: raw confidence as in the log, one of the two, as for `calibrate`.
+            answer: the answer, in the form of the log; None if it is not known. A model with an entry in `agreements`
+                needs it.
+            answers: answers of the earlier models to this query, by model. A model with an entry in `agreements` needs
+                them.
+            query: id of the query, which only a ladder needs, to draw the rung.
 
-        Only policies that were tuned with a price of abstaining ever return an `Abstain`. If answers are compared and
-        one is not known, the model's rules by confidence decide. Raises ValueError if answers are compared, and
-        `answer` or `answers` is left out.
+        Returns `Answer`, `Defer` with the `next_model` to ask, or, if refusals had a price when tuning, `Abstain`. A
+        model with an entry in `agreements` decides by confidence if one of the two answers is not known.
+
+        Raises ValueError as `calibrate` does, and if a needed `answer` or `answers` is left out.
         """
         phi = self.calibrate(model, logprob=logprob, confidence=confidence)
-        if answer is not _NOT_GIVEN or model in self.agreements:
-            compared = self._compared(model, phi, answer, answers)
-            if compared is not None:
-                return compared
+        if answer is not _NOT_GIVEN:
+            require_instance(answer, (str, NoneType), "answer")
+        agreement = self.agreements.get(model)
+        if agreement is not None and (is_equal := _compare(model, agreement, answer, answers)) is not None:
+            return Answer(model, phi) if is_equal else Defer(agreement.model, phi)
         rule = self.rules[model][bisect_left(self._bounds[model], phi)]
         if rule.action == "abstain":
             return Abstain(model, phi)
         return Answer(model, phi) if rule.model is None else Defer(rule.model, phi)
 
-    def _compared(self, model: str, phi: float, answer: Any, answers: Any) -> Decision | None:
-        """Decide by comparing the answer with that of an earlier model; None if confidence decides."""
-        agreement = self.agreements.get(model)
-        if answer is not _NOT_GIVEN:
-            instance(answer, (str, NoneType), "answer")
-        if agreement is not None and (answer is _NOT_GIVEN or answers is _NOT_GIVEN):
-            raise ValueError(_lacking(model, agreement, {"answer": answer, "answers": answers}))
-        if agreement is None or answer is None or not answers:
-            return None
-        earlier = answers.get(agreement.earlier)
-        instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
-        equal = agreement.equal(answer, earlier)
-        if equal is None:
-            return None
-        return Answer(model, phi) if equal else Defer(agreement.model, phi)
-
     def to_json(self) -> dict[str, Any]:
         """Return the policy as a JSON object, the inverse of `from_json`."""
-        return self.head | self.own_to_json([entry.name for entry in fields(self) if entry.init])
+        return self.file_header | self.fields_to_json([entry.name for entry in fields(self) if entry.init])
 
-    def own_to_json(self, names: Sequence[str]) -> dict[str, Any]:
+    def fields_to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the named fields as JSON values; agreements and segments only if there are any."""
-        values = {name: written(getattr(self, name)) for name in names if name not in _OPTIONAL or getattr(self, name)}
-        parts = {name: {key: written(getattr(part, key)) for key in OF_SEGMENT} for name, part in self.segments.items()}
-        return values | ({"segments": parts} if parts else {})
+        values = {name: getattr(self, name) for name in names if name not in _OPTIONAL or getattr(self, name)}
+        parts = {name: {key: getattr(part, key) for key in SEGMENT_FIELDS} for name, part in self.segments.items()}
+        return to_json_value(values | ({"segments": parts} if parts else {}))
 
 
-def policy_of(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
+def build_policy(data: Any, where: str, shared: Mapping[str, Mapping[str, Any]], **rest: Any) -> Policy:
     """Build a policy from its own fields, and from fields that it shares with others, reduced to its models.
 
     Args:
         data: object with the policy's own fields.
         where: place of the object, for messages.
-        shared: the fields `SHARED`, by name and model.
+        shared: the fields `SHARED_FIELDS`, by name and model.
         rest: further fields.
     """
-    data = read(Mapping[str, object], data, where)
-    models = read(Names, data.get("models"), f"{where}.models")
+    data = read_value(Mapping[str, object], data, where)
+    models = read_value(Names, data.get("models"), f"{where}.models")
     unknown = [model for model in models if model not in shared["cost"]]
     require(not unknown, f"{where}.models", f"must be of {', '.join(shared['cost'])}", unknown)
     parts: dict[str, Any] = {
         name: {model: by_model[model] for model in models if model in by_model} for name, by_model in shared.items()
     }
-    return read(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
+    return read_value(Policy, {**data, **parts, "prices": parts["prices"] or None, **rest}, where)
 
 
-def _lacking(model: str, agreement: Agreement, arguments: Mapping[str, Any]) -> str:
-    forms = {"answer": f"answer= (what {model} answered, or None)", "answers": "answers= (by model)"}
-    missing = " and ".join(forms[name] for name, value in arguments.items() if value is _NOT_GIVEN)
-    return f"the policy compares the answer of {model} with that of {agreement.earlier}: give step {missing}"
+def _compare(model: str, agreement: Agreement, answer: Any, answers: Any) -> bool | None:
+    """Return whether an answer equals that of the earlier model; None if one of them is not known."""
+    if answer is _NOT_GIVEN or answers is _NOT_GIVEN:
+        forms = {f"answer= (what {model} answered, or None)": answer, "answers= (by model)": answers}
+        missing = " and ".join(form for form, value in forms.items() if value is _NOT_GIVEN)
+        compared = f"the policy compares the answer of {model} with that of {agreement.earlier}"
+        raise ValueError(f"{compared}: give step {missing}")
+    if answer is None or not answers:
+        return None
+    earlier = answers.get(agreement.earlier)
+    require_instance(earlier, (str, NoneType), f"answers[{agreement.earlier!r}]")
+    return agreement.equal(answer, earlier)

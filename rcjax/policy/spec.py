@@ -22,18 +22,18 @@ from rcjax._base.codec import (
     Reads,
     Record,
     Share,
-    among,
     choice,
     fail,
-    filled,
-    keyed,
-    kinds_of,
-    read,
+    field_types,
+    not_empty,
     read_fields,
+    read_value,
     require,
-    written,
+    require_keys,
+    require_subset,
+    to_json_value,
 )
-from rcjax._base.figures import Money, choose_unit, points
+from rcjax._base.figures import Money, choose_unit, format_points
 from rcjax._base.tokens import PRICES
 from rcjax.policy.comparison import COMPARISON
 from rcjax.policy.counted import ERRORS, Counted
@@ -106,7 +106,7 @@ class Target:
         if self.name == "max_error":
             return f"at most {100 * self.value:.4g} % {counted.noun}"
         if self.name == "match":
-            return f"at most {points(self.value)} more {counted.noun} than {today}"
+            return f"at most {format_points(self.value)} more {counted.noun} than {today}"
         if self.name == "budget":
             return f"at most {choose_unit([self.value]).full(self.value)}"
         cost = self.error_cost
@@ -205,9 +205,9 @@ def read_search(value: Any, where: str, models: Sequence[str] | None = None) -> 
     """Read a search: a word, or a list of cascades; ValueError for a model that is not among `models`."""
     if isinstance(value, str):
         return choice(value, where, SEARCHES)
-    cascades = read(Annotated[tuple[Names, ...], filled], value, where)
+    cascades = read_value(Annotated[tuple[Names, ...], not_empty], value, where)
     for i, cascade in enumerate(cascades if models is not None else ()):
-        among(cascade, f"{where}[{i}]", models or ())
+        require_subset(cascade, f"{where}[{i}]", models or ())
     return cascades
 
 
@@ -318,11 +318,11 @@ class Spec:
         given = [name for name in TARGETS if getattr(self, name) is not None]
         if len(given) > 1:
             raise SpecError(None, f"give one target, not {' and '.join(f'{{{name}}}' for name in given)}")
-        for name, kind in kinds_of(type(self)).items():
+        for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
             value = value.item() if name in TARGETS and hasattr(value, "item") else value  # an array's number
             try:
-                object.__setattr__(self, name, read(kind, value, name))
+                object.__setattr__(self, name, read_value(kind, value, name))
             except (TypeError, ValueError) as problem:
                 raise SpecError(name, str(problem).removeprefix(name).removeprefix(":").lstrip()) from None
 
@@ -399,7 +399,7 @@ class Spec:
         given = {entry.name: value for entry in fields(self) if (value := getattr(self, entry.name)) != entry.default}
         limit = {} if self.max_seconds is None else {"max_seconds": self.max_seconds.text}
         today = {"today": self.today.to_json()} if isinstance(self.today, AbstractPolicy) else {}
-        return written(given) | limit | today
+        return to_json_value(given) | limit | today
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> Spec:
@@ -482,7 +482,7 @@ _TUNING = "provenance.tuning"
 
 
 def _check_prices(prices: Mapping[str, float], where: str) -> Mapping[str, float]:
-    return keyed(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
+    return require_keys(prices, where, [name for name in PRICES if name in (*PRICES[:2], *prices)])
 
 
 #: Dollars per million tokens by model: prices of input and output, and optionally of cache reads and writes.
@@ -541,7 +541,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
     ValueError: provenance.tuning.lam: must be a number, but it is 'x'
     """
     record = policy.tuning
-    models = read(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
+    models = read_value(Names, record["models"], f"{_TUNING}.models") if "models" in record else tuple(policy.models)
     spec = Spec.from_json(record, _TUNING)
     if isinstance(spec.cascade, tuple):
         read_search(spec.cascade, f"{_TUNING}.cascade", models)
@@ -554,7 +554,7 @@ def recorded_tuning(policy: AbstractPolicy) -> Tuning:
 
 def recorded_prices(policy: AbstractPolicy) -> dict[str, Mapping[str, float]]:
     """Read the prices of all models that a policy was chosen from, by model, in dollars per million tokens."""
-    return dict(read(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
+    return dict(read_value(Prices | None, policy.tuning.get("prices"), f"{_TUNING}.prices") or {})
 
 
 def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any]]:
@@ -564,10 +564,10 @@ def recorded_request_settings(policy: AbstractPolicy) -> dict[str, dict[str, Any
     for entries that rcjax does not write.
     """
     records = policy.provenance.get("request_settings", {})
-    read(Mapping[str, _RequestSettings], records, "provenance.request_settings")
-    return written(records)
+    read_value(Mapping[str, _RequestSettings], records, "provenance.request_settings")
+    return to_json_value(records)
 
 
 def recorded_count(provenance: Mapping[str, Any], name: str, default: int) -> int:
     """Read a number of queries from a provenance; the default if the entry is missing."""
-    return read(int, provenance[name], f"provenance.{name}") if name in provenance else default
+    return read_value(int, provenance[name], f"provenance.{name}") if name in provenance else default

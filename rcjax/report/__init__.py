@@ -4,6 +4,6 @@
 Jinja2 (`pip install 'rcjax[report]'`).
 """
 
-from rcjax._base.extras import exports
+from rcjax._base.extras import lazy_exports
 
-__getattr__, __dir__, __all__ = exports(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

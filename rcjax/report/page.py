@@ -23,8 +23,17 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from rcjax._base.codec import takes, written
-from rcjax._base.figures import Money, between, capitalised, check_figure, describe_cascade, figure, percent, threshold
+from rcjax._base.codec import takes, to_json_value
+from rcjax._base.figures import (
+    Money,
+    capitalised,
+    describe_cascade,
+    format_check_figure,
+    format_interval,
+    format_number,
+    format_threshold,
+    percent,
+)
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import plain
 from rcjax.logs.log import Log
@@ -141,7 +150,9 @@ class Report:
         advice = advise(self.policy, self.fresh or self.promised, self.money, self.log.counted, self.spec.match)
         names = ("error", "error_low", "error_high", "level")  # a report has intervals
         error, low, high, level = (float(self.policy.expected[name] or 0.0) for name in names)
-        errs = self.log.counted.does(f"{percent(error)} ({100 * level:.0f} % interval {between([low, high])} %)")
+        errs = self.log.counted.does(
+            f"{percent(error)} ({100 * level:.0f} % interval {format_interval([low, high])} %)"
+        )
         errs += "".join(f" ({note})" for note in note_predicted(self.frontier))
         certificate = self.tuned.certificate
         guarantee = "" if certificate is None else f" {capitalised(certificate.describe(self.noun))}."
@@ -196,8 +207,8 @@ class Report:
         return {
             "models": list(self.frontier.models),
             "headline": self.headline(),
-            "comparison": written(self.promised),
-            "fresh": None if self.fresh is None else written(self.fresh),
+            "comparison": to_json_value(self.promised),
+            "fresh": None if self.fresh is None else to_json_value(self.fresh),
             "counted": self.noun,
             **({} if self.log.reference is None else {"beside": self.reference_text}),
             "model_summary": [model.to_json() for model in self.tuned.single_models],
@@ -341,7 +352,7 @@ def render(report: Report) -> str:
     environment.filters |= {
         "percent": percent,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
-        "figured": lambda check: check_figure(check.figure, check.kind.unit),
+        "figured": lambda check: format_check_figure(check.figure, check.kind.unit),
     }
     return environment.get_template("page.html.jinja").render(context(report))
 
@@ -431,7 +442,7 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         rows += [{"model": f"{share}:", "answers": "", "share": ""}, *models] if len(parts) > 1 else models
         cascades.append(f"{share}: {cascade}" if len(parts) > 1 else cascade)
     seconds = expected.get("seconds")
-    tail = f"; {figure(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
+    tail = f"; {format_number(expected['seconds_p95'])} or less for 95 %" if expected.get("seconds_p95") else ""
     margin = report.spec.match if policy is report.policy else None
     advice = advise(policy, comparison, money, report.log.counted, margin)
     single = comparison.single
@@ -442,8 +453,8 @@ def _point(report: Report, target: Target, policy: AbstractPolicy) -> dict[str, 
         "cost": f"${money.show(expected['cost'])}",
         "costs": costs or "kept by following the bill",
         "error": percent(expected["error"]),
-        "errors": f"{between([expected['error_low'], expected['error_high']])} %",
-        "seconds": "" if seconds is None else figure(seconds),
+        "errors": f"{format_interval([expected['error_low'], expected['error_high']])} %",
+        "seconds": "" if seconds is None else format_number(seconds),
         "tail": "" if seconds is None else f"on average{tail}",
         "target": _option(report, target, policy),
         "advice": f"{capitalised(advice)}.",
@@ -466,7 +477,7 @@ def _rung(policy: Policy, log: Log, weight: float) -> tuple[list[dict[str, str]]
         elif name in agreements:
             answers = f"where {agreements[name].earlier} says the same"
         else:
-            answers = "nothing: its answer is compared" if agreements and cut >= 1 else f"above {threshold(cut)}"
+            answers = "nothing: its answer is compared" if agreements and cut >= 1 else f"above {format_threshold(cut)}"
         rows.append({"model": name, "answers": answers, "share": percent(weight * shares.get(name, 0.0))})
     return rows, describe_cascade(policy.to_json())
 

@@ -139,7 +139,7 @@ class Billing:
     @property
     def money_left(self) -> float | None:
         """Money left for the period; None without one."""
-        return self.bill.left(time.time()) if isinstance(self.bill, PeriodBill) else None
+        return self.bill.money_left(time.time()) if isinstance(self.bill, PeriodBill) else None
 
     @contextmanager
     def reserve_option(
@@ -185,7 +185,7 @@ class Billing:
     def _choose_by_aim(self, options: Sequence[Option], client: str | None) -> Option:
         """Return the first option while the bill (a named client's own) aims above $0, else the cheapest."""
         bill = self.bill if client is None else self._clients.get(client)
-        return options[-1] if bill is not None and not bill.aim(time.time()) else options[0]
+        return options[-1] if bill is not None and not bill.target_cost(time.time()) else options[0]
 
     @contextmanager
     def reserve_shadow(self, cost: float) -> Iterator[bool]:
@@ -210,8 +210,8 @@ class Billing:
             now = time.time()
             own = None if client is None else client_bill(self.bill, self._clients.get(client), now)
             if client is not None and own is not None:
-                self._clients[client] = own.pay(cost, expected, now)
-            self.bill = self.bill.pay(cost, expected, now)
+                self._clients[client] = own.after_query(cost, expected, now)
+            self.bill = self.bill.after_query(cost, expected, now)
             self._record(cost, 1)
             self._forward_cost(cost)
             rung_cost = expected or max(self._costs, default=0.0)
@@ -224,7 +224,7 @@ class Billing:
         if after is None or self._totals is not None:
             return
         if isinstance(self.bill, Bill) and isinstance(after.bill, Bill):
-            after.bill = after.bill.spend(cost, time.time())
+            after.bill = after.bill.after_cost(cost, time.time())
             after._forward_cost(cost)
 
     def _warn_expensive(self, cost: float, rung_cost: float) -> None:
@@ -244,7 +244,7 @@ class Billing:
         """Add the cost of shadow calls, if the bill is for a period."""
         if isinstance(self.bill, PeriodBill) and calls:
             cost = math.fsum(call.cost for call in calls)
-            self.bill = self.bill.spend(cost, time.time(), queries=0)
+            self.bill = self.bill.after_cost(cost, time.time(), queries=0)
             self._record(cost, 0)
 
     def _shared_total(self) -> Total | None:
@@ -284,7 +284,7 @@ class Billing:
             last_total, last_others = self._last_read
             new = others - last_others if total is last_total else others  # a new period begins at 0
             now, self._last_read = time.time(), (total, others)
-            self.bill = replace(self.bill.at(now).spend(0.0, now, queries=int(new)), spent=amount)
+            self.bill = replace(self.bill.at_time(now).after_cost(0.0, now, queries=int(new)), spent=amount)
             total.own_query_count = QueryCount(self.bill.queries, self.bill.time) if total.own_query_count else None
 
     def _continue_query_count(self, total: Total) -> None:
@@ -311,7 +311,7 @@ class Billing:
             self._totals.refresh()
             self._apply_total(total)
         elif isinstance(self.bill, PeriodBill):
-            self.bill = self.bill.at(time.time())
+            self.bill = self.bill.at_time(time.time())
 
     def settle(self) -> None:
         """Record, at the end of the service, the payments that a busy store has not taken yet."""
@@ -340,4 +340,5 @@ class Billing:
                 news = f"policy {self.charge.policy}: {change}: what was spent before the change does not count in it"
                 warnings.warn(visible(news), CascadeWarning, stacklevel=2)
             elif self._totals is None:
-                self.bill = replace(other, period=own.period, paid=own.paid, expected=own.expected).at(time.time())
+                means = {"mean_paid": own.mean_paid, "mean_expected": own.mean_expected}
+                self.bill = replace(other, period=own.period, **means).at_time(time.time())

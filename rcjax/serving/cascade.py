@@ -23,7 +23,7 @@ from numbers import Integral
 from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import instance, number, takes, visible, what_it_is, whole
+from rcjax._base.codec import describe_type, number, require_instance, takes, visible
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
@@ -100,11 +100,11 @@ def check_query(query: Any, messages: Any) -> None:
     """Refuse an invalid id or invalid messages with a TypeError."""
     is_id = isinstance(query, Integral | NoneType) or (isinstance(query, str) and query.strip())
     if isinstance(query, bool) or not is_id:
-        raise TypeError(f"query must be a whole number, or a text that is not empty, not {what_it_is(query)}")
+        raise TypeError(f"query must be a whole number, or a text that is not empty, not {describe_type(query)}")
     is_list = isinstance(messages, Sequence) and messages and all(isinstance(message, Mapping) for message in messages)
     if not isinstance(messages, str) and not is_list:
         wanted = "messages must be a text, or a list of messages as the API has them, with one at least"
-        raise TypeError(f"{wanted}, not {what_it_is(messages)}")
+        raise TypeError(f"{wanted}, not {describe_type(messages)}")
 
 
 _SHADOW_QUERIES_PER_SLOT = 16  # most shadow queries under way for each slot of shadow calls; their prompts take memory
@@ -247,7 +247,7 @@ class Cascade:
         """
         check_query(query, messages)
         for argument, value in {"segment": segment, "client": client}.items():
-            instance(value, (str, NoneType), argument)
+            require_instance(value, (str, NoneType), argument)
         checked = {} if options is None else checked_options(dict(options))
         if deadline is not None and not number(deadline, "deadline", 0.0, math.inf):
             raise ValueError("deadline must be above 0 seconds")
@@ -330,13 +330,13 @@ class Cascade:
         drawn, position = 0, None
         if len(self.policy.rungs) > 1:
             position = self.billing.position_of(query.client)
-            drawn = self.policy.rung_of(self._lot(query.id, query.messages), position)
+            drawn = self.policy.draw_rung(self._lot(query.id, query.messages), position)
         exchanges = list[Exchange]()
         estimate_cost = partial(self._estimate_rung, query)
         with ExitStack() as held:
             rung_index = held.enter_context(self.billing.reserve_option((drawn, 0), estimate_cost, query.client))
             rung = self.policy.rungs[rung_index]
-            policy = rung.of_segment(query.segment)
+            policy = rung.for_segment(query.segment)
             reported_rung = None if position is None else rung_index
             reserve_bytes = held.enter_context(self._keep_shadow()) if query.is_shadow_query else None
             is_shadow = reserve_bytes is not None and held.enter_context(self._reserve_others(policy.models, query))
@@ -361,7 +361,7 @@ class Cascade:
 
     def _estimate_rung(self, query: Query, index: int) -> float:
         """Estimate the money that a query may cost on a rung if each of its models is asked."""
-        return self._estimate_sum(query, self.policy.rungs[index].of_segment(query.segment).models)
+        return self._estimate_sum(query, self.policy.rungs[index].for_segment(query.segment).models)
 
     def _estimate_sum(self, query: Query, models: Iterable[str]) -> float:
         return math.fsum(self._caller.estimate_cost(query, model) for model in models)
@@ -438,7 +438,7 @@ class Cascade:
         self, policy: Policy, query: Query, end: float | None, exchanges: list[Exchange], deliver: Deliver | None
     ) -> Result:
         """Ask model after model until one is sure enough or the time is up; two at once if an agreement needs both."""
-        model: str | None = policy.first
+        model: str | None = policy.first_model
         ahead, visited = dict[str, Exchange](), list[Exchange]()
         parallel_calls = 1 if policy.parallel_model is None else 2
         while model is not None:
@@ -450,7 +450,7 @@ class Cascade:
             is_final = len(rules) == 1 and rules[0].action == "answer" and model not in policy.agreements
             query = replace(query, charge=replace(self.billing.charge, step=len(exchanges) + 1))
             seconds = left / 2 if left is not None and later else left
-            if model == policy.first and policy.parallel_model is not None:
+            if model == policy.first_model and policy.parallel_model is not None:
                 ahead = await self._ask_both(policy, query, seconds, exchanges)
             exchange = ahead.pop(model, None)
             if exchange is None:
@@ -480,7 +480,7 @@ class Cascade:
         self, policy: Policy, query: Query, seconds: float | None, exchanges: list[Exchange]
     ) -> dict[str, Exchange]:
         """Ask the first model and the model that its answer is compared with in parallel; return exchanges by model."""
-        names, records = [policy.first, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
+        names, records = [policy.first_model, str(policy.parallel_model)], (list[Exchange](), list[Exchange]())
         calls = [
             self._caller.call(
                 replace(query, charge=replace(self.billing.charge, step=step)), name, policy, record, seconds

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from rcjax._base.extras import how_to_install, required
+from rcjax._base.extras import how_to_install, import_extra
 from rcjax._base.figures import count
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import TRUNCATED, functions_of, read_calls, strict_json
@@ -234,7 +234,7 @@ class CheckPool:
     """
 
     def __init__(self, name: str, max_processes: int = MAX_PROCESSES) -> None:
-        self._pebble = required("pebble", "run")
+        self._pebble = import_extra("pebble", "run")
         self._broken = (self._pebble.ProcessExpired, BrokenProcessPool)
         self._name, self._max_processes = name, max_processes
         self._pool: Any = None

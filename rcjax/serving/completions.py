@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcjax.policy.signals import Reply, SignalError
-from rcjax.policy.signals.answers import as_object, objects_in, written_calls
+from rcjax.policy.signals.answers import as_object, format_calls, objects_in
 from rcjax.policy.signals.replies import TokensError, read_tokens, token_content
 from rcjax.serving.failures import (
     CallError,
@@ -111,7 +111,7 @@ def text_or_calls(choice: Any) -> str:
     '[{"arguments":{},"name":"f"}]'
     """
     calls = _finish_and_calls(choice)[1]
-    return choice_text(choice) or (written_calls(calls) if calls else "")
+    return choice_text(choice) or (format_calls(calls) if calls else "")
 
 
 def join_choices(completions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

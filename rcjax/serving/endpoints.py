@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax._base.tokens import Price, Tokens
 from rcjax.policy.decisions import ANSWER_FORMS, AnswerForm, comparable
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.signals import ReplyCheck, Signal, Votes
 from rcjax.policy.signals.answers import as_object
-from rcjax.policy.signals.records import contradiction, record_signal, signal_from_record
+from rcjax.policy.signals.signal import describe_difference, record_signal, signal_from_record
 from rcjax.policy.spec import recorded_prices, recorded_request_settings
 from rcjax.serving.check_processes import require_runnable
 from rcjax.serving.models_file import ServedModel
@@ -243,7 +243,7 @@ def make_endpoints(policy: AbstractPolicy, models: Sequence[str], defaults: Requ
     signals = _signals(models, defaults, records)
     for model in models:
         if not isinstance(api_clients[model], openai.AsyncOpenAI):
-            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {what_it_is(api_clients[model])}")
+            raise ValueError(f"client of {model}: give an openai.AsyncOpenAI, not {describe_type(api_clients[model])}")
         _require_signal(signals[model], model)
         _require_as_tuned(records.get(model, {}), signals[model], model)
     _require_keys(policy, signals)
@@ -291,7 +291,7 @@ def _signals(
 
 def _require_as_tuned(record: Mapping[str, Any], signal: Any, model: str) -> None:
     """Refuse a signal other than the log's, as the policy's thresholds hold only for the log's signal."""
-    difference = contradiction(record, signal) if record else None
+    difference = describe_difference(record, signal) if record else None
     if difference is not None:
         problem = f"the policy was tuned on another one: {difference}"
         raise ValueError(f"signal of {model}: {problem}: leave signal out, or tune again")
@@ -312,7 +312,7 @@ def _require_signal(signal: Any, model: str) -> None:
     asks = callable(getattr(signal, "follow_up", None)) and callable(getattr(signal, "read", None))
     if isinstance(signal, type) or not asks or not isinstance(getattr(signal, "options", None), Mapping):
         wanted = "give an instance of a signal, such as rcjax.policy.signals.Choice()"
-        raise TypeError(f"signal of {model}: {wanted}, not {what_it_is(signal)}")
+        raise TypeError(f"signal of {model}: {wanted}, not {describe_type(signal)}")
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
-from rcjax._base.codec import visible, what_it_is
+from rcjax._base.codec import describe_type, visible
 from rcjax.policy.policy import Policy
 from rcjax.policy.signals import Reading, Reply, ReplyCheck, Signal, SignalError
 from rcjax.policy.signals.answers import FORM_OPTIONS, PLAIN, as_object
@@ -153,7 +153,7 @@ class Exchange:
             reading = signal.read(reply, second)
         if not isinstance(reading, Reading):
             raise SignalError(
-                f"the signal's read gave {what_it_is(reading)}: it must give a rcjax.policy.signals.Reading"
+                f"the signal's read gave {describe_type(reading)}: it must give a rcjax.policy.signals.Reading"
             )
         return reading
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rcjax._base.codec import visible
-from rcjax._base.extras import required
+from rcjax._base.extras import import_extra
 from rcjax._base.figures import count
 from rcjax.serving.failures import CascadeWarning
 from rcjax.serving.totals import SYNC_SECONDS, QueryCount, SharedSpending, seconds_kept
@@ -157,8 +157,8 @@ class Ledger:
     """
 
     def __init__(self, url: str, replica: str | None = None) -> None:
-        redis: Any = required("redis", "ledger")
-        retrying = required("redis.retry", "ledger"), required("redis.backoff", "ledger")
+        redis: Any = import_extra("redis", "ledger")
+        retrying = import_extra("redis.retry", "ledger"), import_extra("redis.backoff", "ledger")
         self._refusals = redis.AuthenticationError, redis.exceptions.NoPermissionError
         self.place = place_of(url)
         try:

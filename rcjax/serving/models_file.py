@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from rcjax._base.codec import Between, Reads, Record, read, read_table, require
+from rcjax._base.codec import Between, Reads, Record, read_table, read_value, require
 from rcjax._base.tokens import PRICES, Price
 from rcjax.policy.signals.answers import PLAIN
-from rcjax.policy.signals.records import record_signal, require_signal_name
 from rcjax.policy.signals.reply_checks import ReplyCheck
+from rcjax.policy.signals.signal import record_signal, require_signal_name
 from rcjax.serving.price_lists import GenaiPrices, ListedPrice, known_price
 
 _OPENAI_KEY = "OPENAI_API_KEY"
@@ -187,9 +187,15 @@ def _read_settings(name: str, table: Any, where: str) -> ModelSettings:
             more = f"no input price: {_PRICED}; and " if is_listed else ""
             raise ValueError(f"{where}: {more}{key} is no setting of a model: there are {', '.join(SETTINGS)}")
     kinds = zip(PRICES, (_Money, _Money, _Money | None, _Money | None), strict=True)
-    price = _FREE if is_listed else Price(*(read(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
-    upstream_model = read(str | None, table.get("model"), f"{where}.model") or name
-    settings = read(ModelSettings, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where)
+    price = (
+        _FREE
+        if is_listed
+        else Price(*(read_value(kind, table.get(key), f"{where}.{key}") for key, kind in kinds)).exact
+    )
+    upstream_model = read_value(str | None, table.get("model"), f"{where}.model") or name
+    settings = read_value(
+        ModelSettings, {**table, "name": name, "upstream_model": upstream_model, "price": price}, where
+    )
     if not is_listed:
         return settings
     listed = listed_price(settings.upstream_model, settings.base_url, where)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, time
 from functools import cache
 from typing import Any, NamedTuple
 
-from rcjax._base.extras import required
+from rcjax._base.extras import import_extra
 from rcjax._base.tokens import Price
 
 GENAI = "genai"
@@ -124,7 +124,7 @@ class GenaiPrices(PriceList):
 
 
 def _snapshot() -> Any:
-    return required("genai_prices.data_snapshot", extra="prices").get_snapshot()
+    return import_extra("genai_prices.data_snapshot", extra="prices").get_snapshot()
 
 
 @cache

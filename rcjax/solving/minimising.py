@@ -19,8 +19,8 @@ import numpy as np
 from jax import lax
 from jax.typing import DTypeLike
 
-from rcjax._base.codec import takes, what_it_is, whole
-from rcjax._base.extras import required
+from rcjax._base.codec import describe_type, takes, whole_number
+from rcjax._base.extras import import_extra
 from rcjax._core.batching import Array, in_pieces, join, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
@@ -121,7 +121,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
 
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
     """
-    lbfgs = required("optax", extra="objectives").scale_by_lbfgs(memory_size=_HISTORY)
+    lbfgs = import_extra("optax", extra="objectives").scale_by_lbfgs(memory_size=_HISTORY)
     value_and_slope = jax.value_and_grad(loss)
     rounding = 4 * float(jnp.finfo(x.dtype).eps)
 
@@ -393,9 +393,9 @@ def minimise(
     if max(map(len, paths)) < 2:
         alone = model.models[paths[0][0]]
         raise ValueError(f"cascades: {alone} alone has no threshold to choose: name a cascade of two models or more")
-    required("optax", extra="objectives")
+    import_extra("optax", extra="objectives")
     plan = make_plan(paths, len(model.models))
-    starts = min(whole(starts, "starts", 1), _ADDITIVE_LAM)
+    starts = min(whole_number(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
     additive = search_tables(model, plan, None)
     search, proposed = propose(additive, additive_lam.astype(lam.dtype), len(paths))
@@ -412,7 +412,7 @@ def _check_objective(objective: Objective, outcomes: Outcome) -> None:
     value = jax.eval_shape(objective, outcome, jax.ShapeDtypeStruct((), outcomes.asked.dtype))
     if not isinstance(value, jax.ShapeDtypeStruct) or value.shape or not np.issubdtype(value.dtype, np.floating):
         raise ValueError(
-            f"objective must return one real number that has a slope, not {what_it_is(value)}: take a sum or a mean"
+            f"objective must return one real number that has a slope, not {describe_type(value)}: take a sum or a mean"
         )
 
 

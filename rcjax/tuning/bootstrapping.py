@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import half_width
+from rcjax._base.figures import interval_half_width
 from rcjax._core.batching import Array, join, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
@@ -265,7 +265,7 @@ def quantiles(spread: Array, n: int, level: float) -> np.ndarray:
     the percentile interval of the draws (Hesterberg 2015, "What teachers should know about the bootstrap", sections 4.1
     and 4.4).
     """
-    z = half_width(level)
+    z = interval_half_width(level)
     freedom = max(n - 1, 1)  # Cornish and Fisher's expansion, good to 1 % from ten queries on
     student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     spread = spread[np.isfinite(spread).all(1)]

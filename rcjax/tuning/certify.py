@@ -46,7 +46,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.codec import Object, read, takes
+from rcjax._base.codec import Object, read_value, takes
 from rcjax._base.figures import percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_kept_sample
@@ -163,7 +163,7 @@ def overlap(log: Log, tuned: Any) -> Overlap:
         digest, models, old = source.digest, source.models, source
     else:
         digest = source.provenance.get("digest")
-        models = tuple(read(Object, source.provenance.get("answers") or {}, "provenance.answers"))
+        models = tuple(read_value(Object, source.provenance.get("answers") or {}, "provenance.answers"))
         is_policy = isinstance(source, AbstractPolicy)
         sample = source.provenance.get("reference") if is_policy else source.details.reference
         old = None if sample is None else read_kept_sample(sample, log.task)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, count, half_width, points
+from rcjax._base.figures import Z_ONE_SIDED_95, count, format_points, interval_half_width
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.policy.counted import ERRORS, Counted, penalised
@@ -179,7 +179,7 @@ def match_today(frontier: Frontier, log: Log, held_out: Log | None, spec: Spec) 
         return Deployed(policy, notes=(found.describe(place),))
     needed = found.labels_needed(margin)
     noun = "query" if log.hand_labels is None else "labelled query"
-    why = f"no cheaper policy is shown to keep to {points(margin)} on {count(found.queries, noun)}"
+    why = f"no cheaper policy is shown to keep to {format_points(margin)} on {count(found.queries, noun)}"
     if needed is None:
         hope = "and none is expected to with more labels: allow more, or log cheaper models"
     else:
@@ -243,7 +243,7 @@ def _figures_on(log: Log, rung: Policy, replayed: Replay, level: float | None) -
         expected["abstention"] = float(np.clip(replayed.abstention, 0.0, 1.0))
     if level is not None:
         low, high = error_interval(replayed, log, level).tolist()
-        half = half_width(level) * float(np.nan_to_num(replayed.spent_se))
+        half = interval_half_width(level) * float(np.nan_to_num(replayed.spent_se))
         ends = {"error_low": low, "error_high": high}
         ends |= {"cost_low": max(expected["cost"] - half, 0.0), "cost_high": expected["cost"] + half}
         expected |= ends | {"level": level}

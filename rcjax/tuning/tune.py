@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from rcjax._base.codec import takes, written
+from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, percent
 from rcjax._core.batching import plain
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
@@ -254,7 +254,7 @@ class Tuned:
         if self.policy is not None:
             document["policy"], document["remarks"] = self.policy.to_json(), list(self.remarks)
         if self.comparison is not None:
-            document["comparison"] = written(self.comparison)
+            document["comparison"] = to_json_value(self.comparison)
         return document
 
 
@@ -395,7 +395,7 @@ def _with_policy(tuned: Tuned, spec: Spec) -> Tuned:
     guarantee = None if certificate is None else certificate.describe(counted.noun)
     return dataclasses.replace(
         tuned,
-        policy=with_provenance(policy, **{COMPARISON: written(comparison)}),
+        policy=with_provenance(policy, **{COMPARISON: to_json_value(comparison)}),
         certificate=certificate,
         comparison=comparison,
         notes=(*filter(None, (comparison.last_error(counted), guarantee)), *notes),

@@ -150,7 +150,7 @@ def log(tmp_path):
         return read_log(str(path), task="choice")
 
 
-def test_provenance(log, tmp_path):
+def test_provenance_records_versions_and_data(log, tmp_path):
     told = describe_fit(log)
     assert told["source"] == "answers.csv"
     assert told["digest"] == log.digest

@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 # -- help, version and usage
 
 
-def test_version():
+def test_version_is_that_of_the_package():
     assert succeed("--version") == f"rcjax {rcjax.__version__}\n"
 
 
@@ -71,7 +71,7 @@ def test_usage_errors_have_status_2(arguments, message):
     assert as_json.stderr == f"error: {error['message']}\n"
 
 
-def test_money_and_shares():
+def test_money_and_shares_are_parsed_in_each_spelling():
     for text in ("0.00015", "150/M", "$150/m", "0.15/k", "0.00015/query"):
         assert inputs.money(text) == pytest.approx(1.5e-4)
     assert inputs.fraction("5%") == inputs.fraction("0.05") == 0.05
@@ -114,7 +114,7 @@ def test_tune_prints_one_json_document(folder):
     queries = {query for query, _ in calls}
 
     def bill_of(rung, query):
-        model, spent = rung.first, 0.0
+        model, spent = rung.first_model, 0.0
         while model is not None:
             logprob, cost = calls[query, model]
             decision, spent = rung.step(model, logprob=logprob), spent + cost
@@ -200,7 +200,7 @@ def test_a_guarantee_that_cannot_be_given_is_an_error(folder):
 @pytest.mark.parametrize(
     "cascade", thorough(["adaptive", "full", "small,large"], lambda cascade: cascade != "small,large")
 )
-def test_cascades(folder, tmp_path, cascade):
+def test_each_search_by_the_model_gives_a_policy(folder, tmp_path, cascade):
     out = tmp_path / "policy.json"
     arguments = ["tune", folder / "train.csv", "--no-bands", "--task", "choice", "--cascade", cascade]
     arguments += ["--error-cost", "0.001"]
@@ -250,7 +250,7 @@ def single(folder: Path, prices: dict | None) -> Path:
 
 
 @pytest.mark.parametrize(("priced", "alone"), [("cost", True), ("stored", False), ("given", False)])
-def test_a_policy_of_a_single_model(tmp_path, alone, priced):
+def test_a_single_model_can_be_the_policy(tmp_path, alone, priced):
     rows = [row for row in rows_of(seed=2, n=60) if row[1] == "small" or not alone]
     columns = "cost" if priced == "cost" else "input_tokens,output_tokens"
     log = write_log(tmp_path / "log.csv", rows, f"query,model,logprob,correct,{columns}")
@@ -274,7 +274,7 @@ def test_tokens_without_prices_are_refused(tmp_path):
         assert "token counts but no prices: give --prices prices.toml, for each model a table [MODEL]" in fail(*command)
 
 
-def test_a_policy_of_a_single_model_on_a_log_of_another(tmp_path):
+def test_a_policy_is_refused_on_a_log_without_its_model(tmp_path):
     rows = [row for row in rows_of(seed=2, n=60) if row[1] == "large"]
     assert "no model 'small'" in fail("evaluate", single(tmp_path, None), write_log(tmp_path / "log.csv", rows))
 

@@ -55,7 +55,7 @@ def test_a_policy_that_compares_is_tuned_and_written(folder, tuned):
 
 
 @pytest.mark.thorough
-def test_evaluate(folder):
+def test_evaluate_compares_answers_as_the_policy_does(folder):
     line = ("evaluate", folder / "policy.json", folder / "fresh.csv")
     both = [
         json.loads(succeed(*line, "--answers", folder / "fresh_answers.csv", "--json")),

@@ -66,7 +66,7 @@ def test_labels_where_two_policies_differ_decide_which_is_better(folder, tmp_pat
     assert (shown.exit_code, f"({asked} labelled)" in " ".join(shown.stdout.split())) == (0, True)
 
 
-def test_the_difference_is_that_of_both_on_all_queries(folder):
+def test_the_difference_by_disagreements_is_that_on_all_queries(folder):
     with jax.enable_x64(True):
         from rcjax.tuning.replaying.comparing import Disagreements
 
@@ -118,7 +118,7 @@ def test_policies_that_cannot_be_compared_are_refused(folder, tmp_path):
 
 @pytest.mark.parametrize("line", ["evaluate", "check"])
 def test_a_screen_has_one_error_of_a_ladder_that_follows_its_bill(folder, line):
-    """That of a service: the decision, the comparison with today's and the replay move from query to query."""
+    """The screen has the error of a service: decision, comparison and replay move from query to query."""
     files = folder / "policy.json", folder / "fresh.csv", "--prices", folder / "prices.toml"
     result = run(line, *files, "--json")
     assert result.exit_code in (0, 1), (result.stderr, result.exception)

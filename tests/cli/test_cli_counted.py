@@ -54,7 +54,7 @@ def printed(*line, status=0):
 
 
 def misnamed(said):
-    """What of texts speaks of errors, with some words around it, by the names of the texts."""
+    """Return the passages that speak of errors, with some words around them, by the names of the texts."""
     found = {}
     for name, text in said.items():
         for words in ALLOWED:
@@ -109,7 +109,7 @@ def test_no_promise_of_errors_stands_beside_differences(tmp_path):
 
 
 @pytest.mark.thorough
-def test_what_tunes_again_and_a_page(kind):
+def test_screens_and_the_report_name_the_counted_quantity(kind):
     noun, folder, _ = kind
     _, reading, target, recorded, _ = KINDS[noun]
     page, log, worse = folder / "report.html", folder / "log.csv", folder / "worse.csv"

@@ -38,7 +38,7 @@ def judge(log, *arguments):
 
 
 @pytest.mark.thorough
-def test_another_search_is_held_to_its_own_promise(logs):
+def test_diagnose_tests_the_promise_of_the_named_search(logs):
     own = [json.loads(judge(logs[0], "--json", *more)) for more in ([], ["--cascade", "full"])]
     assert (own[0]["models"], own[0]["n"], own[0]["held_out"]) == (list(NAMES.values()), N, False)
     default, full = ({check["name"] for check in each["findings"]} for each in own)
@@ -50,7 +50,7 @@ def test_another_search_is_held_to_its_own_promise(logs):
     assert pair["promise"]["search"] == [["small", "large"]]
 
 
-def test_what_is_shown_of_a_diagnosis(capsys):
+def test_a_diagnosis_shows_the_worst_check_of_each_kind(capsys):
     checks = [
         {
             **FINDING_KINDS[name].finding(subject, figure, f"advice on {subject}", verdict=verdict).to_json(),
@@ -110,12 +110,12 @@ def test_the_verdict_comes_first_then_what_explains_it(capsys):
     assert said.endswith("Next: keep the policy")
 
 
-def test_tuning_again_is_advised_with_its_command_only_where_it_is_taken_up(capsys):
+def test_the_command_to_tune_again_is_shown_only_if_tuning_again_gains(capsys):
     assert shown(capsys, "as promised", one("fine"), again=True).endswith("Next: tune again: rcjax retune")
     assert "rcjax retune" not in shown(capsys, "as promised", one("fine"))
 
 
-def test_the_screen_has_the_weeks_and_the_looks(capsys):
+def test_the_screen_of_a_check_names_the_weeks_and_the_looks(capsys):
     described = "The last 8 weeks, since 2026-01-05, beside what was tuned on; checked weekly (--looks)."
     said = shown(capsys, "worse than promised", one("bad"), looks=52, described=described, since="2026-02-02")
     assert described in said
@@ -123,7 +123,7 @@ def test_the_screen_has_the_weeks_and_the_looks(capsys):
 
 
 @pytest.mark.thorough
-def test_fresh_queries_give_the_verdict_of_check_whatever_the_screen(tmp_path):
+def test_diagnose_report_and_evaluate_give_the_verdict_of_check(tmp_path):
     """`check`, `evaluate`, `diagnose`, `report` and `retune` ask one function: here of a log that is harder."""
     train = write_log(tmp_path / "train.csv", rows_of(seed=0, n=200))
     harder = [(*row[:3], int(row[3] and row[0] % 4 > 0), *row[4:]) for row in rows_of(seed=1, n=200)]

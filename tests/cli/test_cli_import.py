@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("own_settings")
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
-def test_what_is_written_is_a_log(ending, tmp_path):
+def test_import_writes_a_log_that_tune_reads(ending, tmp_path):
     out = tmp_path / f"log.{ending}"
     shown = succeed("import", *EVAL, "--out", out)
     assert "8 queries, 8 of them answered by all of 2 models" in shown
@@ -29,7 +29,7 @@ def test_what_is_written_is_a_log(ending, tmp_path):
     assert log.cost.tolist() == pytest.approx([(50 * 0.1 + 3 * 0.4) / 1e6, (50 * 2.5 + 3 * 10.0) / 1e6], rel=1e-6)
 
 
-def test_one_json_document(tmp_path):
+def test_import_prints_one_json_document(tmp_path):
     out = tmp_path / "log.csv"
     document = json.loads(succeed("import", FILES / "promptfoo", "--out", out, "--json"))
     assert (document["queries"], document["answered_by_all"], document["out"]) == (8, 7, str(out))
@@ -38,7 +38,7 @@ def test_one_json_document(tmp_path):
     assert pl.read_csv(out).height == 15
 
 
-def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
+def test_after_calls_without_labels_the_next_step_is_to_label(tmp_path):
     out = tmp_path / "log.csv"
     calls = FILES / "litellm" / "calls.jsonl"
     shown = " ".join(succeed("import", calls, "--prompts", "--out", out).split())
@@ -52,7 +52,7 @@ def test_calls_without_labels_say_how_to_come_by_them(tmp_path):
     assert "8 queries" in succeed("import", wide, "--format", "wide", "--out", out)
 
 
-def test_names_and_columns(tmp_path):
+def test_models_are_renamed_and_columns_are_mapped(tmp_path):
     table = tmp_path / "mine.csv"
     table.write_text("id,engine,ok,confidence,cost\n1,a/x,1,0.5,1\n1,b/y,0,0.25,2\n")
     columns = ["--column", "query=id", "--column", "model=engine", "--column", "correct=ok"]
@@ -69,7 +69,7 @@ def test_names_and_columns(tmp_path):
         (["--score-max", "0"], "is not above 0"),
     ],
 )
-def test_usage_errors(options, says, tmp_path):
+def test_wrong_options_of_import_are_usage_errors(options, says, tmp_path):
     result = run("import", *EVAL, *options, "--out", tmp_path / "log.csv", "--json")
     assert result.exit_code == 2
     assert says in json.loads(result.stdout)["error"]["message"]

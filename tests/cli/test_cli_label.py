@@ -39,7 +39,7 @@ def log(rows, tmp_path):
     return path
 
 
-def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
+def test_labels_in_the_table_are_read_by_tune(log, rows, tmp_path):
     out = tmp_path / "to_label.csv"
     told = succeed("label", log, "--n", 60, "--task", "choice", "--out", out)
     assert "No answer is labelled" in told
@@ -70,7 +70,7 @@ def test_a_table_to_fill_in_that_comes_back(log, rows, tmp_path):
     assert "300 answers to label, all that lack a label" in rest
 
 
-def test_questions_come_from_a_file_beside_the_log(rows, tmp_path):
+def test_the_table_shows_questions_of_a_second_file(rows, tmp_path):
     log = write_log(tmp_path / "log.csv", rows, "query,model,logprob,cost")
     questions = tmp_path / "questions.jsonl"
     asked = [{"query": str(i), "prompt": f"{i}?", "answer": "42"} for i in range(120)]
@@ -84,7 +84,7 @@ def test_questions_come_from_a_file_beside_the_log(rows, tmp_path):
     assert {*table["right_answer"]} == {42}
 
 
-def test_what_cannot_be(log, rows, tmp_path):
+def test_impossible_draws_are_refused(log, rows, tmp_path):
     out = tmp_path / "out.csv"
     whole = write_log(tmp_path / "whole.csv", rows)
     assert "every answer has a label already" in fail("label", whole, "--out", out)
@@ -176,7 +176,7 @@ def test_keys_label_skip_and_quit(sheet, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pseudo-terminal")
-def test_in_a_real_terminal_killed_and_gone_on(sheet):
+def test_labelling_resumes_after_a_kill_in_a_real_terminal(sheet):
     command = [sys.executable, "-c", MAIN, "label", "log.csv", "--out", str(sheet), "--ask"]
 
     def ask(keys, end):

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_the_loop_with_a_limit(folder, tmp_path):
+def test_a_limit_on_seconds_is_kept_by_tune_evaluate_and_retune(folder, tmp_path):
     policy = tmp_path / "policy.json"
     asked = ["tune", folder / "train.csv", "--no-bands", "--error-cost", "0.01"]
     asked += ["--max-seconds", "p95=2.5", "--out", policy]

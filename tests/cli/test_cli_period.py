@@ -39,7 +39,7 @@ def calls(folder):
     return path
 
 
-def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_in_it(folder, calls):
+def test_money_for_a_month_is_in_the_file_and_retune_keeps_it(folder, calls):
     out = folder / "policy.json"
     options = ("--budget", "$70/Month", "--queries", "1e6/month", "--no-bands", "--out", out)
     result = run("tune", folder / "log.csv", "--task", "choice", *options)
@@ -66,7 +66,7 @@ def test_money_for_a_month_and_a_position_that_is_kept_are_in_the_file_and_stay_
     for policy in (before, after):
         assert (policy.period, policy.follows, new_bill(policy, 0.0)) == (Period(70.0, "month"), False, None)
         assert policy.budget == pytest.approx(7e-5)
-        assert new_bill(with_following(policy, follows=True, period=policy.period), 0.0).left(0.0) == 70.0
+        assert new_bill(with_following(policy, follows=True, period=policy.period), 0.0).money_left(0.0) == 70.0
 
 
 def test_options_that_do_not_go_together_are_refused(folder):

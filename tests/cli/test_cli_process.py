@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the logs of real LLM
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_cache(programs):
-    """What the other tests have compiled serves these processes: there, as in conftest, without optimisations."""
+    """The processes use the programs that other tests have compiled, as in conftest, without optimisations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(programs))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -60,7 +60,7 @@ def process(*arguments, **variables) -> subprocess.CompletedProcess:
         ("tune --help", ("jax", "numpy", "polars", "scipy", "rcjax.tuning", "rcjax.cli.replays"), "--budget"),
     ],
 )
-def test_help_comes_without_what_works(line, heavy, shown):
+def test_help_imports_neither_jax_nor_numpy(line, heavy, shown):
     names = f"print([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     code = f"import atexit, sys; atexit.register(lambda: {names}); import rcjax.cli; rcjax.cli.main()"
     done = subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True)
@@ -81,7 +81,7 @@ def test_a_process_prints_nothing_but_json(folder):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("benchmark", "task"), [("mmlu", "choice"), ("triviaqa", "generation")])
 @pytest.mark.usefixtures("as_users_have_it")
-def test_real_logs_end_to_end(tmp_path, benchmark, task):
+def test_public_logs_are_tuned_and_evaluated(tmp_path, benchmark, task):
     policy, cache = tmp_path / "policy.json", tmp_path / "cache"
     prices = ["--prices", DATA / "prices.toml"]
     tune = ["tune", DATA / f"{benchmark}_llama_train.csv", *prices, "--task", task, "--json"]
@@ -124,7 +124,7 @@ def test_real_logs_end_to_end(tmp_path, benchmark, task):
         ("check none.json none.csv --json > /dev/full", 2, "error: none.json: No such file or directory\n"),
     ],
 )
-def test_streams_that_are_closed_or_full(line, status, message, folder):
+def test_closed_and_full_streams_end_a_command_in_one_line(line, status, message, folder):
     if "policy.json" in line:
         policy = rcjax.tune(rcjax.read_log(folder / "train.csv"), error_cost=0.001, intervals=False).policy
         policy.save(folder / "policy.json")

@@ -102,7 +102,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "says", "status", "kind"), LINES, ids=[line or "nothing" for line, *_ in LINES])
-def test_what_cannot_be_served_is_refused_at_once_in_one_line(line, says, status, kind, folder):
+def test_wrong_options_of_serve_are_refused_in_one_line(line, says, status, kind, folder):
     before = sorted(folder.iterdir())
     port = () if "--port" in line else ("--port", 0)
     result = run("serve", *line.split(), *port, "--json")
@@ -144,7 +144,7 @@ def test_an_address_in_use_is_refused_in_one_line(folder):
     assert not (folder / "calls.jsonl").exists()
 
 
-def test_what_can_be_served_is_served(folder):
+def test_right_options_of_serve_start_a_service(folder):
     result = run("serve", *LOGGED.split(), "--port", "0")
     assert "it began to serve" in result.stderr
 

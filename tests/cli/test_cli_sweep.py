@@ -49,7 +49,7 @@ def test_logs_are_swept_and_a_second_call_finds_nothing_to_do(folder):
         ('logs = ["log0.csv"]\nlambda = 1', "lambda is no setting of a sweep"),
     ],
 )
-def test_what_cannot_be_swept_is_one_line(folder, content, message):
+def test_a_failed_sweep_is_reported_in_one_line(folder, content, message):
     (folder / "wrong.toml").write_text(content)
     result = run("sweep", folder / "wrong.toml")
     assert result.exit_code == 1
@@ -58,7 +58,7 @@ def test_what_cannot_be_swept_is_one_line(folder, content, message):
     assert not (folder / "wrong").exists()
 
 
-def test_a_folder_of_results_in_which_a_log_would_be_overwritten(folder):
+def test_a_sweep_does_not_overwrite_its_logs(folder):
     (folder / "into").mkdir()
     log = folder / "into" / "logs.parquet"
     pl.read_csv(folder / "log0.csv").write_parquet(log)

@@ -86,7 +86,7 @@ def test_a_drifted_policy_has_status_1_and_comes_with_advice(folder):
     assert told.endswith("whether to tune again, rcjax check says without --no-retuning")
 
 
-def test_json_is_one_document(folder):
+def test_check_prints_one_json_document(folder):
     result = run("check", folder / "policy.json", folder / "dear.csv", "--no-retuning", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
@@ -95,7 +95,7 @@ def test_json_is_one_document(folder):
     assert all({*each["limits"]} == {"doubtful", "bad"} for each in found["findings"])
 
 
-def test_bad_input_has_status_2(folder):
+def test_check_has_status_2_for_bad_input(folder):
     assert "absent.json" in refused("check", folder / "absent.json", folder / "fresh.csv")
     assert "absent.csv" in refused("check", folder / "policy.json", folder / "absent.csv")
     assert "the policy comes first, then the log" in refused("check", folder / "fresh.csv", folder / "policy.json")
@@ -141,7 +141,7 @@ def test_a_policy_that_gains_too_little_is_shown_and_not_written(folder, tmp_pat
     assert out.exists()
 
 
-def test_what_cannot_be_tested_is_not_written_either(folder, tmp_path):
+def test_retune_writes_no_policy_that_cannot_be_tested(folder, tmp_path):
     out = tmp_path / "new.json"
     line = "retune", folder / "alone.json", folder / "fewer.csv", "--no-bands", "--out", out
     result = run(*line)

@@ -29,7 +29,7 @@ RAISED = [
 
 
 def call(body, name, *options):
-    """What becomes of a command of this name, in a group, with this body."""
+    """Run a command of this name, in a group, with this body."""
     app = typer.Typer(cls=CommandLine, pretty_exceptions_enable=False)
     app.callback()(lambda: None)
 
@@ -41,7 +41,7 @@ def call(body, name, *options):
 
 
 @pytest.mark.parametrize(("name", "status"), [("tune", 1), ("check", 2)])
-def test_what_goes_wrong_is_one_line_and_one_document(name, status):
+def test_a_failure_is_one_line_and_one_json_document(name, status):
     for problem, kind, message in RAISED:
 
         def body(_, problem=problem):
@@ -58,7 +58,7 @@ def test_what_goes_wrong_is_one_line_and_one_document(name, status):
         assert json.loads(as_json.stdout) == {"error": {"message": told.stderr[len("error: ") : -1], "kind": kind}}
 
 
-def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
+def test_rcjax_traceback_prints_the_traceback(monkeypatch):
     monkeypatch.setenv("RCJAX_TRACEBACK", "1")
 
     def body(_):
@@ -69,7 +69,7 @@ def test_the_traceback_is_there_for_those_who_ask(monkeypatch):
     assert told.stderr.splitlines()[-1].startswith("error: unexpected KeyError")
 
 
-def test_results_come_before_the_problem():
+def test_results_are_printed_before_the_problem():
     def body(as_json):
         problem = console.attempt(lambda: open("/nowhere/x", "w"))  # noqa: SIM115
         console.conclude({"cost": 1}, lambda: print("cost 1"), as_json=as_json, problem=problem)
@@ -99,7 +99,7 @@ def test_every_command_reports_whatever_reaches_it(monkeypatch, tmp_path):
 
 @pytest.fixture
 def handlers():
-    """Those of this process, as they were."""
+    """Restore the signal handlers of this process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

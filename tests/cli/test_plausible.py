@@ -27,7 +27,7 @@ def words(result):
     return " ".join((result.stderr + result.stdout).replace("│", " ").split())
 
 
-def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(place):
+def test_a_budget_of_dollars_per_query_needs_yes(place):
     out = place / "policy.json"
     tune = ("tune", place / "log.csv", "--task", "choice", "--no-bands", "--out", out, "--budget")
     for text, meant in (("60", "60/M"), ("$60", "60/M"), ("60/k", "60/M"), ("0.1", "100/M")):
@@ -43,7 +43,7 @@ def test_a_budget_of_a_whole_query_is_asked_about_and_taken_where_it_is_meant(pl
     assert (result.exit_code, "--yes" in words(result)) == (2, True)
 
 
-def test_costs_of_another_unit_are_asked_about(tmp_path):
+def test_costs_of_another_unit_need_yes(tmp_path):
     rows = [(*row[:4], 1e6 * row[4], *row[5:]) for row in rows_of(seed=0)]
     log = write_log(tmp_path / "log.csv", rows)
     result = run("tune", log, "--budget", "60", "--out", tmp_path / "policy.json")
@@ -52,7 +52,7 @@ def test_costs_of_another_unit_are_asked_about(tmp_path):
     assert "is it money per million queries? Write money per query" in words(result)
 
 
-def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path):
+def test_prices_per_token_need_yes_in_each_command(place, tmp_path):
     policy = place / "tuned.json"
     tokens, per_token = place / "tokens.csv", place / "per_token.json"
     line = ("tune", tokens, "--task", "choice", "--budget", "150/M", "--no-bands", "--out", policy)
@@ -76,7 +76,7 @@ def test_prices_per_token_are_asked_about_wherever_they_are_read(place, tmp_path
 
 
 @pytest.mark.thorough
-def test_no_policy_comes_of_a_log_that_can_hardly_be_right(tmp_path):
+def test_an_implausible_log_gives_no_policy(tmp_path):
     log, out = tmp_path / "wrong.csv", tmp_path / "policy.json"
     rows = [
         (i, name, -0.01 * (i % 7) - 0.1, 0, cost, 0, 0) for i in range(60) for name, cost in (("a", 1e-5), ("b", 2e-4))
@@ -92,7 +92,7 @@ def test_no_policy_comes_of_a_log_that_can_hardly_be_right(tmp_path):
     assert out.exists()
 
 
-def test_a_log_of_hundreds_of_models_is_asked_about(tmp_path):
+def test_a_log_of_hundreds_of_models_needs_yes(tmp_path):
     rows = [
         f"{query},m{model},-0.{model % 9 + 1},{model % 2},1e-{model % 5 + 4}"
         for query in range(9)

@@ -1,4 +1,4 @@
-"""What reaches a terminal: escaped texts, one line for a message, errors of standard output."""
+"""The output on a terminal: escaped texts, one line for a message, errors of standard output."""
 
 import errno
 import json
@@ -15,7 +15,7 @@ from rcjax.cli import console
 HOSTILE = "\x1b[2J", "\x1b]0;title\x07", "a\nerror: b", "a\rb", "\u202eb", "\u2028", "\x9b31m", "\x7f", "\ud800"
 
 
-def test_what_is_not_printable_is_escaped():
+def test_unprintable_characters_are_escaped():
     for text in HOSTILE:
         shown = console.escaped(text)
         assert shown.encode().decode("unicode_escape") == text

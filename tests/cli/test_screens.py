@@ -1,4 +1,4 @@
-"""What commands show people: in which order, in which words, how far they are, and what comes next."""
+"""The screens of commands: their order, their words, their progress, and the next step."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ import pytest
 from helpers.command_line import run, succeed, write_folder
 
 import rcjax
-from rcjax._base.codec import written
+from rcjax._base.codec import to_json_value
 from rcjax.cli import console
 from rcjax.cli.app import COMMANDS, load
 from rcjax.cli.checks import compare_fresh, tune_and_retune
@@ -65,6 +65,7 @@ def test_every_command_has_its_help_with_an_example():
         lines = succeed(name, "--help").splitlines()
         assert f"Example: rcjax {name} " in "\n".join(lines)
         assert max(map(len, lines)) <= 80
+        assert not [line for line in (*lines, *listed.splitlines()) if "<bool>" in line]  # a flag takes no value
         for option in load(name).params:
             assert option.help or option.name == "help", (name, option.name)
 
@@ -85,7 +86,7 @@ def test_the_first_screen_of_help_is_enough_for_most():
 
 
 class Asked(Event):
-    """How far some work is, in words; set once a second line is to be written, so that the first one is there."""
+    """The progress of some work, in words; an event that is set when the second line is due."""
 
     def __init__(self, words=""):
         super().__init__()
@@ -98,7 +99,7 @@ class Asked(Event):
         return self.words
 
 
-def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
+def test_a_pipe_gets_lines_of_progress(monkeypatch, capfd):
     monkeypatch.setattr(console, "PROGRESS_INTERVAL", 0.01)
     for words, line in (("", "solving: 0 s so far"), ("30 of 120", "solving: 30 of 120")):
         asked = Asked(words)
@@ -116,7 +117,7 @@ def test_a_pipe_gets_a_line_now_and_then(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
+def test_a_terminal_shows_the_stage_and_its_seconds(monkeypatch, capfd):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color"}.items():
         monkeypatch.setenv(name, value)
     asked = Asked("half")
@@ -125,7 +126,7 @@ def test_a_terminal_shows_what_is_done_for_how_long(monkeypatch, capfd):
     assert "fitting … half 0 s" in capfd.readouterr().err
 
 
-def test_no_command_tunes_beside_another_than_todays_policy():
+def test_no_command_to_tune_again_is_shown_if_todays_is_a_policy():
     policy = Policy(
         ("large",), {"large": Calibration("none", 0, 1, -9, 0)}, {"large": [Rule(1, "answer")]}, {"large": 1}
     )
@@ -138,7 +139,7 @@ def test_no_command_tunes_beside_another_than_todays_policy():
 
 
 @pytest.mark.parametrize(("target", "advised"), [({"max_error": 0.3}, 1), ({"match": 0.01, "today": "large"}, 0)])
-def test_nobody_who_has_bounded_a_difference_is_told_to_bound_it(monkeypatch, target, advised):
+def test_match_is_not_advised_to_a_user_of_match(monkeypatch, target, advised):
     """Today's errs less on fresh queries than the tuning expected; of a margin the decision itself says so."""
 
     def beside(more, se, *, fresh):
@@ -147,7 +148,7 @@ def test_nobody_who_has_bounded_a_difference_is_told_to_bound_it(monkeypatch, ta
     log = rcjax.sample_log(64, seed=0).select(["llama3.2-1b", "llama3.1-70b"])
     policy = rcjax.tune(log, max_error=0.5, intervals=False).policy
     tuning = {**policy.provenance["tuning"], "max_error": None, "today": None, **target}
-    expected = written(beside(-0.009, 0.008, fresh=False))
+    expected = to_json_value(beside(-0.009, 0.008, fresh=False))
     policy = with_provenance(policy, tuning=tuning, comparison=expected)
     monkeypatch.setattr(comparing, "compare_policy", lambda *_, **__: beside(0.03, 0.004, fresh=True))
     document, remarks = compare_fresh(policy, log)

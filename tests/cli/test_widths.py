@@ -6,7 +6,7 @@ from itertools import pairwise
 import jax
 import pytest
 
-from rcjax._base.figures import Money, describe_cascade, figure
+from rcjax._base.figures import Money, describe_cascade, format_number
 from rcjax._core import compilation
 from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
@@ -40,7 +40,7 @@ KINDS = {
 @pytest.mark.parametrize("width", ["80", "120"])
 @pytest.mark.parametrize("noun", ["error", "difference", "score lost"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
+def test_no_row_of_a_frontier_is_cut(capsys, monkeypatch, width, noun, kind):
     monkeypatch.setenv("COLUMNS", width)
     points = [point(2e-5 * (i + 1), 0.5 * 0.7**i, NAMES[i % 3 :], **KINDS[kind]) for i in range(4)]
     tune.show_tuning("A log.", ROWS, points, money=MILLION, noun=noun)
@@ -54,7 +54,7 @@ def test_no_row_is_cut(capsys, monkeypatch, width, noun, kind):
     assert shown.count(">0.43") == sum(len(one["models"]) - 1 for one in points)
 
 
-def test_a_row_that_another_one_beats_as_printed_is_not_among_the_best(capsys):
+def test_rows_that_another_row_beats_as_printed_are_left_out(capsys):
     """At $20.0 both: who reads the table would not know why the first is there; nor the last, which is dearer."""
     figures = ((2.0001e-5, 0.50), (2.0004e-5, 0.43), (4e-5, 0.31), (5e-5, 0.3099))
     rows = [row | {"accuracy": 0.6} for row in ROWS]
@@ -117,7 +117,7 @@ def test_lines_of_rules_keep_to_the_width(width):
 
 
 def test_cascades_are_shown_whole():
-    """What always asks on has no threshold; of a mixture all rules are there, however short the first."""
+    """A model that always asks on has no threshold; a mixture shows all its rules, however short the first."""
     always, last = {"up_to": 1.0, "action": "ask", "model": "b"}, [{"up_to": 1.0, "action": "answer"}]
     rules = {"a": [always], "b": [{"up_to": 0.4, "action": "ask", "model": "c"}, *last], "c": last}
     chain = {"models": ["a", "b", "c"], "rules": rules, "agreements": {"b": {"earlier": "a", "model": "c"}}}
@@ -144,7 +144,7 @@ def test_a_probe_names_models_that_give_only_log_probabilities_of_their_own_toke
     assert [line.split()[:2] for line in notes] == [["note", "own:"]]
 
 
-def test_programs_are_kept_in_a_folder_that_is_there(tmp_path, monkeypatch):
+def test_compiled_programs_are_kept_in_an_existing_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RCJAX_CACHE_DIR", str(tmp_path))
     jax.config.update("jax_compilation_cache_dir", None)
     start_jax()
@@ -160,7 +160,7 @@ def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
 
 def test_a_figure_has_three_digits_once_it_is_rounded():
     texts = {9.999: "10.0", 10.04: "10.0", 999.6: "1,000", 0.0009999: "0.00100", 1e-24: "1.00e-24", 1e100: "1.00e+100"}
-    assert {value: figure(value) for value in texts} == texts
+    assert {value: format_number(value) for value in texts} == texts
 
 
 def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):
@@ -176,7 +176,7 @@ def test_signals_and_figures_of_a_collection_are_not_cut(capsys, monkeypatch):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_a_long_name_folds_where_others_cut_it(capsys, monkeypatch):
+def test_a_long_name_is_folded_and_not_cut(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     long = "meta-llama/llama-3.1-405b-instruct-fp8-dynamic-with-a-name-that-no-terminal-holds"
     table = make_table("model", "error", unbroken=True)

@@ -1,1 +1,1 @@
-"""What several tests share: logs, servers, clients, references and own families."""
+"""Helpers that several tests share: logs, servers, clients, references and own families."""

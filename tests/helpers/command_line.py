@@ -58,7 +58,7 @@ RUNNING: list[str] = []
 
 
 def afterwards():
-    """What is done after each command: with `next_steps`, that which its screen says to do next."""
+    """Do nothing after a command; `next_steps` replaces this, and runs the next step of each screen."""
 
 
 def run(*arguments):

@@ -1,4 +1,4 @@
-"""What is chosen by the labels of a log, and what becomes of it on queries left out: by loops in plain numpy."""
+"""A reference for the choice by labels, and for its error on held-out queries, by loops in plain numpy."""
 
 import itertools
 from typing import NamedTuple

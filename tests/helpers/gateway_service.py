@@ -83,7 +83,7 @@ def until(condition, seconds=120.0):
 
 @dataclass
 class Reply:
-    """What a gateway sends to a request."""
+    """The reply of a gateway to a request."""
 
     status: int
     headers: Mapping
@@ -101,7 +101,7 @@ class Reply:
 
     @property
     def text(self):
-        """What a stream says, all choices one after the other."""
+        """Return the text of a stream, one choice after the other."""
         choices = [choice for event in self.events[:-1] for choice in event["choices"]]
         return "".join(choice["delta"].get("content") or "" for choice in choices)
 

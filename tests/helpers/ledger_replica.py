@@ -36,7 +36,7 @@ DAY, START = 86_400.0, datetime(2024, 11, 6, tzinfo=UTC).timestamp()
 
 
 class Clock:
-    """That of a replica: simulated, and wrong."""
+    """The clock of a replica: simulated, and wrong."""
 
     def __init__(self, began, seconds, wrong):
         self._began, self._speed, self._wrong = began, DAY / seconds if seconds else 0.0, wrong
@@ -91,7 +91,7 @@ def serve(name, url, path, began, seconds, wrong, queries, first):
 
 
 def costs_in(path):
-    """What a log says that was spent."""
+    """Return the money that a log says was spent."""
     return sum(json.loads(line)["cost"] for line in path.read_text().splitlines())
 
 

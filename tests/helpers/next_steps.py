@@ -39,7 +39,7 @@ class Step:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """Who prints them; the commands with their options. The same command again is of one kind, whatever it is."""
+        """The function that prints a step, and the commands with their options; one kind for repeated commands."""
         if self.place.endswith("again"):
             return (self.place,)
         _, command, *words = shlex.split(self.line)

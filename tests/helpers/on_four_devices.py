@@ -1,4 +1,4 @@
-"""What public functions give over meshes of four CPU devices, explicit and automatic; run by `test_meshes.py`.
+"""Results of public functions over meshes of four CPU devices, explicit and automatic; run by `test_meshes.py`.
 
 python tests/helpers/on_four_devices.py explicit|auto [solve]
 """

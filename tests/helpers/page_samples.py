@@ -40,7 +40,7 @@ def page_of_half() -> str:
 
 
 def embedded(page: str, name: str = "points"):
-    """What a page holds as JSON."""
+    """Return the JSON that a page holds."""
     return json.loads(re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.DOTALL)[1])
 
 

@@ -28,6 +28,6 @@ def cdf(marginals, confidence):
 
 
 def unlike(drawn, truth):
-    """How many posterior standard deviations the truth is away from the mean, over the leading axis of draws."""
+    """Return the distance of the truth from the mean of draws (leading axis), in posterior standard deviations."""
     drawn = np.asarray(drawn)
     return np.abs(drawn.mean(0) - truth) / drawn.std(0)

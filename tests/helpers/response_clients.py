@@ -28,7 +28,7 @@ class Sync:
             return [*self._of(client).create(**self._question | fields, stream=True)]
 
     def whole(self, **fields):
-        """What the client itself puts together from the events."""
+        """Return the response that the client itself builds from the events."""
         with OpenAI(**self._options) as client, self._of(client).stream(**self._question | fields) as stream:
             return (getattr(stream, "get_final_response", None) or stream.get_final_completion)()
 

@@ -22,7 +22,7 @@ def lot(*words):
 
 
 def money(name, read, written):
-    """What so many tokens of a model cost."""
+    """Return the cost of some tokens of a model."""
     price = [Decimal(str(one)) for one in PRICES[name]]
     return (read * price[0] + written * price[1]) / 1_000_000
 

@@ -1,4 +1,4 @@
-"""What servers of each family reply to a question of multiple choice, by their documentation, and what is in it.
+"""Replies of each family of servers to a question of multiple choice, by their documentation, and their contents.
 
 Written for the tests, none of it copied. Each family has its own way to tell more tokens than the answer has, or to
 tell them twice: hidden reasoning, the marker of the end, two tokens of one text, an alternative without a number.
@@ -12,7 +12,7 @@ QUESTION = "Which is the largest? A: the Sun. B: the Moon. Reply with the letter
 
 @dataclass(frozen=True)
 class Expected:
-    """What every reader must find in a reply."""
+    """The contents that every reader must find in a reply."""
 
     body: dict
     answer: str
@@ -59,7 +59,7 @@ def one(text, logprob, told=True):
 
 
 def without_bytes(entry):
-    """As servers have it that do not tell bytes."""
+    """Return the tokens of a server that gives no bytes."""
     rest = {name: value for name, value in entry.items() if name not in ("bytes", "top_logprobs")}
     return rest | {"top_logprobs": [*map(without_bytes, entry["top_logprobs"])]} if "top_logprobs" in entry else rest
 

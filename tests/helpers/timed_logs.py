@@ -38,7 +38,7 @@ def waited(policy: Policy, log: rcjax.Log) -> list[float]:
     codes = None if log.answer is None else np.asarray(log.answer)
     waits = []
     for i in range(log.n_queries):
-        model, total, said = policy.first, 0.0, {}
+        model, total, said = policy.first_model, 0.0, {}
         while model is not None:
             j = log.models.index(model)
             total += seconds[i, j]

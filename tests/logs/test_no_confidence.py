@@ -107,8 +107,10 @@ def test_a_log_with_two_confidence_columns_or_none_is_refused(log):
     policy = rcjax.tune(log, budget=1e-4).policy.rungs[0]
     for told in ({}, {"logprob": -1.0, "confidence": 0.3}):
         with pytest.raises(ValueError, match="exactly one of logprob and confidence"):
-            policy.step(policy.first, **told)
-    assert policy.step(policy.first, logprob=None, confidence=0.6) == policy.step(policy.first, confidence=0.6)
+            policy.step(policy.first_model, **told)
+    assert policy.step(policy.first_model, logprob=None, confidence=0.6) == policy.step(
+        policy.first_model, confidence=0.6
+    )
 
 
 @pytest.mark.thorough

@@ -56,8 +56,8 @@ def test_no_answer_is_none(how, nothing):
 
 
 @given(answer=st.text(max_size=40), how=st.sampled_from(ANSWER_FORMS))
-def test_what_is_left_is_compared_as_the_answer_is(answer, how):
-    """What is left is its own form: a service may store it, and compare it with an answer as it came."""
+def test_a_comparable_form_is_its_own_form(answer, how):
+    """A service may store the form of an answer, and compare it with a whole answer."""
     left = comparable(answer, how)
     assert left is None or comparable(left, how) == left
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rcjax._base.codec import read, written
+from rcjax._base.codec import read_value, to_json_value
 from rcjax._base.figures import Money
 from rcjax.policy import Calibration, Ladder, Policy, Rule
 from rcjax.policy.comparison import Comparison, Rival, UnsupportedGain, advise, describe_rungs, recorded_comparison
@@ -62,8 +62,8 @@ def test_the_table_has_the_figures_of_the_headline():
 
 def test_a_comparison_comes_back_from_its_json():
     comparison = beside(error_cost=0.0112, unsupported_gain=UnsupportedGain("large", 0.004, -0.02, 0.01))
-    data = json.loads(json.dumps(written(comparison)))
-    assert read(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})
+    data = json.loads(json.dumps(to_json_value(comparison)))
+    assert read_value(Comparison, data, "") == comparison == recorded_comparison({"comparison": data})
     assert recorded_comparison({}) is None
     with pytest.raises(ValueError, match=r"provenance\.comparison\.rivals\[0\]\.se: must be between 0"):
         recorded_comparison({"comparison": data | {"rivals": [data["rivals"][0] | {"se": -1}]}})

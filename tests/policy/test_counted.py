@@ -1,4 +1,4 @@
-"""What is counted: the words for it, and what a policy records of a reference and of scores."""
+"""The counted quantity: its words, and a policy's record of a reference and of scores."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_reference_and_scores_decide_what_is_counted():
     assert [*said] == [*said.values()]
 
 
-def test_a_policy_records_them():
+def test_a_policy_records_its_reference_and_scores():
     assert recorded_reference({"same_as": LARGE.to_json()}) == LARGE
     assert recorded_scores({"scores": Scores(10.0).to_json()}) == Scores(10.0)
     assert (recorded_reference({}), recorded_scores({})) == (None, None)
@@ -35,6 +35,6 @@ def test_a_policy_records_them():
         ({"model": "large", "counts": "both"}, "provenance.same_as.counts"),
     ],
 )
-def test_what_is_damaged_in_a_record_is_named(record, where):
+def test_the_damaged_entry_of_a_record_is_named(record, where):
     with pytest.raises(ValueError, match=where.replace(".", r"\.")):
         recorded_reference({"same_as": record})

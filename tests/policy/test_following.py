@@ -1,4 +1,4 @@
-"""Following a bill: what it comes to on streams of queries, whatever they cost, and where on a ladder it stands."""
+"""Following a bill: the money spent on streams of queries, whatever they cost, and the position on the ladder."""
 
 import math
 
@@ -23,7 +23,7 @@ CHANGES = {
 
 
 def stream(bill, change, n=6000, flight=1):
-    """(what each of n queries cost, the bill after them), so many of them in flight; a rung's queries cost ± 60 %."""
+    """Return (cost of each of n queries, the bill after them), `flight` of them under way; costs vary by 60 %."""
     rng, paid, waiting = np.random.default_rng(0), [], []
     for index in range(n):
         low, share = divmod(bill.position(COSTS, 0.0), 1)
@@ -32,7 +32,7 @@ def stream(bill, change, n=6000, flight=1):
         paid.append(cost)
         waiting.append((cost, expected))
         if len(waiting) == flight:
-            bill = bill.pay(*waiting.pop(0), 0.0)
+            bill = bill.after_query(*waiting.pop(0), 0.0)
     return np.array(paid), bill
 
 
@@ -40,37 +40,37 @@ def stream(bill, change, n=6000, flight=1):
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_budget_is_used_and_kept(name, flight):
     change, off, most = CHANGES[name]
-    paid, bill = stream(Bill.of(BUDGET), change, flight=flight)
+    paid, bill = stream(Bill.open(BUDGET), change, flight=flight)
     assert paid.mean() / BUDGET == pytest.approx(1, abs=off)
     over = np.cumsum(paid - BUDGET).max() / BUDGET
     assert over < most  # queries' budgets that were overspent on the way
     assert bill.balance == pytest.approx((BUDGET - paid[: len(paid) - flight + 1]).sum(), rel=1e-6, abs=1e-9)
 
 
-def test_what_cannot_be_followed_stands_on_the_last_rung():
-    cheap, bill = stream(Bill.of(1e-3), lambda place, rng: 1.0, n=2000)
+def test_a_budget_beyond_the_ladder_stays_on_its_last_rung():
+    cheap, bill = stream(Bill.open(1e-3), lambda place, rng: 1.0, n=2000)
     assert bill.position(COSTS, 0.0) == 3
     assert bill.balance == WINDOW * 1e-3  # not all that was never needed
     assert cheap[-500:].mean() == pytest.approx(COSTS[-1], rel=0.1)
-    _, bill = stream(Bill.of(1e-5), lambda place, rng: 1.0, n=2000)
+    _, bill = stream(Bill.open(1e-5), lambda place, rng: 1.0, n=2000)
     assert bill.position(COSTS, 0.0) == 0
-    free = Bill.of(BUDGET)
+    free = Bill.open(BUDGET)
     for _ in range(5000):
-        free = free.pay(0.0, 0.0, 0.0)
+        free = free.after_query(0.0, 0.0, 0.0)
     assert free.position(COSTS, 0.0) == position_at(COSTS, 2 * BUDGET)
 
 
-def test_what_dear_requests_do_to_others():
-    """As `serving_money.md` says: of 2,000 queries one in twenty is a hundred times as dear, or ten times."""
+def test_expensive_requests_move_all_queries_for_as_long_as_serving_says():
+    """`serving_money.md` says so: of 2,000 queries one in twenty costs a hundred times as much, or ten times."""
     for dearer, during, back, used in ((100, 0.03, 1000, 1.1), (10, 1.1, 10, 1.01)):
-        rng, bill, positions, paid = np.random.default_rng(0), Bill.of(BUDGET), [], 0.0
+        rng, bill, positions, paid = np.random.default_rng(0), Bill.open(BUDGET), [], 0.0
         for index in range(8000):
             dear = 2000 <= index < 4000 and rng.random() < 0.05
             positions.append(bill.position(COSTS, 0.0))
             low, share = divmod(positions[-1], 1)
             expected = COSTS[int(low) + (rng.random() < share)]
             cost = expected * (dearer if dear else rng.choice([0.4, 1.6]))
-            bill, paid = bill.pay(cost, expected, 0.0), paid + cost
+            bill, paid = bill.after_query(cost, expected, 0.0), paid + cost
         assert np.mean(positions[:2000]) == pytest.approx(1.6, abs=0.05)
         assert np.mean(positions[2000:4000]) == pytest.approx(during, abs=0.05)
         assert np.argmax(np.array(positions[4000:]) > 1.3) < back
@@ -78,13 +78,13 @@ def test_what_dear_requests_do_to_others():
 
 
 @pytest.mark.parametrize(("number", "dearer"), [(1, 1e9), (500, 100.0), (500, 1e9)])
-def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(number, dearer):
-    """Wrong counts, or hundred times as much: what goes beyond a window's budgets is given up."""
-    rng, bill, positions = np.random.default_rng(0), Bill.of(BUDGET), []
+def test_wrong_counts_are_forgotten_within_a_thousand_queries(number, dearer):
+    """The bill forgets costs beyond a window's budgets: wrong counts, or a hundred times the usual cost."""
+    rng, bill, positions = np.random.default_rng(0), Bill.open(BUDGET), []
     for index in range(number + 1000):
         low, share = divmod(bill.position(COSTS, 0.0), 1)
         expected = COSTS[int(low) + (rng.random() < share)]
-        bill = bill.pay(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected, 0.0)
+        bill = bill.after_query(expected * (dearer if index < number else rng.choice([0.4, 1.6])), expected, 0.0)
         positions.append(bill.position(COSTS, 0.0))
     assert positions[number - 1] == 0
     assert np.argmax(np.array(positions[number:]) > 1.3) > 0
@@ -94,17 +94,17 @@ def test_answers_that_cost_too_much_are_forgotten_within_a_thousand_queries(numb
     figures=st.lists(st.integers(1, 1000), min_size=1, max_size=9, unique=True).map(sorted),
     value=st.floats(0, 1200),
 )
-def test_positions_are_inverse_to_interpolation(figures, value):
+def test_position_at_is_the_inverse_of_interpolation(figures, value):
     position = position_at(figures, value)
     assert 0 <= position <= len(figures) - 1
     assert np.interp(position, range(len(figures)), figures) == pytest.approx(np.clip(value, figures[0], figures[-1]))
 
 
-def test_what_cannot_be_is_refused():
+def test_an_impossible_budget_or_window_is_refused():
     with pytest.raises(ValueError, match="budget: must be"):
-        Bill.of(0.0)
+        Bill.open(0.0)
     with pytest.raises(ValueError, match="window: must be at least one query"):
-        Bill.of(1.0, window=0.5)
+        Bill.open(1.0, window=0.5)
 
 
 DAY = 86_400.0
@@ -128,29 +128,29 @@ def arrivals(rate):
 
 
 def spend(bill, times, clock=lambda time: time, dearer=1.0):
-    """(what each query cost, its position, the bill after all)."""
+    """Return (cost of each query, its position, the bill after all)."""
     rng, paid, positions = np.random.default_rng(0), [], []
     for time in times:
         positions.append(bill.position(COSTS, clock(time)))
         low, share = divmod(positions[-1], 1)
         expected = COSTS[int(low) + (rng.random() < share)]
         paid.append(expected * rng.choice([0.4, 1.6]) * dearer)
-        bill = bill.pay(paid[-1], expected, clock(time))
+        bill = bill.after_query(paid[-1], expected, clock(time))
     return np.array(paid), np.array(positions), bill
 
 
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_the_money_of_a_month_is_used_and_kept(name):
     rate, least = TRAFFIC[name]
-    paid, _, bill = spend(PeriodBill.of(Period(MONEY, "month"), BUDGET, NOVEMBER), arrivals(rate), dearer=1.4)
+    paid, _, bill = spend(PeriodBill.open(Period(MONEY, "month"), BUDGET, NOVEMBER), arrivals(rate), dearer=1.4)
     assert least < paid.sum() / MONEY < 1.01
-    assert bill.left(NOVEMBER + 29.9 * DAY) == pytest.approx(MONEY - paid.sum())
-    assert bill.left(NOVEMBER + 30 * DAY) == MONEY
+    assert bill.money_left(NOVEMBER + 29.9 * DAY) == pytest.approx(MONEY - paid.sum())
+    assert bill.money_left(NOVEMBER + 30 * DAY) == MONEY
 
 
 @pytest.mark.parametrize("every", ["day", "week", "month"])
-def test_clocks_that_jump(every):
-    """A month forward and back, and some hours back: money of the true periods is kept, as if nothing had been."""
+def test_clocks_that_jump_change_no_spending_of_the_true_period(every):
+    """The clock jumps a month forward and back, and some hours back; the money of the true periods is kept."""
     days = {"day": 1, "week": 7, "month": 30}[every]
     period, start = Period(MONEY * days / 30, every), NOVEMBER + (DAY if every == "week" else 0)
     times = start + DAY * days * np.linspace(0, 1, N * days // 30, endpoint=False)
@@ -159,7 +159,7 @@ def test_clocks_that_jump(every):
     def clock(time):
         return time + 31 * DAY * (third < time < third + 0.02 * DAY * days) - 0.1 * DAY * days * (time > late)
 
-    paid, positions, _ = spend(PeriodBill.of(period, BUDGET, start), times, clock)
+    paid, positions, _ = spend(PeriodBill.open(period, BUDGET, start), times, clock)
     true = np.array([period.bounds(clock(time))[0] == start for time in times])
     assert 0.85 < paid[true].sum() / period.money < 1.01  # a tenth of the period is still to come
     assert np.ptp(positions[true]) < 1.2

@@ -39,14 +39,14 @@ def frontier(log):
 @pytest.mark.parametrize(
     ("name", "figure"), [("error", -0.1), ("error", 1.5), ("cost", -1e-6), ("lam", -3.0), ("error_cost", -0.5)]
 )
-def test_figures_that_a_hand_has_changed_are_refused(name, figure):
+def test_figures_edited_by_hand_are_refused(name, figure):
     data = LADDER.to_json()
     data["rungs"][1]["expected"][name] = figure
     with pytest.raises(ValueError, match=rf"^rungs\[1\]\.expected\.{name}: must be between 0 and .*it is {figure}"):
         Ladder.from_json(data)
 
 
-def test_a_query_chooses_by_the_hash_that_is_documented():
+def test_a_query_draws_its_rung_by_the_documented_hash():
     for query in ("q1", "größe", 7, "", "\ud800"):
         digest = sha256(f"rung:{query}".encode("utf-8", "surrogatepass")).digest()
         lot = int.from_bytes(digest[:8], "big") / 2**64
@@ -82,7 +82,7 @@ def test_expected_figures_are_those_of_two_rungs_by_the_position():
         assert (on.expected, on.adjacent_rungs, on.weights) == (rung.expected, (rung,), (1.0,))
 
 
-def test_the_price_of_a_refusal_counts_in_what_errors_are_saved_for():
+def test_lam_of_a_ladder_counts_refusals_at_their_price():
     first, second = (
         make_policy(expected={"error": error, "cost": cost, "abstention": abstention, "abstain_price": 0.5})
         for error, cost, abstention in ((0.2, 1e-5, 0.2), (0.1, 5e-5, 0.1))
@@ -112,14 +112,14 @@ def test_the_loop_of_the_modules_docstring_serves_a_policy_and_a_ladder(kind, tm
     names = {"load_policy": load_policy, "Defer": Defer, "ask": ask, "query": "?", "query_id": 7}
     exec(textwrap.dedent(block), names)
     rung = SAMPLES[kind].choose(7)
-    assert asked[0] == rung.first
+    assert asked[0] == rung.first_model
     assert names["decision"] == rung.step(asked[-1], logprob=-5.0)
 
 
 # Files
 
 
-def test_models_costs_and_prices_of_all_rungs():
+def test_a_ladder_has_the_models_costs_and_prices_of_all_rungs():
     plain = make_policy().calibrations["small"]
     one = Policy(("tiny",), {"tiny": plain}, {"tiny": [Rule(1, "answer")]}, {"tiny": 1e-6})
     ladder = make_ladder((one, make_policy(prices=None)), 0.0)
@@ -155,7 +155,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("change", "message"), BROKEN)
-def test_broken_files(change, message):
+def test_broken_ladders_are_refused(change, message):
     with pytest.raises(ValueError, match=message) as caught:
         Ladder.from_json(LADDER.to_json() | change)
     assert len(str(caught.value).splitlines()) == 1
@@ -192,7 +192,7 @@ def test_a_thinned_hull_is_near_the_whole_one(points, tolerance, most):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.31, 0.6])
-def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
+def test_a_budget_is_met_exactly_with_the_error_of_the_hull(frontier, share):
     cost, error = np.asarray(frontier.cost), np.asarray(frontier.error)
     best = cost[error.argmin()]
     budget = cost.min() + share * (best - cost.min())
@@ -206,7 +206,7 @@ def test_a_budget_is_met_with_equality_and_error_is_the_hulls(frontier, share):
 
 
 @pytest.mark.thorough
-def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
+def test_a_budget_beyond_the_ends_is_the_last_rung(frontier):
     best = frontier.policy(budget=1.0)
     assert best.position == len(best.rungs) - 1
     assert best.adjacent_rungs == (frontier.point(int(np.asarray(frontier.error).argmin()), {"budget": 1.0}),)
@@ -220,7 +220,7 @@ def test_beyond_the_ends_it_stands_on_the_last_rung(frontier):
 # Replay
 
 
-def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
+def test_standard_errors_of_a_replay_are_those_of_each_querys_mean(frontier, log):
     """Against a walk in plain Python through every query by both policies."""
     ladder = frontier.policy(budget=float(np.median(np.asarray(frontier.cost))))
     part = log.take(slice(120))
@@ -229,7 +229,7 @@ def test_standard_errors_are_those_of_each_querys_mean(frontier, log):
     wrong, charged = np.zeros(120), np.zeros(120)
     for policy, weight in zip(ladder.adjacent_rungs, ladder.weights, strict=True):
         for i in range(120):
-            model = policy.first
+            model = policy.first_model
             while True:
                 charged[i] += weight * mean_cost[model]
                 j = part.models.index(model)

@@ -66,7 +66,7 @@ def test_a_confidence_at_the_threshold_defers_and_the_next_above_answers(logprob
     assert step(math.nextafter(phi, 0)) == Answer("médium", phi)
 
 
-def test_thresholds():
+def test_thresholds_are_those_of_models_that_answer_above_them():
     assert make_policy().thresholds == {"small": None, "médium": 0.6, "large": None}
     never = {**make_policy().rules, "small": [Rule(1.0, "ask", "large")]}
     assert make_policy(rules=never).thresholds["small"] == 1.0
@@ -86,7 +86,7 @@ def test_thresholds():
         ("small", {"confidence": math.nan}, r"in \[0, 1\], not nan"),
     ],
 )
-def test_bad_arguments(model, arguments, message):
+def test_bad_arguments_of_step_are_refused(model, arguments, message):
     for method in (make_policy().step, make_policy().calibrate):
         with pytest.raises(ValueError, match=message):
             method(model, **arguments)

@@ -57,13 +57,13 @@ def test_answers_are_compared_as_the_policy_says(how, equal):
         ({"médium": {"earlier": "small", "model": "large", "compare": "sound"}}, r"\.compare: must be one of"),
     ],
 )
-def test_what_cannot_be_right_is_refused_with_its_place(value, message):
+def test_impossible_agreements_are_refused_with_their_place(value, message):
     with pytest.raises(ValueError, match=message):
         make_policy(agreements=value)
 
 
 @pytest.mark.parametrize("wrong", [5, True, ["Paris"]])
-def test_an_answer_is_a_text(wrong):
+def test_an_answer_that_is_no_text_is_refused(wrong):
     with pytest.raises(TypeError, match="answer must be"):
         comparing().step("médium", confidence=0.5, answer=wrong)
     with pytest.raises(TypeError, match=r"answers\['small'\] must be"):
@@ -99,7 +99,7 @@ def test_the_loop_of_the_page_errs_as_often_as_promised(tmp_path):
         policy = tuned.policy
         assert any(rung.agreements for rung in policy.adjacent_rungs)
         walks = [replay_queries(rung, fresh).wrong for rung in policy.rungs]
-    promised = np.mean([walks[policy.rung_of(q)][q] for q in range(fresh.n_queries)])
+    promised = np.mean([walks[policy.draw_rung(q)][q] for q in range(fresh.n_queries)])
     policy.save(tmp_path / "policy.json")
     block = next(
         text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S) if "def answer" in text

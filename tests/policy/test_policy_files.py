@@ -15,7 +15,7 @@ from rcjax.policy import Answer, Defer, Policy, load_policy
 
 @settings(max_examples=examples(60), deadline=None)
 @given(policy=policies())
-def test_round_trip_is_exact(tmp_path_factory, policy):
+def test_a_policy_read_from_its_file_is_equal(tmp_path_factory, policy):
     path = tmp_path_factory.getbasetemp() / "round-trip.json"
     policy.save(path)
     assert Policy.load(path) == policy
@@ -26,7 +26,7 @@ def test_round_trip_is_exact(tmp_path_factory, policy):
     assert path.read_bytes() == content
 
 
-def test_format(tmp_path):
+def test_the_file_has_its_format_and_version(tmp_path):
     make_policy().save(tmp_path / "policy.json")
     data = json.loads((tmp_path / "policy.json").read_text("utf-8"))
     assert data["format"] == "rcjax-policy"
@@ -40,7 +40,7 @@ def test_format(tmp_path):
     assert data["provenance"] == {**data["provenance"], "notes": ["λ", True, None, 0.5]}
 
 
-def test_a_byte_order_mark_and_a_null_are_fine(tmp_path):
+def test_a_byte_order_mark_and_a_null_are_accepted(tmp_path):
     (tmp_path / "policy.json").write_text(json.dumps(make_json(prices=None)), "utf-8-sig")
     assert load_policy(tmp_path / "policy.json") == make_policy(prices=None)
 
@@ -60,7 +60,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("path", "value", "message"), BROKEN)
-def test_broken_values(path, value, message):
+def test_wrong_values_in_a_file_are_refused_with_their_place(path, value, message):
     with pytest.raises(ValueError, match=message) as caught:
         Policy.from_json(edited(path, value))
     assert "\n" not in str(caught.value)
@@ -82,7 +82,7 @@ def nested(depth):
         (json.dumps(make_json()).replace("0.25", "1" * 5000), "not JSON|intercept"),
     ],
 )
-def test_broken_files(tmp_path, text, message):
+def test_broken_files_are_refused(tmp_path, text, message):
     path = tmp_path / "policy.json"
     path.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=message) as caught:
@@ -104,4 +104,4 @@ def test_damaged_files_load_or_are_refused_in_one_line(tmp_path_factory, data):
     assert len(said.splitlines()) <= 1
     if policy is not None:
         assert junk
-        assert isinstance(policy.step(policy.first, confidence=0.5), (Answer, Defer))
+        assert isinstance(policy.step(policy.first_model, confidence=0.5), (Answer, Defer))

@@ -1,4 +1,4 @@
-"""What policies record of their tuning, tampered with: read where it can be, or refused with its place, in one line."""
+"""Records of a policy's tuning, tampered with: they are read, or refused with their place in one line."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ SMALL = "llama3.2-1b"
 
 
 def one_line(use, *arguments):
-    """What a function gives, or None where it refuses, in one line."""
+    """Return the result of a function; None if it refuses in one line."""
     problem = ""
     try:
         return use(*arguments)
@@ -56,7 +56,7 @@ def log(float64):
 
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=tampered())
-def test_whatever_loads_is_read_or_refused(log, data):
+def test_a_policy_with_any_record_is_checked_or_refused(log, data):
     policy = one_line(policy_from_json, data)
     if policy is None:
         return

@@ -1,4 +1,4 @@
-"""How a log is tuned: targets and limits as people write them, and what goes together with what."""
+"""The settings of a tuning: targets and limits as people write them, and fields that go together."""
 
 import dataclasses
 import json
@@ -100,7 +100,7 @@ def test_a_spec_has_one_target():
         (Target("lam", 0), "one error costs more than any money", None),
     ],
 )
-def test_a_target_in_words(target, words, error_cost):
+def test_a_target_is_described_in_words(target, words, error_cost):
     assert str(target) == words
     assert target.error_cost == error_cost
     assert target.is_limit == (target.name in ("budget", "max_error", "match"))

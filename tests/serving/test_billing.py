@@ -55,7 +55,7 @@ class Worker:
     def answer(self, query):
         self.billing.catch_up()
         rung = LADDER.choose(str(query), self.billing.position)
-        cost = self.dearer * rung.cost[rung.first] * (0.5 + query % 2)
+        cost = self.dearer * rung.cost[rung.first_model] * (0.5 + query % 2)
         ended = datetime.fromtimestamp(self.clock.now, UTC).isoformat(timespec="milliseconds")
         steps = [replace(self.billing.charge, step=step) for step in (1, 2)]
         calls = [call(query, cost / 2, ended, step) for step in steps]

@@ -21,7 +21,7 @@ from helpers.scripted_cascade import ask, script
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import Reply, ReplyCheck, SignalError
 from rcjax.policy.signals.answers import canonical_calls
-from rcjax.policy.signals.records import record_signal, signal_from_record
+from rcjax.policy.signals.signal import record_signal, signal_from_record
 from rcjax.serving import check_processes, exchange
 from rcjax.serving.call_log import CallLog
 from rcjax.serving.check_processes import CheckPool, ReplyChecks, require_runnable

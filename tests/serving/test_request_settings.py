@@ -16,7 +16,13 @@ from openai import AsyncOpenAI
 import rcjax
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
-from rcjax.policy.signals.records import NAMES, LetterOf, contradiction, signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import (
+    SIGNAL_NAMES,
+    PickedChoice,
+    describe_difference,
+    signal_by_name,
+    signal_from_record,
+)
 from rcjax.serving.call_log import Call, CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel, record_request_settings, recorded_options
@@ -26,9 +32,9 @@ SIGNALS = [
     signals.Choice(("A", "B"), top=5),
     signals.Verification(yes=("J",), second_options={"max_tokens": 2}),
     signals.Votes(samples=3),
-    signals.Votes(normalise=LetterOf(("A", "B"))),
+    signals.Votes(normalise=PickedChoice(("A", "B"))),
     signals.Stated(question=None),
-    *(signal_by_name(name, choices) for name in NAMES for choices in ((), ("A", "B"))),
+    *(signal_by_name(name, choices) for name in SIGNAL_NAMES for choices in ((), ("A", "B"))),
 ]
 
 
@@ -36,7 +42,7 @@ SIGNALS = [
 def test_a_record_makes_the_signal_again(signal):
     record = json.loads(record_request_settings(signal, {"temperature": 0.5}, PRICE))
     assert signal_from_record(record) == signal
-    assert contradiction(record, signal) is None
+    assert describe_difference(record, signal) is None
     assert (record["options"], record["prices"]) == ({"temperature": 0.5}, {"input": 0.1, "output": 0.4})
     assert "prices" not in json.loads(record_request_settings(signal, {}, None))
 
@@ -64,7 +70,7 @@ def test_neither_secrets_nor_what_json_cannot_hold_is_kept():
     assert "s3cret" not in text
     assert record["options"] == {"extra_body": {"think": False}}
     assert "second_options" not in record
-    assert contradiction(record, signals.Verification(second_options={**secret, "max_tokens": 1})) is None
+    assert describe_difference(record, signals.Verification(second_options={**secret, "max_tokens": 1})) is None
 
 
 def test_a_policy_is_not_served_by_another_signal_than_that_of_its_log():

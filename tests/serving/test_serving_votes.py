@@ -12,7 +12,7 @@ from helpers.gateway_service import PRICES, make_policy
 
 from rcjax._base.tokens import Price
 from rcjax.policy import Policy, Rule, signals
-from rcjax.policy.signals.records import contradiction, record_signal
+from rcjax.policy.signals.signal import describe_difference, record_signal
 from rcjax.serving.call_log import CallLog, Query
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.endpoints import AsInLog, Endpoint, votes_apart
@@ -154,7 +154,7 @@ def test_records_tell_the_votes_and_make_the_signal_again(tmp_path):
     }  # fmt: skip
     again = votes_apart(record)
     assert again.normalise == AsInLog("text")
-    assert contradiction(record, again) is None
+    assert describe_difference(record, again) is None
     assert record_signal(signals.Votes()) == {"signal": "votes", "samples": 5, "temperature": 0.7}
     asked = {"request_settings": {"small": record, "large": {"signal": "mean"}}}
     result, _ = ask("a", "a", "b", policy=voting_policy(provenance=asked), signal=None)

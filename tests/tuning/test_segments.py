@@ -84,7 +84,7 @@ def test_a_replay_answers_each_segment_by_its_own_cascade(log, tuned):
         for kind in ("easy", "hard", "rare"):
             part = log.take(kinds == kind)
             for share, one in zip(rung.weights, rung.adjacent_rungs, strict=True):
-                alone = rcjax.replay(one.of_segment(kind if kind != "rare" else None), part)
+                alone = rcjax.replay(one.for_segment(kind if kind != "rare" else None), part)
                 figures.append(share * part.n_queries / log.n_queries * np.array([alone.error, alone.spent]))
         replayed = rcjax.replay(rung, log)
         np.testing.assert_allclose([replayed.error, replayed.spent], np.sum(figures, 0), rtol=1e-9)

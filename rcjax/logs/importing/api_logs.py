@@ -33,7 +33,7 @@ from rcjax.logs.importing.lines import (
 )
 from rcjax.policy.decisions import comparable
 from rcjax.policy.signals import SignalError, Token, mean_logprob
-from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, written_calls
+from rcjax.policy.signals.answers import INVALID, NO_CALL, canonical_calls, chosen_choice, format_calls
 from rcjax.policy.signals.replies import NO_LOGPROB, TokensError, logprob_of, read_tokens, token_content
 from rcjax.policy.signals.signal import read_choice
 from rcjax.serving.completions import choice_text
@@ -57,7 +57,7 @@ def confidence_of_tokens(content: Any, text: str, choices: Sequence[str] = ()) -
     try:
         tokens = read_tokens(content, text)
     except TokensError as problem:
-        return without_confidence(problem.why)
+        return without_confidence(problem.reason)
     except SignalError:
         return {}
     return confidence_of_choice(tokens, choices, chosen_choice(text, choices)) if choices else _mean(tokens)
@@ -117,7 +117,7 @@ def read_tool_calls(message: Any) -> str | None:
 
 def _write_calls(calls: Sequence[Mapping[str, Any]]) -> str | None:
     """Return tool calls in canonical form, malformed calls with a mark; None without any calls."""
-    return (canonical_calls(calls) or INVALID + written_calls(calls)) if calls else None
+    return (canonical_calls(calls) or INVALID + format_calls(calls)) if calls else None
 
 
 def _text_of(content: Any) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import numpy as np
 import polars as pl
 
-from rcjax._base.figures import count, not_likeliest
+from rcjax._base.figures import count, describe_unlikely_choices
 from rcjax._base.files import write_atomically
 from rcjax.logs.columns import ANSWERS, CACHED, TOKENS, WORDS, Scoring
 from rcjax.logs.errors import LeftOutWarning, LogError, brief, listed, near
@@ -348,7 +348,9 @@ def _remarks(rows: Sequence[Line], by_choice: Sequence[str], options: ImportOpti
     unscored = [row for row in rows if row["logprob"] is None]
     reasons = Counter(row["error"] if row.get("has_no_confidence") else "the files have none" for row in unscored)
     remarks = [f"{describe_missing_confidences(unscored)} ({_causes(reasons)})"] if unscored else []
-    remarks += [not_likeliest(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]]
+    remarks += [
+        describe_unlikely_choices(model, unlikely[model], answers[model]) for model in by_choice if unlikely[model]
+    ]
     remarks += [f"{count(n, 'answer')} of {model} ended at a limit of tokens" for model, n in truncated.items()]
     for model, number in Counter(row["model"] for row in rows if row["lacks"]).items():
         example = next(row["lacks"] for row in rows if row["lacks"] and row["model"] == model)

@@ -210,7 +210,7 @@ def _confidence_of_letter(content: Any, reply: str, letters: tuple[str, ...], an
     try:
         tokens = read_tokens(content, reply)
     except TokensError as problem:
-        return without_confidence(problem.why)
+        return without_confidence(problem.reason)
     except SignalError:
         return {}
     for token in reversed(tokens):

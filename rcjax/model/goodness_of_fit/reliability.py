@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rcjax._base.figures import half_width
+from rcjax._base.figures import interval_half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import mean_gap, tenths
 
@@ -99,7 +99,7 @@ def wilson_interval(share: ArrayLike, n: int | np.ndarray, level: float = 0.9) -
     >>> wilson_interval(0.0, 50).round(4).tolist()
     [0.0, 0.0513]
     """
-    z = half_width(level)
+    z = interval_half_width(level)
     share = np.asarray(share, float)
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * np.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import instance, what_it_is
+from rcjax._base.codec import describe_type, require_instance
 from rcjax._core.numerics import open_unit
 from rcjax.copulas import Copula
 
@@ -53,13 +53,13 @@ class Pair(NamedTuple):
         >>> round(float(Pair.of(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
         0.0
         """
-        instance(copula, Copula, "copula")
+        require_instance(copula, Copula, "copula")
         if marginals is None:
             return cls(copula, (Uniform(), Uniform()))
         first, second = marginals
         for margin in (first, second):
             if not hasattr(margin, "log_prob") or tuple(margin.event_shape):
-                raise TypeError(f"a marginal must be a distribution of single numbers, not {what_it_is(margin)}")
+                raise TypeError(f"a marginal must be a distribution of single numbers, not {describe_type(margin)}")
         return cls(copula, (first, second))
 
     @property

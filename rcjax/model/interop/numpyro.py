@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import instance
-from rcjax._base.extras import required
+from rcjax._base.codec import require_instance
+from rcjax._base.extras import import_extra
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.interop import Pair, Uniform
 
-dist = required("numpyro.distributions", extra="posterior")
-constraints = required("numpyro.distributions.constraints", extra="posterior")
-transforms = required("numpyro.distributions.transforms", extra="posterior")
-validate_sample = required("numpyro.distributions.util", extra="posterior").validate_sample
+dist = import_extra("numpyro.distributions", extra="posterior")
+constraints = import_extra("numpyro.distributions.constraints", extra="posterior")
+transforms = import_extra("numpyro.distributions.transforms", extra="posterior")
+validate_sample = import_extra("numpyro.distributions.util", extra="posterior").validate_sample
 
 
 class _NumPyroLaw(dist.Distribution):
@@ -116,7 +116,7 @@ class NumPyroCascade(_NumPyroLaw):
     has_rsample = False  # point masses make draws non-differentiable
 
     def __init__(self, model: CascadeModel, *, validate_args: bool | None = None) -> None:
-        instance(model, CascadeModel, "model")
+        require_instance(model, CascadeModel, "model")
         self.law = model.chain
         super().__init__(self.law.batch_shape, (self.law.size,), validate_args=validate_args)
 

@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rcjax._base.codec import instance
-from rcjax._base.extras import how_to_install, required
+from rcjax._base.codec import require_instance
+from rcjax._base.extras import how_to_install, import_extra
 from rcjax.copulas import Copula
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.interop import Pair, Uniform
 
 try:
-    tfp = required("tensorflow_probability.substrates.jax", extra="tfp")
+    tfp = import_extra("tensorflow_probability.substrates.jax", extra="tfp")
 except AttributeError as error:  # JAX is newer than tensorflow_probability
     raise ImportError(f"this tensorflow_probability is too old ({error}): {how_to_install('tfp')}") from error
 tfb, tfd = tfp.bijectors, tfp.distributions
@@ -127,7 +127,7 @@ class TFPCascade(_TFPLaw):
         self, model: CascadeModel, validate_args: bool = False, allow_nan_stats: bool = True, name: str = "TFPCascade"
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
-        instance(model, CascadeModel, "model")
+        require_instance(model, CascadeModel, "model")
         self.model = model
         kind = jnp.result_type(float), tfd.NOT_REPARAMETERIZED
         super().__init__(*kind, parameters={"model": model, **options}, **options)

@@ -1,14 +1,14 @@
 """The answer in a reply: the form that a request asks for, the final answer, and the canonical form of JSON and calls.
 
-Graders and signals read replies in the same way, in time linear in the length of the text: strangers write replies,
-which may be a hundred thousand blanks. Standard library only.
+Graders and signals read replies in the same way, in time linear in the length of the text, as strangers write replies.
+Standard library only.
 
 A policy that compares calls or JSON judges only requests of a form that its log had. A form identifies tools by name
 and parameters, since agents put dates and paths into descriptions, and send tools in any order.
 
-JSON is an object or an array, alone in its text or in a fence. Its canonical form has sorted keys and no white space;
-5.0 is 5, and the order of a list and the letters of a text count. The form of calls is the sorted list of their names
-and arguments: neither ids nor the order of parallel calls count. The form of no call is the empty list.
+JSON is an object or an array, alone in its text or in a fence. Its canonical form has sorted keys and no white space,
+and 5.0 becomes 5; the order of a list and the case of a text stay. The canonical form of calls is the sorted list of
+their names and arguments, without ids; that of no call is the empty list.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ FORM_OPTIONS = ("tools", "tool_choice", "response_format")
 
 _PROSE = frozenset({"description", "title", "examples", "$comment"})
 
-_NAMED = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-)  # keywords of JSON Schema whose keys are names of the user's
+#: The keywords of JSON Schema whose keys are the user's names.
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 _DIGITS = 12
 
@@ -86,7 +85,7 @@ def request_form_of(messages: Sequence[Mapping[str, Any]], options: Mapping[str,
 
 
 def _without_prose(schema: Any, *, names: bool = False) -> Any:
-    """Strip the prose of a schema; with `names`, the keys of the object are names of the user's, and stay."""
+    """Strip the prose of a schema; with `names`, the keys of the object are the user's names, and stay."""
     if isinstance(schema, Mapping):
         kept = {key: value for key, value in schema.items() if names or key not in _PROSE}
         return {key: _without_prose(value, names=key in _NAMED and not names) for key, value in kept.items()}
@@ -160,7 +159,7 @@ def canonical_json(text: str) -> str | None:
         return None
     calls = isinstance(value, list) and value and all(_is_call(one) for one in value)
     form = canonical_calls(value) if calls else None
-    return _written_or_none(value) if form is None else form
+    return _canonical_or_none(value) if form is None else form
 
 
 def _is_call(value: Any) -> bool:
@@ -182,8 +181,7 @@ def _canonical_json(value: Any) -> str:
     return text
 
 
-def _written_or_none(value: Any) -> str | None:
-    """Serialise a value; None if it is nested too deeply, or has a number of too many digits."""
+def _canonical_or_none(value: Any) -> str | None:
     try:
         return _canonical_json(value)
     except (RecursionError, ValueError, TypeError):
@@ -200,8 +198,9 @@ def _json_numbers(value: Any) -> Any:
 
 
 def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """Return the names and arguments of calls of tools, sorted; None if a call lacks a name, or its arguments are
-    not an object.
+    """Return the names and arguments of calls of tools, sorted.
+
+    Returns None if a call lacks a name, or its arguments are not an object.
 
     Args:
         calls: calls as `{"name", "arguments"}`, or with these in `function`, as endpoints have them. The arguments may
@@ -212,7 +211,7 @@ def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
     >>> read_calls([{"name": "f", "arguments": "{"}]), read_calls([])
     (None, [])
     """
-    read = []
+    named = []
     for call in calls:
         function = as_object(as_object(call).get("function", call))
         name, arguments = function.get("name"), function.get("arguments")
@@ -222,9 +221,9 @@ def read_calls(calls: Sequence[Any]) -> list[dict[str, Any]] | None:
             arguments = read_json_text(arguments)
         if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
             return None
-        read.append({"name": name, "arguments": arguments})
+        named.append({"name": name, "arguments": arguments})
     try:
-        return sorted(read, key=_canonical_json)
+        return sorted(named, key=_canonical_json)
     except (RecursionError, ValueError, TypeError):
         return None
 
@@ -248,14 +247,14 @@ def canonical_calls(calls: Sequence[Any]) -> str | None:
     >>> canonical_calls([other]), canonical_calls([])
     ('[{"arguments":{"x":5,"y":2},"name":"g"}]', '[]')
     """
-    read = read_calls(calls)
-    return None if read is None else _written_or_none(read)
+    named = read_calls(calls)
+    return None if named is None else _canonical_or_none(named)
 
 
-def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Return calls of tools as a text for people and logs: the canonical form, or else JSON of the calls as they are.
+def format_calls(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Format calls of tools for people and logs: in canonical form if they can be read, else as JSON.
 
-    >>> written_calls([{"id": "1", "function": {"name": "f", "arguments": "{"}}])
+    >>> format_calls([{"id": "1", "function": {"name": "f", "arguments": "{"}}])
     '[{"arguments":"{","name":"f"}]'
     """
     form = canonical_calls(calls)
@@ -263,11 +262,11 @@ def written_calls(calls: Sequence[Mapping[str, Any]]) -> str:
         return form
     functions = [call.get("function", call) for call in calls]
     parts = [{name: one.get(name) for name in ("name", "arguments")} for one in functions if isinstance(one, Mapping)]
-    return _written_or_none(parts) or ""
+    return _canonical_or_none(parts) or ""
 
 
 MAX_ANSWER_LENGTH = 50_000
-"""Largest number of characters that are read: a longer answer keeps its beginning and its end."""
+"""Largest number of characters of a reply that are read."""
 
 _THOUGHTS = re.compile(r"<(/?)(?:think|thinking|reasoning)>", re.I)
 
@@ -305,10 +304,10 @@ _DENIED_AFTER = re.compile(
 
 
 def final_answer(text: str) -> str:
-    """Return the answer in a reply: the content of a tag <answer> or of a field of a JSON object, after its thoughts.
+    """Return the answer in a reply, after its thoughts: the content of a tag <answer>, or a field of a JSON object.
 
-    Without a mark, the answer is the reply without its thoughts. A longer reply than
-    `MAX_ANSWER_LENGTH` keeps its beginning and its end.
+    Without either, the answer is the reply without its thoughts. A reply longer than `MAX_ANSWER_LENGTH` keeps its
+    beginning and its end.
 
     >>> final_answer('{"answer": 42, "confidence": 0.9}'), final_answer("<think>Rome?</think>Paris")
     ('42', 'Paris')
@@ -340,7 +339,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _field(text: str) -> str | None:
-    """Return the answer of a JSON object that is the text, stands in it or in its last fence; None without one."""
+    """Return the answer field of a JSON object, which is the text, its last fence or a part of it; else None."""
     begin, end = text.find("{"), text.rfind("}")
     for part in [*_FENCE.split(text)[-2:], text[begin : end + 1] if -1 < begin < end else ""]:
         if not part.lstrip().startswith("{"):
@@ -371,12 +370,12 @@ def normalise_answer(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def tidied(text: str) -> str:
-    """Normalise the characters of a text: one blank, at most two line ends, at most four equal signs in a row, "'".
+def tidy_text(text: str) -> str:
+    """Normalise the characters of a text: NFKC, straight apostrophes, and few blanks, line ends and repeated signs.
 
     A blank separates letters of scripts without spaces, such as Chinese, from digits and Latin letters.
 
-    >>> tidied("答案是42。"), tidied("a   b____________")
+    >>> tidy_text("答案是42。"), tidy_text("a   b____________")
     ('答案是 42。', 'a b____')
     """
     text = unicodedata.normalize("NFKC", _MARKS.sub(r"\1", text)).replace("’", "'").replace("‘", "'")
@@ -386,7 +385,7 @@ def tidied(text: str) -> str:
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
-    """Return whether a tidied text denies its part from start to end: "not 42", "42 is wrong".
+    """Return whether a text of `tidy_text` denies its part from start to end: "not 42", "42 is wrong".
 
     >>> is_denied("It's not 42", 9, 11), is_denied("Not sure, 42", 10, 12)
     (True, False)
@@ -430,10 +429,10 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
         names: names of the choices, such as A, B, C and D.
         words: texts of the choices by name, where known.
 
-    The choice is looked for in the `final_answer` of the reply, in this order: the whole answer; a box; "the answer is
-    …" (its last occurrence); "… is correct"; "so …" at the end; a name at the beginning; the only name; the only text
-    of a choice. Names inside words do not count, nor an "A" or "I" that may be a word, nor a denied choice ("not B",
-    "rather than B", "B is wrong").
+    The places in the `final_answer` where a choice may stand, in order: the whole answer; a box; "the answer is …" (its
+    last occurrence); "… is correct"; "so …" at the end; a name at the beginning; the only name; the only text of a
+    choice. Names inside words do not count, nor an "A" or "I" that may be a word, nor a denied choice ("not B", "rather
+    than B", "B is wrong").
 
     >>> chosen_choice("A planet is large, so the answer is (B).", "ABCD"), chosen_choice("I cannot say.", "ABCD")
     ('B', None)
@@ -457,7 +456,7 @@ def chosen_choice(text: str, names: Sequence[str], words: Mapping[str, str] | No
 
 def _without_markup(text: str) -> str:
     r"""Strip typesetting: \text{B} becomes B, \(…\) loses its marks, and full-width letters become letters."""
-    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r"\1", tidied(text))
+    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf)\s?\{([^{}]*)\}", r"\1", tidy_text(text))
     return re.sub(r"\\[()\[\]]", "", text)
 
 
@@ -506,7 +505,6 @@ def _name_of(match: str, names: Sequence[str]) -> str:
 
 
 def _declared_words(text: str, by_words: Mapping[str, str]) -> str | None:
-    """Return the choice whose words follow the last "the answer is"."""
     statements = re.split(rf"{_NOUN}{_VERB}", text, flags=re.I)[1:]
     after = normalise_answer(statements[-1]).lstrip(" *_`\"'([") if statements else ""
     return _only({name for words, name in by_words.items() if words and re.match(re.escape(words) + r"(?!\w)", after)})
@@ -523,7 +521,7 @@ def _mentioned(text: str, names: Sequence[str]) -> set[str]:
 
 
 def _in_words(text: str, by_words: Mapping[str, str]) -> set[str]:
-    """Return the choices whose words are in the text, except words that are part of another choice's in the text."""
+    """Return the choices whose words are in the text, but not as a part of another choice's words there."""
     named = [words for words in by_words if words and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text)]
     return {by_words[words] for words in named if not any(words in other for other in named if other != words)}
 

@@ -14,8 +14,8 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-from rcjax._base.codec import what_it_is
-from rcjax.policy.signals.answers import as_object
+from rcjax._base.codec import describe_type
+from rcjax.policy.signals.answers import as_object, objects_in
 
 #: Largest excess of a log-probability over 0, or of a probability over 1, that float32 rounding explains.
 ROUNDING = 1e-6
@@ -27,26 +27,25 @@ class SignalError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of a reply with its natural log-probability; `top` has the likeliest tokens in its place, by text.
-
-    Tokens of the same text are one entry of `top`, the log of the sum of their probabilities.
-    """
+    """One token of a reply."""
 
     text: str
     logprob: float
+    """Natural log-probability."""
     top: Mapping[str, float] = field(default_factory=dict)
+    """Log-probabilities of the likeliest tokens in its place, by text: tokens of the same text are summed up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply of a model: one text per sample, and the tokens of the first, if the endpoint gives them.
-
-    `without_tokens` is the reason why the tokens of the endpoint cannot be used, such as hidden reasoning.
-    """
+    """The reply of a model."""
 
     texts: tuple[str, ...]
+    """The text of each sample."""
     tokens: tuple[Token, ...] | None = None
+    """Tokens of the first sample, if the endpoint gives them."""
     without_tokens: str | None = None
+    """Reason why the tokens of the endpoint cannot be used, such as hidden reasoning."""
     finish_reason: str | None = None
     """Finish reason of the first sample, as the endpoint gives it."""
     tool_calls: tuple[Mapping[str, object], ...] = ()
@@ -60,11 +59,15 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The reading of a signal from a reply: the answer for comparisons, and its raw log-probability.
+    """The reading of a signal from a reply.
 
-    `text` is the text to keep, if it is not the first sample. `likeliest` is the likeliest answer, if the model gave
-    another, as happens at temperatures above 0. A log-probability above 0 by rounding becomes 0. Raises SignalError for
-    values that no policy can use: NaN, a log-probability above 0, an answer that is not a text.
+    Args:
+        answer: the answer, in the form for comparisons.
+        logprob: its raw log-probability; a value above 0 by rounding becomes 0.
+        text: the text to keep, if it is not the first sample.
+        likeliest: the likeliest answer, if the model gave another, as happens at temperatures above 0.
+
+    Raises SignalError for values that no policy can use: NaN, a log-probability above 0, an answer that is not a text.
 
     >>> Reading("B", 1e-9)
     Reading(answer='B', logprob=0.0, text=None, likeliest=None)
@@ -80,15 +83,37 @@ class Reading:
         if not isinstance(self.answer, str) or not all(isinstance(other, str | None) for other in others):
             raise SignalError("the signal must read texts as the answer, its text and the likeliest answer")
         if isinstance(self.logprob, bool) or not isinstance(self.logprob, Real):
-            raise SignalError(f"the signal reads {what_it_is(self.logprob)} as the log-probability: give a number")
+            raise SignalError(f"the signal reads {describe_type(self.logprob)} as the log-probability: give a number")
         logprob = float(self.logprob)
         if not logprob <= ROUNDING:  # NaN is not
             raise SignalError(f"the signal reads the log-probability {logprob:g}: it must be at most 0")
         object.__setattr__(self, "logprob", min(0.0, logprob))
 
 
+class OneReply:
+    """A signal that asks no second question."""
+
+    __slots__ = ()
+
+    def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
+        """Ask no second question."""
+        return None
+
+
+def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the last message of the user, as text; "" if there is none."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, str):
+                return content
+            parts = content if isinstance(content, Sequence) else ()
+            return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+    return ""
+
+
 def logprob_of(value: Any) -> float | None:
-    """Return a value as a natural log-probability; None for NaN, a value above 0 by more than rounding, no number.
+    """Return a value as a natural log-probability; None unless it is a number of at most 0, up to rounding.
 
     >>> logprob_of(-0.5), logprob_of(1e-7), logprob_of(0.5), logprob_of(float("nan")), logprob_of(None)
     (-0.5, 0.0, None, None, None)
@@ -124,11 +149,11 @@ _TOKEN_ID = re.compile(r"token_id:\d+")  # vLLM with return_tokens_as_token_ids
 
 
 class TokensError(SignalError):
-    """The error for tokens that cannot be used; `why` is the reason without the remedy."""
+    """The error for tokens that cannot be used; `reason` lacks the remedy, which the message has."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"{NO_LOGPROBS} (those that there are cannot be used: {why})")
-        self.why = why
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{NO_LOGPROBS} (the log-probabilities of this reply cannot be used: {reason})")
+        self.reason = reason
 
 
 def token_content(logprobs: Any) -> list[Any] | None:
@@ -202,7 +227,6 @@ def _text(entry: Mapping[str, Any]) -> str:
 
 
 def _bytes(entry: Mapping[str, Any]) -> bytes | None:
-    """Return the bytes of a token, if the server gives them."""
     values = entry.get("bytes")
     if not isinstance(values, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in values):
         return None
@@ -228,7 +252,7 @@ def _alternatives(top: Any) -> Iterator[tuple[str, float]]:
     if isinstance(top, Mapping):
         pairs = [(text, logprob_of(value)) for text, value in top.items()]
     else:
-        entries = [entry for entry in top if isinstance(entry, Mapping)] if isinstance(top, Sequence) else []
+        entries = objects_in(top)
         pairs = [(_text(entry), logprob_of(entry.get("logprob"))) for entry in entries if "token" in entry]
     for text, logprob in pairs:
         if isinstance(text, str) and logprob is not None:
@@ -247,23 +271,23 @@ def _span_of(text: str, entries: Sequence[Mapping[str, Any]], texts: Sequence[st
     """Return the slice of the tokens that form a text; None if it cannot be found."""
     if text and texts[-1] and "".join(texts) == text:
         return slice(0, len(texts))
-    written = [_written(piece) for piece in texts]
-    in_bytes = [_bytes(entry) or piece for entry, piece in zip(entries, written, strict=True)]
+    encoded = [_encode(piece) for piece in texts]
+    in_bytes = [_bytes(entry) or piece for entry, piece in zip(entries, encoded, strict=True)]
     target = text.encode("utf-8", "surrogatepass")
     is_marker = [_MARKER.fullmatch(piece.strip()) is not None for piece in texts]
-    for pieces in (in_bytes, written):
+    for pieces in (in_bytes, encoded):
         span = _at_end(pieces, target, is_marker)
         if span is not None:
             return span
-    for pieces, plain in ((in_bytes, _without_blanks), (written, _without_blanks), (written, _in_ascii)):
+    for pieces, plain in ((in_bytes, _without_blanks), (encoded, _without_blanks), (encoded, _in_ascii)):
         compared = [plain(piece) for piece in pieces]
         span = _at_end(compared, plain(target), is_marker) or _at_start(compared, plain(target), is_marker)
         if span is not None:
-            return _with_halves(span, written, _without_blanks(target)) if plain is _in_ascii else span
+            return _with_halves(span, encoded, _without_blanks(target)) if plain is _in_ascii else span
     return None
 
 
-def _written(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     byte = _BYTE.fullmatch(text)
     return bytes.fromhex(byte[1]) if byte else text.encode("utf-8", "surrogatepass")
 
@@ -296,8 +320,8 @@ def _is_beyond_ascii(content: bytes) -> bool:
 
 def _at_end(pieces: Sequence[bytes], target: bytes, is_marker: Sequence[bool]) -> slice | None:
     """Return the last pieces that make up the target; a few markers of the end of a reply may follow them."""
-    filled = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
-    for end in islice(filled if target else (), _MAX_STOP_LENGTH):
+    ends = (index + 1 for index in range(len(pieces) - 1, -1, -1) if pieces[index])
+    for end in islice(ends if target else (), _MAX_STOP_LENGTH):
         first, left = end, len(target)
         while first and left and target.endswith(pieces[first - 1], 0, left):
             first -= 1

@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rcjax.policy.signals.answers import INVALID, TRUNCATED, canonical_calls, canonical_json, written_calls
-from rcjax.policy.signals.replies import Reading, Reply, SignalError
-from rcjax.policy.signals.signal import OneReply, last_question
+from rcjax.policy.signals.answers import INVALID, TRUNCATED, canonical_calls, canonical_json, format_calls
+from rcjax.policy.signals.replies import OneReply, Reading, Reply, SignalError, last_question
 
 #: The names of checks, by example.
 CHECK_NAMES = ("json", "call", "regex:PATTERN", "length:20-2000", "python:module:function", "command:./check")
@@ -65,7 +64,7 @@ class ReplyCheck(OneReply):
     name: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not is_check(self.name):
+        if not isinstance(self.name, str) or not is_reply_check(self.name):
             raise ValueError(f"{self.name!r} is no check: give {', '.join(CHECK_NAMES)}")
         _NAME_CHECKS[self.kind](self.name, self.rest)
 
@@ -81,15 +80,12 @@ class ReplyCheck(OneReply):
 
     @property
     def runs_code(self) -> bool:
-        """Whether the check runs the user's code.
-
-        Such a check is never started from a policy file: the user names it in `models.toml` or `signal=`.
-        """
+        """Whether the check runs the user's code: then no policy file starts it, only `models.toml` or `signal=`."""
         return self.kind in ("python", "command")
 
     @property
     def judges(self) -> frozenset[str]:
-        """Fields of a request with which the check, unlike other signals, can judge the answer."""
+        """Fields of a request that the check can judge the answer by, unlike other signals."""
         calls = self.runs_code or self.kind == "call"
         return frozenset({"response_format"} | ({"tools", "tool_choice"} if calls else set()))
 
@@ -134,27 +130,28 @@ class ReplyCheck(OneReply):
     def _answer(self, reply: Reply, valid: bool, calls: bool) -> str:
         """Return the calls of a reply, or its text; `json` and `call` use the canonical form, and mark invalid ones."""
         if calls and self.kind != "json":
-            form, text = canonical_calls(reply.tool_calls), written_calls(reply.tool_calls)
+            form, text = canonical_calls(reply.tool_calls), format_calls(reply.tool_calls)
             return form if form is not None and (valid or self.kind != "call") else INVALID + text
         if self.kind != "json":
             return reply.text
         return (canonical_json(reply.text) or reply.text) if valid else INVALID + reply.text
 
 
-def is_check(name: str) -> bool:
-    """Return whether a signal's name begins like that of a check.
+def is_reply_check(name: str) -> bool:
+    """Return whether the name of a signal is that of a check of replies, up to the first colon.
 
-    >>> is_check("json"), is_check("command:./check"), is_check("choice")
+    >>> is_reply_check("json"), is_reply_check("command:./check"), is_reply_check("choice")
     (True, True, False)
     """
     return name.partition(":")[0] in _NAME_CHECKS
 
 
 def read_verdict(value: Any) -> Verdict | None:
-    """Read the verdict from the value of a check: a number from 0 to 1, true or false, or an object; None for null.
+    """Read the verdict from the value that a check gives; None for null.
 
-    The object has a number `confidence`, and may have `cost` in dollars and `key`, a text that stands for the answer in
-    comparisons. Raises ValueError for any other value; the message does not quote it.
+    The value is a number from 0 to 1, true or false, or an object with such a `confidence`. The object may also have
+    `cost` in dollars, and `key`, a text that stands for the answer in comparisons. Raises ValueError for any other
+    value; the message does not quote it.
 
     >>> read_verdict(True), read_verdict({"confidence": 0.5, "cost": 0.001}), read_verdict(None)
     (Verdict(value=1.0, cost=0.0, key=None), Verdict(value=0.5, cost=0.001, key=None), None)
@@ -196,7 +193,7 @@ def _is_number(value: Any, most: float) -> bool:
 def _check_bare(name: str, rest: str) -> None:
     kind = name.partition(":")[0]
     if rest or name != kind:
-        raise ValueError(f"{name!r}: {kind} takes nothing behind it: the schema is that of the request")
+        raise ValueError(f"{name!r}: give {kind} alone: the request has the schema")
 
 
 def _check_pattern(name: str, rest: str) -> None:
@@ -220,7 +217,7 @@ def _check_command(name: str, rest: str) -> None:
     except ValueError as error:
         raise ValueError(f"{name!r}: {error}") from None
     if not words or "\0" in rest:
-        raise ValueError(f"{name!r} gives no program: give command:./check, or the like")
+        raise ValueError(f"{name!r}: give a program, such as command:./check")
 
 
 def _read_bounds(name: str, rest: str) -> tuple[float, float]:
@@ -230,7 +227,7 @@ def _read_bounds(name: str, rest: str) -> tuple[float, float]:
         raise ValueError(f"{name!r}: give length, length:20-2000, length:20- or length:-2000, in characters")
     least, most = max(1.0, float(match[1] or 1)), float(match[2] or math.inf)
     if least > most:
-        raise ValueError(f"{name!r}: no reply is so long: give the smaller number first")
+        raise ValueError(f"{name!r}: give the smaller number first: no reply has such a length")
     return least, most
 
 

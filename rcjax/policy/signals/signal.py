@@ -1,4 +1,7 @@
-"""Signals: options of a request, and the confidence in its reply, read from tokens, from samples or from words."""
+"""Signals: options of a request, and the confidence in its reply, read from tokens, from samples or from words.
+
+Signals have names on the command line, and records as JSON in logs and policies. Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rcjax._base.codec import to_json_value
 from rcjax.policy.signals.answers import chosen_choice, normalise_answer
-from rcjax.policy.signals.replies import NO_LOGPROBS, Reading, Reply, SignalError, Token, log_sum
+from rcjax.policy.signals.replies import (
+    NO_LOGPROBS,
+    OneReply,
+    Reading,
+    Reply,
+    SignalError,
+    Token,
+    last_question,
+    log_sum,
+)
+from rcjax.policy.signals.reply_checks import CHECK_NAMES, ReplyCheck, is_reply_check
 
 _WRAPPING = "▁Ġ \t\r\nĊ()[]{}<>*_`\"'.,:;“”‘’"  # characters that tokenizers and formats put around a letter
 
@@ -20,13 +34,16 @@ def choice_logprob(
 ) -> tuple[str, float]:
     """Return (choice, log-probability) of an answer that begins with the name of one of several choices.
 
-    The choice is the one `given`, as read from the text; by default the choice that the generated token names, or else
-    the likeliest choice. At temperatures above 0 another choice may be likelier.
-
     The probability of the choice is summed over its spellings among the likeliest tokens, such as "A", " A", "(A", "A."
     and "a". Tokens before it without a letter, such as "(" or "**", are skipped, and their probability is a factor. The
     probability is not divided by that of all choices together: mass on other tokens is doubt too, and no digit is lost
-    close to 1. Choices must be single tokens.
+    close to 1.
+
+    Args:
+        tokens: tokens of the reply.
+        choices: names of the choices, each a single token.
+        given: the choice, as read from the text; by default the choice that the generated token names, or else the
+            likeliest choice. At temperatures above 0 another choice may be likelier.
 
     Raises SignalError if log-probabilities are missing, for all tokens, for all choices, or for the given choice.
 
@@ -40,16 +57,20 @@ def choice_logprob(
 
 
 def read_choice(
-    tokens: Sequence[Token] | None, choices: Sequence[str], made: str | None = None
+    tokens: Sequence[Token] | None, choices: Sequence[str], given: str | None = None
 ) -> tuple[str, float, str | None]:
     """Return (choice, log-probability) as `choice_logprob` does, and the likeliest choice if it is another."""
-    spelled = _spelled_choices(tokens, choices)
-    likeliest = max(spelled, key=spelled.__getitem__)
-    choice = made or _spoken(tokens or (), choices) or likeliest
-    if choice not in spelled:
-        advice = "ask for the letter alone"
-        raise SignalError(f"the choice made, {choice}, is not among the likeliest first tokens: {advice}")
-    return choice, spelled[choice], None if likeliest == choice else likeliest
+    if not tokens:
+        raise SignalError(NO_LOGPROBS)
+    logprobs = _sum_spellings(tokens, choices)
+    advice = "is among the likeliest first tokens: ask for the letter alone"
+    if not logprobs:
+        raise SignalError(f"no choice of {', '.join(choices)} {advice}")
+    likeliest = max(logprobs, key=logprobs.__getitem__)
+    choice = given or _generated_choice(tokens, choices) or likeliest
+    if choice not in logprobs:
+        raise SignalError(f"the choice made, {choice}, {advice.replace('is', 'is not', 1)}")
+    return choice, logprobs[choice], None if likeliest == choice else likeliest
 
 
 def verification_logprob(
@@ -66,10 +87,10 @@ def verification_logprob(
     """
     if not tokens:
         raise SignalError(NO_LOGPROBS)
-    spelled = _spelled(tokens, [*yes, *no])
-    if not spelled:
+    logprobs = _sum_spellings(tokens, [*yes, *no])
+    if not logprobs:
         raise SignalError(f"neither {yes[0]} nor {no[0]} is among the likeliest first tokens of the verification")
-    return log_sum([spelled[word] for word in yes if word in spelled])
+    return log_sum([logprobs[word] for word in yes if word in logprobs])
 
 
 def mean_logprob(tokens: Sequence[Token] | None) -> float:
@@ -86,30 +107,28 @@ def mean_logprob(tokens: Sequence[Token] | None) -> float:
         return -math.inf
 
 
-def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] | None = None) -> tuple[str, float]:
+def vote_share(answers: Iterable[str | None], normalise: Callable[[str], str] = normalise_answer) -> tuple[str, float]:
     """Return (most frequent answer, its share of the samples); answers are compared in the form of `normalise`.
 
-    The default is `normalise_answer`. Ties go to the earliest answer; the answer is returned in its first spelling.
-    Samples without an answer (None, or empty in that form) count in the denominator only.
-    Raises SignalError if no sample has an answer.
+    Ties go to the earliest answer; the answer is returned in its first spelling. Samples without an answer (None, or
+    empty in that form) count in the denominator only. Raises SignalError if no sample has an answer.
 
     >>> vote_share(["Paris", " paris", "Lyon", None])
     ('Paris', 0.5)
     """
-    normalise = normalise or normalise_answer
-    written: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     votes: dict[str, int] = {}
     total = 0
     for answer in answers:
         total += 1
         plain = normalise(answer or "")
         if plain:
-            written.setdefault(plain, answer or "")
+            spellings.setdefault(plain, answer or "")
             votes[plain] = votes.get(plain, 0) + 1
     if not votes:
         raise SignalError("no sample has an answer: raise max_tokens, or look at the replies")
     winner = max(votes, key=votes.__getitem__)
-    return written[winner], votes[winner] / total
+    return spellings[winner], votes[winner] / total
 
 
 _NUMBER = (  # not part of a range, a date or a longer number: its value, a percent sign, or a denominator
@@ -130,17 +149,17 @@ def stated_confidence(text: str) -> float:
 
     A number after the word "confidence" overrides others. Without that word, the number must be the only percentage or
     ratio, or the whole text. A bare number is a probability and needs a decimal point: "1" or "85" could be on any
-    scale. Raises SignalError for a text with no statement, an ambiguous one, or one out of range.
+    scale. Raises SignalError for a text that states no confidence, several, or one outside [0, 1].
 
     >>> stated_confidence("The answer is 42. Confidence: 85/100"), stated_confidence("0.9")
     (0.85, 0.9)
     """
     text = unicodedata.normalize("NFKC", text).strip(" \t\r\n*~≈")
-    statements = [_stated(*match.groups()) for match in _LABELLED.finditer(text)]
+    statements = [_read_probability(*match.groups()) for match in _LABELLED.finditer(text)]
     if not statements:
         alone = _ANY.fullmatch(text.rstrip("."))
         marked = [match for match in _ANY.finditer(text) if match[2] or match[3]]
-        statements = [_stated(*match.groups()) for match in ([alone] if alone else marked)]
+        statements = [_read_probability(*match.groups()) for match in ([alone] if alone else marked)]
     values = sorted({*statements})
     if len(values) == 1:
         return values[0]
@@ -150,7 +169,7 @@ def stated_confidence(text: str) -> float:
     raise SignalError(f"the text states more than one confidence ({', '.join(f'{v:g}' for v in values)}): {advice}")
 
 
-def _stated(number: str, percent: str | None, total: str | None) -> float:
+def _read_probability(number: str, percent: str | None, total: str | None) -> float:
     scale = 100.0 if percent else float(total) if total else 1.0
     if not percent and not total and "." not in number and number != "0":
         raise SignalError(f'the confidence {number} could be on any scale: ask for "{number}%" or "0.…"')
@@ -159,7 +178,7 @@ def _stated(number: str, percent: str | None, total: str | None) -> float:
     return float(number) / scale
 
 
-def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
+def _sum_spellings(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
     """Return the log-probability of each word found at the beginning of the tokens, summed over its spellings."""
     names = {_unwrapped(word): word for word in words}
     logprobs: dict[str, list[float]] = {}
@@ -174,19 +193,8 @@ def _spelled(tokens: Sequence[Token], words: Iterable[str]) -> dict[str, float]:
     return {word: log_sum(values) for word, values in logprobs.items()}
 
 
-def _spelled_choices(tokens: Sequence[Token] | None, choices: Sequence[str]) -> dict[str, float]:
-    """Return the log-probability of each choice that is found. Raises SignalError if none is."""
-    if not tokens:
-        raise SignalError(NO_LOGPROBS)
-    spelled = _spelled(tokens, choices)
-    if not spelled:
-        names = ", ".join(choices)
-        raise SignalError(f"no choice of {names} is among the likeliest first tokens: ask for the letter alone")
-    return spelled
-
-
-def _spoken(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
-    """Return the choice that the first token with a letter names; None if the token is another word."""
+def _generated_choice(tokens: Sequence[Token], choices: Sequence[str]) -> str | None:
+    """Return the choice that the first generated token with a letter names; None if the token is another word."""
     first = next((bare for token in tokens if (bare := _unwrapped(token.text))), None)
     return next((choice for choice in choices if _unwrapped(choice) == first), None)
 
@@ -208,7 +216,7 @@ STATED = (
 
 
 class Signal(Protocol):
-    """The protocol of signals: options of the request, an optional second question, and the reading of replies."""
+    """The protocol of signals: options of a request, an optional second question, and the reading of the replies."""
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -222,20 +230,8 @@ class Signal(Protocol):
         ...
 
     def read(self, reply: Reply, second: Reply | None) -> Reading:
-        """Return the answer and its confidence; SignalError if the replies do not contain them."""
+        """Return the answer and its confidence; SignalError if the replies lack either."""
         ...
-
-
-def last_question(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last message of the user, as text; "" if there is none."""
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            content = message.get("content")
-            if isinstance(content, str):
-                return content
-            parts = content if isinstance(content, Sequence) else ()
-            return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
-    return ""
 
 
 def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
@@ -245,23 +241,16 @@ def _tokens_of(reply: Reply | None) -> tuple[Token, ...] | None:
     return None if reply is None else reply.tokens
 
 
-class OneReply:
-    """A signal that asks no second question."""
-
-    __slots__ = ()
-
-    def follow_up(self, messages: Sequence[Mapping[str, Any]], reply: Reply) -> None:
-        """Ask no second question."""
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class Choice(OneReply):
     """The signal for multiple choice, `task="choice"`: the probability of the picked choice, by `choice_logprob`.
 
-    `choices` are the names of the choices, each a single token. `top` is the number of likeliest tokens to ask for
-    (OpenAI and vLLM give up to 20, some endpoints fewer). A reply that names no choice has the answer "", which is
-    never right and equals no other; its confidence is that of the likeliest choice.
+    A reply that names no choice has the answer "", which is never right and equals no other; its confidence is that of
+    the likeliest choice.
+
+    Args:
+        choices: names of the choices, each a single token.
+        top: number of likeliest tokens to ask for (OpenAI and vLLM give up to 20, some endpoints fewer).
     """
 
     choices: tuple[str, ...] = ("A", "B", "C", "D")
@@ -274,17 +263,20 @@ class Choice(OneReply):
 
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """Return the picked choice, its log-probability, and the likeliest choice if it is another."""
-        made = chosen_choice(reply.text, self.choices)
-        _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, made)
-        return Reading(made or "", logprob, likeliest=likeliest)
+        chosen = chosen_choice(reply.text, self.choices)
+        _, logprob, likeliest = read_choice(_tokens_of(reply), self.choices, chosen)
+        return Reading(chosen or "", logprob, likeliest=likeliest)
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The signal for free text: the probability of yes when the model is asked whether its answer is right.
 
-    `template` is the second question; `{question}` (the user's last message) and `{answer}` are filled in. `yes` and
-    `no` are the words that count, and `second_options` the options of the second question.
+    Args:
+        template: the second question; `{question}` (the user's last message) and `{answer}` are filled in.
+        top: number of likeliest tokens to ask for.
+        yes, no: the words that count.
+        second_options: options of the second question.
     """
 
     template: str = VERIFICATION
@@ -317,9 +309,11 @@ class Verification:
 class Votes(OneReply):
     """The signal for endpoints with `n`: the share of the samples that give the most frequent answer.
 
-    `normalise` brings an answer to the form in which answers are compared; it may extract the number from a text. A
-    `temperature` of None leaves the temperature to the options. With `apart`, a cascade sends a separate request for
-    each sample, which works at any endpoint.
+    Args:
+        samples: number of samples.
+        temperature: temperature of the samples; None leaves it to the options of the request.
+        normalise: function to the form in which answers are compared; it may extract the number from a text.
+        apart: whether a cascade sends a separate request for each sample, which works at any endpoint.
     """
 
     samples: int = 5
@@ -339,17 +333,21 @@ class Votes(OneReply):
         The answer is in the form of `normalise`, or of `normalise.answer` if `normalise` is an object with that method.
         """
         if len(reply.texts) < self.samples:
-            counted = f"{len(reply.texts)} of {self.samples} samples"
-            why = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.policy.signals.Stated"
-            raise SignalError(f"the reply has {counted}: {why}")
+            reason = "the others failed" if self.apart else "the endpoint ignores n; use rcjax.policy.signals.Stated"
+            raise SignalError(f"the reply has {len(reply.texts)} of {self.samples} samples: {reason}")
         answer, share = vote_share(reply.texts, self.normalise)
-        read = getattr(self.normalise, "answer", self.normalise)
-        return Reading(read(answer), math.log(share), answer)
+        normalise = getattr(self.normalise, "answer", self.normalise)
+        return Reading(normalise(answer), math.log(share), answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The signal for any endpoint: the probability that the model states, in its reply or in one to `question`."""
+    """The signal for any endpoint: the probability that the model states.
+
+    Args:
+        question: second question, for a percentage; None if the reply itself states the probability.
+        second_options: options of the second question.
+    """
 
     question: str | None = STATED
     second_options: Mapping[str, object] = field(default_factory=lambda: {"max_tokens": 10, "temperature": 0.0})
@@ -386,3 +384,120 @@ class MeanLogprob(OneReply):
     def read(self, reply: Reply, second: Reply | None = None) -> Reading:
         """Return the answer, and the mean log-probability of its tokens."""
         return Reading(reply.text, mean_logprob(_tokens_of(reply)))
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "choice": Choice,
+    "verification": Verification,
+    "votes": Votes,
+    "stated": Stated,
+    "mean": MeanLogprob,
+}
+
+#: The names of signals on the command line and in files.
+SIGNAL_NAMES = tuple(_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class PickedChoice:
+    """The normalisation of votes on choices."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """Return the name of the choice that a reply picks; "" if it picks none."""
+        return chosen_choice(text, self.choices) or ""
+
+
+def require_signal_name(name: str) -> None:
+    """Raise ValueError unless a name is that of a signal or of a check of replies.
+
+    >>> require_signal_name("regex:^(yes|no)$")
+    """
+    if is_reply_check(name):
+        ReplyCheck(name)
+    elif name not in SIGNAL_NAMES:
+        raise ValueError(f"{name!r} is no signal: give {', '.join(SIGNAL_NAMES)}, or a check: {', '.join(CHECK_NAMES)}")
+
+
+def signal_by_name(name: str, choices: Sequence[str] = ()) -> Signal:
+    """Build the signal of a name, for questions with the given choices. Raises ValueError for an unknown name.
+
+    >>> signal_by_name("choice", "AB")
+    Choice(choices=('A', 'B'), top=20)
+    """
+    require_signal_name(name)
+    if is_reply_check(name):
+        return ReplyCheck(name)
+    choices = tuple(choices)
+    if name == "choice":
+        return Choice(choices) if choices else Choice()
+    if name == "votes" and choices:
+        return Votes(normalise=PickedChoice(choices))
+    return _KINDS[name]()
+
+
+def record_signal(signal: Any) -> dict[str, Any]:
+    """Return the record of a signal as a JSON object; for the user's own signal, the name of its class.
+
+    >>> record_signal(Votes(samples=3))
+    {'signal': 'votes', 'samples': 3, 'temperature': 0.7}
+    """
+    if type(signal) is ReplyCheck:
+        return {"signal": signal.name}
+    name = next((name for name, kind in _KINDS.items() if type(signal) is kind), None)
+    if name is None:
+        return {"signal": type(signal).__name__}
+    values = {field: getattr(signal, field) for field in getattr(type(signal), "__dataclass_fields__", {})}
+    if name == "votes":
+        values |= _record_comparison(values.pop("normalise"))
+        values = {field: value for field, value in values.items() if value not in (None, False)}
+    return {"signal": name} | {field: list(v) if isinstance(v, tuple) else v for field, v in values.items()}
+
+
+def _record_comparison(normalise: Any) -> dict[str, Any]:
+    if isinstance(normalise, PickedChoice):
+        return {"choices": list(normalise.choices)}
+    compare = getattr(normalise, "compare", None)
+    if isinstance(compare, str):
+        return {"compare": compare}
+    return {} if normalise is normalise_answer else {"normalise": getattr(normalise, "__name__", "a function")}
+
+
+def describe_difference(record: Mapping[str, Any], signal: Any) -> str | None:
+    """Return the first entry in which a signal differs from a record, in words; None if no entry differs.
+
+    >>> describe_difference({"signal": "choice", "top": 5}, Choice())
+    'top is 20, not 5'
+    """
+    for name, value in record_signal(signal).items():
+        if name in record and to_json_value(value) != to_json_value(record[name]):
+            return f"{name} is {value!r}, not {record[name]!r}"
+    return None
+
+
+def signal_from_record(record: Mapping[str, Any]) -> Signal | None:
+    """Build the signal that `record_signal` recorded; None if that takes the user's code.
+
+    The user's own signal takes code, and so do some checks: a file must not choose the code that a service runs.
+
+    >>> signal_from_record({"signal": "choice", "choices": ["A", "B"], "top": 5})
+    Choice(choices=('A', 'B'), top=5)
+    """
+    fields = {name: value for name, value in record.items() if name not in ("options", "others", "prices", "requests")}
+    values = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in fields.items()}
+    name = values.pop("signal", None)
+    if isinstance(name, str) and is_reply_check(name):
+        try:
+            check = ReplyCheck(name)
+        except ValueError:  # the file was edited by hand
+            return None
+        return None if check.runs_code else check
+    if name not in SIGNAL_NAMES or "normalise" in values or (name == "choice" and "choices" not in values):
+        return None
+    if name == "votes" and "choices" in values:
+        values["normalise"] = PickedChoice(values.pop("choices"))
+    try:
+        return _KINDS[str(name)](**values)
+    except TypeError:  # the file was edited by hand
+        return None

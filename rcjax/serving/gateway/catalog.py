@@ -23,7 +23,7 @@ from rcjax.policy.following import PeriodBill
 from rcjax.policy.ladder import load_policy, with_following
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.signals import ReplyCheck, Signal
-from rcjax.policy.signals.records import signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import signal_by_name, signal_from_record
 from rcjax.policy.spec import recorded_request_settings, recorded_tuning
 from rcjax.serving.call_log import CallLog, ShadowCost, ShadowRate
 from rcjax.serving.cascade import Cascade, gather_all

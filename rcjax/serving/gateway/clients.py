@@ -31,7 +31,7 @@ from typing import Annotated, Any
 
 from starlette.datastructures import Headers
 
-from rcjax._base.codec import Between, Reads, Record, read, read_table
+from rcjax._base.codec import Between, Reads, Record, read_table, read_value
 from rcjax._base.files import lock_folder_of, write_atomically
 from rcjax.policy.ladder import PERIODS, Period
 from rcjax.serving.billing import covers, reserving
@@ -144,7 +144,7 @@ class KeyRing:
             unknown = [key for key in entry if key not in _FIELDS]
             if unknown:
                 raise ValueError(f"{place}: {unknown[0]} is no setting of a client: there are {', '.join(_FIELDS)}")
-            client: Client = read(Client, {**entry, "name": name}, place)
+            client: Client = read_value(Client, {**entry, "name": name}, place)
             for kind, named, known in (
                 ("policies", client.policies or (), policies),
                 ("models", client.models, models),

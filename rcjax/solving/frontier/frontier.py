@@ -19,15 +19,15 @@ from rcjax._base.codec import (
     Positive,
     Reads,
     Record,
-    among,
     check_fields,
-    filled,
-    header,
-    inside,
-    load,
-    read,
+    check_header,
+    load_json,
+    not_empty,
+    prefix_place,
+    read_value,
     require,
-    written,
+    require_subset,
+    to_json_value,
 )
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import Array, plain, take_entries
@@ -291,7 +291,7 @@ class Frontier:
         policies = self.policies.on_host()
         cascades = (rules_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
         points = [
-            dict(zip(columns, row, strict=True)) | written({name: part for name, part in cascade.items() if part})
+            dict(zip(columns, row, strict=True)) | to_json_value({name: part for name, part in cascade.items() if part})
             for row, cascade in zip(rows, cascades, strict=True)
         ]
         return {
@@ -376,7 +376,7 @@ _Interval = Annotated[tuple[float, float], _ordered]
 class PointFile(Record):
     """A point of a frontier: its figures, and its policy as in the file of a policy."""
 
-    lam: Annotated[Amount, lambda value, where: value if value == 0 else read(Positive, value, where)]
+    lam: Annotated[Amount, lambda value, where: value if value == 0 else read_value(Positive, value, where)]
     cost: Amount
     error: _Expected
     status: Annotated[int, Between(0, max(PointStatus))]
@@ -410,7 +410,7 @@ class FrontierFile(Record):
 
     models: Names
     search: Annotated[Search, Reads(read_search)]
-    frontier: Annotated[tuple[PointFile, ...], filled]
+    frontier: Annotated[tuple[PointFile, ...], not_empty]
     abstain_price: Amount | None = None
     bands: BandsFile | None = None
 
@@ -420,7 +420,7 @@ class FrontierFile(Record):
         first_values = {name: getattr(first, name) for name in ("abstention", "abstention_interval")}
         first_values |= {"error_interval": self.bands, "cost_interval": self.bands}
         for row, point in enumerate(self.frontier):
-            among(point.models, f"frontier[{row}].models", self.models)
+            require_subset(point.models, f"frontier[{row}].models", self.models)
             for name, other in first_values.items():
                 requirement = "must be there in all points or in none, and intervals where there are bands"
                 value = getattr(point, name)
@@ -432,14 +432,14 @@ def load_frontier(path: str | os.PathLike[str]) -> Frontier:
 
     Raises ValueError (file, place, problem) if the file is not valid; OSError if it cannot be read.
     """
-    return load(path, frontier_from_json)
+    return load_json(path, frontier_from_json)
 
 
 def frontier_from_json(data: Any) -> Frontier:
     """Build a frontier from the object of `Frontier.to_json`, ignoring unknown keys; ValueError if it is invalid."""
-    header(data, FORMAT)
-    file: FrontierFile = read(FrontierFile, data, "")
-    with inside("model"):
+    check_header(data, FORMAT)
+    file: FrontierFile = read_value(FrontierFile, data, "")
+    with prefix_place("model"):
         from rcjax.model.cascade_model import fitted_from_json  # a frontier by labels needs no copulas
 
         model = fitted_from_json(data.get("model"))

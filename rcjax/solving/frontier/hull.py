@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rcjax._base.figures import apart, choose_unit, figure
+from rcjax._base.figures import choose_unit, distinct_percentages, format_number
 from rcjax._core.batching import Array
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.ladder import Period
@@ -219,7 +219,7 @@ def point_for(
     if target.name == "max_error":
         if not (penalty <= limit).any():
             refusing = "" if abstain_price is None else f", a refusal counted as {100 * abstain_price:.4g} %"
-            least, most = apart(float(penalty.min()), value)
+            least, most = distinct_percentages(float(penalty.min()), value)
             raise InfeasibleError(f"no cascade {counted.does(most)} or less; the best {counted.does(least)}{refusing}")
         return int(np.lexsort((penalty, np.where(penalty <= limit, cost, np.inf)))[0])
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
@@ -238,7 +238,7 @@ def too_dear(budget: float, cheapest: float, period: Period | None = None) -> st
     """
 
     def enough(money: float) -> str:
-        return figure(money * (1 + 5e-4), 4)  # rounded up: a budget that will do
+        return format_number(money * (1 + 5e-4), 4)  # rounded up: a budget that will do
 
     money = choose_unit([cheapest])
     message = f"no cascade costs {money.full(budget)} or less; the cheapest costs ${enough(cheapest * money.scale)}"

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._base.codec import what_it_is
+from rcjax._base.codec import describe_type
 from rcjax._core.batching import Array, Status, plain, take_entries
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
@@ -320,7 +320,7 @@ def check_lam(lam: Any) -> np.ndarray:
     try:
         values = np.unique(np.atleast_1d(np.asarray(lam, float)))
     except (TypeError, ValueError):
-        raise TypeError(f"lam must be a number or a list of numbers, not {what_it_is(lam)}") from None
+        raise TypeError(f"lam must be a number or a list of numbers, not {describe_type(lam)}") from None
     if not values.size or not np.isfinite(values).all() or values[0] < 0:
         raise ValueError("lam must hold at least one finite number, none below 0")
     return values

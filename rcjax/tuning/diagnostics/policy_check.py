@@ -389,7 +389,7 @@ def _gather_figures(policy: AbstractPolicy, old: Log, new: Log, log: Log) -> _Qu
     if policy.budget is None or not policy.follows:
         return _QueryFigures(wrong, cost, cost, error_baseline, promised, promised)
     rungs = LadderReplay.of(policy, new)
-    stream = rungs.stream(Bill.of(policy.budget))
+    stream = rungs.stream(Bill.open(policy.budget))
     as_tuned = {"tuned": policy.position, "error_tuned": float(now.wrong.mean()), "budget": policy.budget}
     if today is None:
         wrong = stream.wrong

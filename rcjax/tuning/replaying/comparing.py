@@ -265,7 +265,7 @@ def _answering_models(subject: ModelOrPolicy, log: Log) -> tuple[np.ndarray, np.
         place = log.models.index(subject)
         return np.full(n, place), money[:, place]
     walked = replay_rungs(subject, replace(log, hand_labels=None))  # labels do not affect which model answers
-    rung = np.array([subject.rung_of(query) for query in log.queries])
+    rung = np.array([subject.draw_rung(query) for query in log.queries])
     answers = walked.answers[rung, :, np.arange(n)]  # (n, k) of the policy's models
     places = np.array([log.models.index(name) for name in subject.models])
     return np.where(answers.any(1), places[answers.argmax(1)], _REFUSED), walked.spent[rung, np.arange(n)]

@@ -20,7 +20,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._base.figures import half_width, percent
+from rcjax._base.figures import interval_half_width, percent
 from rcjax._core.batching import MANY, Array
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
@@ -110,7 +110,7 @@ def _effective_queries(error: np.ndarray, replayed: Replay, log: Log, level: flo
     if is_fully_labelled(log):
         return np.divide(error * (1 - error), variance, out=np.full(error.shape, float(n)), where=variance > 0)
     labels = _effective_labels(replayed, log)
-    square = half_width(level) ** 2
+    square = interval_half_width(level) ** 2
     centre = (labels * error + square / 2) / (labels + square)
     more = np.maximum(centre * (1 - centre) - error * (1 - error), 0.0) / labels
     return np.minimum(centre * (1 - centre) / (variance + more), n)
@@ -486,7 +486,7 @@ class LadderReplay(NamedTuple):
 
         >>> wrong, spent = np.array([[1, 1], [0, 0]]), np.array([[1.0, 1.0], [4.0, 4.0]])
         >>> rungs = LadderReplay((1.0, 3.0), wrong, np.zeros((2, 2)), spent)
-        >>> rungs.stream(Bill.of(2.0, window=10)).position.round(3).tolist()
+        >>> rungs.stream(Bill.open(2.0, window=10)).position.round(3).tolist()
         [0.5, 0.474]
         """
         costs = self.rung_costs
@@ -497,7 +497,7 @@ class LadderReplay(NamedTuple):
             wrong, refused, spent = (figure_at(figures, position) for figures in by_rung)
             spent *= 1.0 if changes is None else changes[query]
             rows[query] = position, wrong, refused, spent
-            bill = bill.pay(spent, figure_at(costs, position), time=0.0)
+            bill = bill.after_query(spent, figure_at(costs, position), time=0.0)
         return Stream(*rows.T)
 
 
@@ -514,4 +514,4 @@ def replay_stream(policy: AbstractPolicy, log: Log) -> Stream | None:
     """
     if policy.budget is None or not policy.follows:
         return None
-    return LadderReplay.of(policy, log).stream(Bill.of(policy.budget))
+    return LadderReplay.of(policy, log).stream(Bill.open(policy.budget))

@@ -33,7 +33,7 @@ import polars as pl
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
-from rcjax._base.extras import required, version
+from rcjax._base.extras import import_extra, version
 from rcjax._core.batching import fill_up, plain, stack, take_entries
 from rcjax._core.compilation import compiled, in_full
 from rcjax.copulas.families import as_family
@@ -287,7 +287,7 @@ def connected(address: str) -> Iterator[Engine]:
 
     Raises ImportError without Ray, and ConnectionError if there is no cluster.
     """
-    ray = required("ray", extra="ray")
+    ray = import_extra("ray", extra="ray")
     connected_before = ray.is_initialized()
     if not connected_before:
         _connect(ray, os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._base.codec import Between, Reads, Record, filled, frozen, read, require
+from rcjax._base.codec import Between, Reads, Record, freeze_json, not_empty, read_value, require
 from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
@@ -269,17 +269,17 @@ def _searches(value: Any, where: str) -> dict[str, SweepSearch]:
 
 
 def _families(names: tuple[str, ...], where: str) -> tuple[str, ...]:
-    return tuple(as_family(name).__name__ for name in filled(names, where))
+    return tuple(as_family(name).__name__ for name in not_empty(names, where))
 
 
 def _lambdas(lam: Any, where: str) -> int | tuple[float, ...]:
     """Read λ: a number of values, or the values, sorted."""
-    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read(_TwoOrMore, lam, where)
+    return tuple(check_lam(lam).tolist()) if isinstance(lam, tuple) else read_value(_TwoOrMore, lam, where)
 
 
 def _share_or_number(train: Any, where: str) -> float | int | None:
     share = isinstance(train, float) and 0 < train < 1
-    return train if train is None or share else read(_TwoOrMore, train, where)
+    return train if train is None or share else read_value(_TwoOrMore, train, where)
 
 
 _TwoOrMore = Annotated[int, Between(2)]
@@ -299,13 +299,13 @@ class SweepSettings(Record):
     several of these, or lists of cascades by name."""
     copulas: Annotated[tuple[str, ...], _families] = ("gumbel",)
     """Families of copulas, fitted by Kendall's τ."""
-    lam: Annotated[int | tuple[float, ...], Reads(frozen), _lambdas] = 50
+    lam: Annotated[int | tuple[float, ...], Reads(freeze_json), _lambdas] = 50
     """Number of λ, on a grid for each log that covers its whole frontier; or the values of λ."""
     replicates: int = 0
     """Number of bootstrap replicates of each problem, in addition to the problem itself."""
-    seeds: Annotated[tuple[int, ...], filled] = (0,)
+    seeds: Annotated[tuple[int, ...], not_empty] = (0,)
     """Seeds, each of which draws other queries to train on, and other replicates."""
-    train: Annotated[float | None, Reads(frozen), _share_or_number] = None
+    train: Annotated[float | None, Reads(freeze_json), _share_or_number] = None
     """Share or number of queries to train on; the held-out queries judge the points. None: all."""
     batch: Annotated[int, Between(1)] | None = None
     """Most problems per batch; by default 256 on a CPU, 4,096 on an accelerator. A batch is written as a whole."""

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import polars as pl
 
-from rcjax._base.codec import SCHEMA_VERSION, Object, header, load, read, read_table, shown
+from rcjax._base.codec import SCHEMA_VERSION, Object, abbreviate, check_header, load_json, read_table, read_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
 from rcjax._core.batching import as_here
@@ -63,7 +63,7 @@ def open_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     if plan.exists():
         old, new = ({**record, **record["settings"]} for record in (read_plan(plan), json.loads(json.dumps(wanted))))
         for key in [key for key in {**old, **new} if key != "settings" and old.get(key) != new.get(key)]:
-            difference = f"{key} was {shown(old.get(key))} and is {shown(new.get(key))}"
+            difference = f"{key} was {abbreviate(old.get(key))} and is {abbreviate(new.get(key))}"
             raise ValueError(f"{folder}: holds another sweep: {difference}: give another folder, or delete this one")
     elif any((folder / "parts").glob("*.parquet")):
         raise ValueError(f"{folder}: there are results of a sweep, but no sweep.json: give another folder")
@@ -80,10 +80,10 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.parent}: no sweep was run into this folder: there is no {path.name}")
 
     def record(content: Any) -> dict[str, Any]:
-        header(content, FORMAT)
+        check_header(content, FORMAT)
         return content
 
-    return load(path, record)
+    return load_json(path, record)
 
 
 def part_path(folder: Path, number: int, kind: str = "parts") -> Path:
@@ -275,13 +275,13 @@ def read_sweep(path: str | os.PathLike[str]) -> dict[str, Any]:
     settings = read_table(path)
     names = [*_ARGUMENTS, *(field.name for field in dataclasses.fields(SweepSettings))]
     try:
-        for key in read(Object, settings, "file"):
+        for key in read_value(Object, settings, "file"):
             if key not in names:
                 raise ValueError(f"{key} is no setting of a sweep{near(key, names)}: there are {', '.join(names)}")
         SweepSettings(**{key: value for key, value in settings.items() if key not in _ARGUMENTS})
-        places = {"out": read(str, settings.get("out", path.stem), "out")}
+        places = {"out": read_value(str, settings.get("out", path.stem), "out")}
         if not isinstance(settings.get("prices", {}), Mapping) and settings["prices"] != GENAI:
-            places["prices"] = read(str, settings["prices"], "prices")
+            places["prices"] = read_value(str, settings["prices"], "prices")
         settings["logs"] = _logs(settings.get("logs"), path.parent)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}: correct the file") from None

@@ -32,13 +32,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
-def test_equal(one, other):
+def test_equal_documents_have_one_canonical_form(one, other):
     assert comparable(one, "text") == comparable(other, "text") is not None
     assert Agreement("small", "large").equal(one, other)
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_different(one, other):
+def test_different_documents_have_different_forms(one, other):
     assert comparable(one, "text") != comparable(other, "text")
 
 
@@ -52,7 +52,7 @@ JSON = st.recursive(
 @given(
     value=st.lists(JSON, max_size=3) | st.dictionaries(st.text(), JSON, max_size=3), indent=st.sampled_from([None, 2])
 )
-def test_a_form_is_its_own_form(value, indent):
+def test_a_canonical_form_is_its_own_form(value, indent):
     form = canonical_json(json.dumps(value, indent=indent))
     assert form is not None
     assert canonical_json(form) == form == comparable(form, "text") == comparable(json.dumps(value), "choice")
@@ -73,5 +73,5 @@ def test_arguments_that_cannot_be_read_are_unknown(arguments):
 
 
 @pytest.mark.parametrize("calls", [["f"], [None], [{"function": "f"}], [{"name": 5, "arguments": {}}], [{"name": ""}]])
-def test_calls_that_are_none_are_unknown(calls):
+def test_values_that_are_no_calls_have_no_form(calls):
     assert canonical_calls(calls) is None

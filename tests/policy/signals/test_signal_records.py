@@ -6,7 +6,13 @@ from openai import AsyncOpenAI
 
 from rcjax._base.tokens import Price
 from rcjax.policy import signals
-from rcjax.policy.signals.records import LetterOf, contradiction, record_signal, signal_by_name, signal_from_record
+from rcjax.policy.signals.signal import (
+    PickedChoice,
+    describe_difference,
+    record_signal,
+    signal_by_name,
+    signal_from_record,
+)
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.models_file import ServedModel
 
@@ -20,7 +26,7 @@ def test_votes_on_choices_count_letters():
     assert (reading.answer, round(2.718281828459045**reading.logprob, 9)) == ("A", 0.6)
 
 
-def test_what_no_record_can_make():
+def test_records_of_user_code_make_no_signal():
     assert signal_from_record({"signal": "votes", "samples": 5, "normalise": "mine"}) is None
     assert signal_from_record({"signal": "choice", "top": 20}) is None  # its choices differed by question
     assert signal_from_record({"signal": "newer"}) is None
@@ -30,11 +36,11 @@ def test_what_no_record_can_make():
         signal_by_name("sure")
 
 
-def test_contradictions():
+def test_the_first_difference_from_a_record_is_named():
     record = record_signal(signals.Choice(CHOICES))
-    assert contradiction(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
-    assert contradiction(record, signals.Stated()) == "signal is 'stated', not 'choice'"
-    assert LetterOf(CHOICES)("nothing") == ""
+    assert describe_difference(record, signals.Choice(("A", "B", "C"))) == "choices is ['A', 'B', 'C'], not ['A', 'B']"
+    assert describe_difference(record, signals.Stated()) == "signal is 'stated', not 'choice'"
+    assert PickedChoice(CHOICES)("nothing") == ""
 
 
 def cascade(asked, **arguments):

@@ -93,7 +93,7 @@ def test_missing_log_probabilities_name_the_alternatives(tokens):
             signal.read(Reply(("A",), tokens), Reply(("Y",), tokens))
 
 
-def test_an_answer_that_does_not_begin_with_a_choice():
+def test_an_answer_that_does_not_begin_with_a_choice_is_refused():
     with pytest.raises(SignalError, match="no choice of A, B is among the likeliest first tokens"):
         choice_logprob([token("The", The=1.0)], "AB")
 
@@ -126,7 +126,7 @@ def test_the_second_question_holds_the_first_and_the_answer_as_they_are():
     assert own.read(Reply(("Rom",)), second) == Reading("Rom", math.log(0.5))
 
 
-def test_a_question_in_parts():
+def test_a_question_in_parts_is_joined():
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
     messages, _ = Verification().follow_up([{"role": "user", "content": parts}], Reply(("A cat",)))
     assert "What is this?" in messages[0]["content"]
@@ -136,7 +136,7 @@ def test_a_question_in_parts():
 # Votes
 
 
-def test_votes():
+def test_votes_are_counted_in_normalised_form():
     assert vote_share(["b", "A", "a ", "c"]) == ("A", 0.5)
     assert vote_share(["b", "a"]) == ("b", 0.5)
     assert vote_share(["x=1", "y=1", None, ""], normalise=lambda text: text[-1:]) == ("x=1", 0.5)
@@ -154,7 +154,7 @@ def test_the_share_of_the_winner_is_the_largest(answers):
     assert plain.count(normalise_answer(winner)) / len(answers) == share
 
 
-def test_votes_of_a_reply():
+def test_votes_read_the_samples_of_a_reply():
     assert Votes(samples=3).options == {"n": 3, "temperature": 0.7}
     assert Votes(samples=2).read(Reply(("Rome", "rome"))) == Reading("rome", 0.0, "Rome")
     with pytest.raises(SignalError, match="1 of 5 samples: the endpoint ignores n"):
@@ -180,7 +180,7 @@ def test_votes_of_a_reply():
         ("0", 0.0),
     ],
 )
-def test_stated_confidences(text, value):
+def test_stated_confidences_are_read_in_each_form(text, value):
     assert stated_confidence(text) == pytest.approx(value, rel=1e-12)
 
 
@@ -239,13 +239,13 @@ def test_the_second_question_comes_after_the_answer():
 # Mean log-probability
 
 
-def test_of_a_long_reply_beginning_and_end_are_read():
+def test_the_beginning_and_the_end_of_a_long_reply_are_read():
     half = MAX_ANSWER_LENGTH // 2
     text = "a" * half + "b" * MAX_ANSWER_LENGTH + "c" * half
     assert final_answer(text) == f"{'a' * half}\n\n{'c' * half}"
 
 
-def test_mean_logprob():
+def test_mean_logprob_is_the_mean_over_tokens():
     reply = Reply(("Paris",), (Token("Par", -0.25), Token("is", -0.75)))
     assert MeanLogprob().options == {"logprobs": True}
     assert MeanLogprob().read(reply) == Reading("Paris", -0.5)

@@ -19,7 +19,7 @@ from helpers.chat_server import KEY, served
 from helpers.gateway_service import make_policy
 
 from rcjax.policy.signals import Choice
-from rcjax.policy.signals.records import record_signal
+from rcjax.policy.signals.signal import record_signal
 
 #: The program; RCJAX_LITELLM may name one of another environment, as its dependencies are many.
 LITELLM = os.environ.get("RCJAX_LITELLM") or shutil.which("litellm")

@@ -13,7 +13,7 @@ from helpers.command_line import run
 from helpers.gateway_service import SURE, gateway, gateway_process, make_policy, until
 from helpers.redis_store import in_a_store, store
 
-from rcjax.cli.inputs import shadow as read_shadow
+from rcjax.cli.inputs import shadow_rate
 from rcjax.cli.serve import CallLogOptions, ReplicaOptions
 from rcjax.policy import Ladder, Policy, Rule
 from rcjax.policy.ladder import Period
@@ -93,7 +93,7 @@ def test_a_replica_has_its_share_of_the_limits_of_clients(tmp_path):
 @pytest.mark.parametrize(("shadow", "queries"), [("200/week", 40.0), ("5%", None)])
 def test_a_replica_has_its_share_of_a_number_of_shadow_queries(shadow, queries):
     """A share of the queries is not divided, because a replica has only a part of the queries."""
-    given = CallLogOptions(log=Path("calls.jsonl"), shadow=read_shadow(shadow))
+    given = CallLogOptions(log=Path("calls.jsonl"), shadow=shadow_rate(shadow))
     settings = ReplicaOptions(share=0.2).add_to(given.add_to(Settings({}, Path("models.toml")), 2))
     assert settings.shadow == (0.05 if queries is None else ShadowRate(queries, "week", 2))
 

@@ -11,7 +11,7 @@ from helpers.gateway_service import MODELS, gateway, make_policy
 from openai import AsyncOpenAI
 
 from rcjax.policy.signals import ReplyCheck
-from rcjax.policy.signals.records import record_signal
+from rcjax.policy.signals.signal import record_signal
 from rcjax.serving import check_processes
 from rcjax.serving.cascade import Cascade
 from rcjax.serving.check_processes import CheckPool

@@ -208,7 +208,7 @@ def test_a_shadow_query_reserves_no_model_of_its_rung_twice(tmp_path, monkeypatc
         amounts.append((cost, math.fsum(billing._reserved.values())))
         return reserve(billing, cost)
 
-    monkeypatch.setattr(Ladder, "rung_of", lambda *_: 1)
+    monkeypatch.setattr(Ladder, "draw_rung", lambda *_: 1)
     monkeypatch.setattr(Billing, "reserve_shadow", note)
     log = tmp_path / "calls.jsonl"
     with gateway(policy, behave, shadow=1.0, log=log) as service:

@@ -44,7 +44,7 @@ class World:
 
     def path(self, policy, i):
         """The models that a policy asks a question, in order."""
-        models = [policy.first]
+        models = [policy.first_model]
         while isinstance(decision := policy.step(models[-1], logprob=self.confidence(i, models[-1])), Defer):
             models.append(decision.next_model)
         return models

@@ -30,7 +30,7 @@ def calls_of(policy, week, n=200, surer=0.0, failing=0.0, longer=1.0, shadow=0.0
     lines = []
     for number in range(n):
         when, query = START + timedelta(weeks=week, minutes=10 * number), f"w{week}q{number}"
-        shadowed, model, step = bool(rng.random() < shadow), policy.first, 1
+        shadowed, model, step = bool(rng.random() < shadow), policy.first_model, 1
         asked = [*MODELS] if shadowed else []
         while model is not None:
             raw = log.logprob[number, log.models.index(model)] * np.exp(-surer)

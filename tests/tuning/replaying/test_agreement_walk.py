@@ -53,7 +53,7 @@ def random_log(rng, missing=0.2):
 
 def by_steps(policy, log, q):
     """(who answers or None, who is asked) of one query, as a service would do."""
-    asked, said, name = [], {}, policy.first
+    asked, said, name = [], {}, policy.first_model
     while True:
         j = NAMES.index(name)
         asked.append(j)

@@ -44,11 +44,11 @@ def test_differences_are_counted_query_by_query(logs, policy):
 def by_hand(policy, log):
     """((n,) how likely each query is answered wrongly, (n,) its money): each rung by `step`, and the bill followed."""
     rungs = np.array([of_rung(rung, log) for rung in policy.rungs])  # (R, 2, n)
-    bill, rows = Bill.of(policy.budget), []
+    bill, rows = Bill.open(policy.budget), []
     for query in range(log.n_queries):
         shares = position_weights(np.array([bill.position(policy.rung_costs, 0.0)]), len(rungs))[0]
         rows.append(shares @ rungs[:, :, query])
-        bill = bill.pay(rows[-1][1], shares @ np.array(policy.rung_costs), 0.0)
+        bill = bill.after_query(rows[-1][1], shares @ np.array(policy.rung_costs), 0.0)
     return np.array(rows).T
 
 
@@ -57,7 +57,7 @@ def of_rung(rung, log):
     wrong, spent = np.zeros(log.n_queries), np.zeros(log.n_queries)
     logprob, correct, money = (np.asarray(column) for column in (log.logprob, log.correct, log.query_cost))
     for row in range(log.n_queries):
-        model = rung.first
+        model = rung.first_model
         while True:
             column = log.models.index(model)
             spent[row] += money[row, column]

@@ -82,7 +82,7 @@ def by_steps(policy: Policy, log: Log) -> tuple[np.ndarray, np.ndarray, np.ndarr
     mean_cost = cost[log.complete].mean(axis=0)
     results = []
     for i in np.flatnonzero(log.complete):
-        charged, spent, name = 0.0, 0.0, policy.first
+        charged, spent, name = 0.0, 0.0, policy.first_model
         while True:
             j = log.models.index(name)
             charged, spent = charged + mean_cost[j], spent + cost[i, j]

@@ -23,7 +23,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
     ladder, fresh = ladder_and_fresh
     fresh = fresh.take(slice(12))
     each = [[rcjax.replay(rung, fresh.take([query])) for query in range(12)] for rung in ladder.rungs]
-    bill, rows = Bill.of(ladder.budget), []
+    bill, rows = Bill.open(ladder.budget), []
     for query in range(12):
         position = bill.position(ladder.rung_costs, 0.0)
         low = min(int(position), len(ladder.rungs) - 2)
@@ -33,7 +33,7 @@ def test_each_query_is_the_mean_of_two_rungs_at_the_position_of_its_turn(ladder_
             for name in ("spent", "error")
         )
         rows.append((position, wrong, spent))
-        bill = bill.pay(spent, (1 - share) * ladder.rung_costs[low] + share * ladder.rung_costs[low + 1], 0.0)
+        bill = bill.after_query(spent, (1 - share) * ladder.rung_costs[low] + share * ladder.rung_costs[low + 1], 0.0)
     stream = replay_stream(ladder, fresh)
     np.testing.assert_allclose(np.array([stream.position, stream.wrong, stream.spent]).T, rows, rtol=1e-9)
     told = stream.to_json()
@@ -45,7 +45,7 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
     ladder, fresh = ladder_and_fresh
     rungs = LadderReplay.of(ladder, fresh.take(np.tile(np.arange(fresh.n_queries), 12)))
     n = rungs.wrong.shape[1]
-    usual, dearer = (rungs.stream(Bill.of(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
+    usual, dearer = (rungs.stream(Bill.open(ladder.budget), np.full(n, times)).to_json() for times in (1.0, 1.4))
     for told in (usual, dearer):
         assert told["bill"] == pytest.approx(ladder.budget, rel=0.03)
     assert dearer["error"] > usual["error"]
@@ -56,7 +56,7 @@ def test_dearer_queries_are_paid_for_in_errors(ladder_and_fresh):
 def test_a_stream_settles_at_the_position_of_a_comparison(bills):
     spent = np.tile(np.array(bills)[:, None], 6000)
     wrong = np.tile([[0.6], [0.1], [0.0]], 6000)
-    stream = LadderReplay((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.of(2.0))
+    stream = LadderReplay((1.0, 1.05, 9.0), wrong, np.zeros_like(wrong), spent).stream(Bill.open(2.0))
     shares = shares_at_bill(spent[:, 0], np.array([2.0]))[0]
     assert stream.wrong[3000:].mean() == pytest.approx(shares @ wrong[:, 0], abs=0.002)
     assert stream.spent[3000:].mean() == pytest.approx(shares @ spent[:, 0], rel=0.01)
