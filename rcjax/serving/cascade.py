@@ -23,7 +23,7 @@ from numbers import Integral
 from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, Literal, cast
 
-from rcjax._base.codec import describe_type, number, require_instance, takes, visible
+from rcjax._base.codec import describe_type, number, require_instance, takes, visible, whole_number
 from rcjax.policy.policy import AbstractPolicy, Answer, Defer, Policy, draw_lot
 from rcjax.policy.signals import Signal
 from rcjax.policy.signals.answers import request_form_of
@@ -196,8 +196,8 @@ class Cascade:
         salt: str | None = None,
         observe: Observe | None = None,
     ) -> None:
-        whole(concurrency, "concurrency", 1)
-        whole(retries, "retries", 0)
+        whole_number(concurrency, "concurrency", 1)
+        whole_number(retries, "retries", 0)
         if not number(timeout, "timeout", 0.0, math.inf):
             raise ValueError("timeout must be above 0 seconds")
         self.policy = policy

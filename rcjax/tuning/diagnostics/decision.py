@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent, points
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent, format_points
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
@@ -427,7 +427,7 @@ class Evidence(NamedTuple):
             more = (
                 f"{abs(100 * error.observed):.1f} ± {se:.1f} points {'more' if error.observed > 0 else 'less'} {noun}"
             )
-            margin = f"{'within' if gap <= 0 else 'over'} the margin of {points(error.expected)}"
+            margin = f"{'within' if gap <= 0 else 'over'} the margin of {format_points(error.expected)}"
             if error.observed == error.se == 0:
                 return f"the policy answers as {error.rival} does, {margin}"
             return f"the policy has {more} than {error.rival} on the same queries, {margin}{_chance(finding)}"
