@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, percent, format_points
+from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_points, percent
 from rcjax._core.batching import side_by_side
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
