@@ -50,16 +50,16 @@ class Copula:
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
     A parameter outside its support raises ValueError, unless JAX traces and its value is unknown.
 
-    >>> class FGM(Copula):
+    >>> class MyFGM(Copula):
     ...     theta: float = param(0.5, support=(-1.0, 1.0))
     ...     def cdf(self, u, v):
     ...         return u * v * (1 + self.theta * (1 - u) * (1 - v))
-    >>> round(float(FGM(0.9).tau()), 4)        # 2 θ / 9
+    >>> round(float(MyFGM(0.9).tau()), 4)      # 2 θ / 9
     0.2
-    >>> FGM(1.5)
+    >>> MyFGM(1.5)
     Traceback (most recent call last):
     ...
-    ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
+    ValueError: MyFGM: theta is 1.5; it must lie in [-1, 1]
     """
 
     #: Supports of the parameters; names of the free parameters; grids over which a fit profiles other parameters.
