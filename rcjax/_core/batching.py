@@ -186,12 +186,12 @@ def size_class(n: int) -> int:
     return n if n > LARGEST else min(size, LARGEST)
 
 
-def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, ...]:
+def pad_to_size_class(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, ...]:
     """Pad arrays with n entries along an axis to the size class of n, or to `size`, with zeros and False.
 
     Padded arrays are numpy arrays; arrays that need no padding are returned unchanged.
 
-    >>> [len(array) for array in fill_up(np.zeros(300), np.ones((300, 2), bool))]
+    >>> [len(array) for array in pad_to_size_class(np.zeros(300), np.ones((300, 2), bool))]
     [384, 384]
     """
     n = np.shape(arrays[0])[axis]

@@ -22,7 +22,6 @@ from rcjax.copulas import (
     Tawn,
 )
 
-
 #: The families that `compare_copulas` compares by default.
 FAMILIES: tuple[type[Copula], ...] = (
     Independence,

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import fill_up, map_entries, plain, unstack
+from rcjax._core.batching import map_entries, pad_to_size_class, plain, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
@@ -235,7 +235,7 @@ def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
 def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> Calibrated:
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
-    rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
+    rows = pad_to_size_class(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return Calibrated(calibrators, log.cost, log.models, Details.of_log(log))
 

@@ -17,7 +17,7 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import Status, fill_up
+from rcjax._core.batching import Status, pad_to_size_class
 from rcjax._core.compilation import compiled, in_full
 from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
@@ -260,7 +260,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
     rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
-    confidence = _calibrate_all_compiled(calibrators, *fill_up(*rows))
+    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 

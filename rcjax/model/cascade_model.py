@@ -35,7 +35,7 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._core.batching import fill_up, plain, unstack
+from rcjax._core.batching import pad_to_size_class, plain, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -312,7 +312,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     variation = np.float64(content["demo"]["length_variation"])
     for_confidence, *others = jax.random.split(jax.random.key(seed), 3)
     uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), n)))
-    columns = _draw(model, variation, others, *fill_up(uniform, axis=-1))
+    columns = _draw(model, variation, others, *pad_to_size_class(uniform, axis=-1))
     logprob, correct, query_cost = (np.asarray(column)[:n] for column in columns)
     prices = {name: Price(**price) for name, price in (model.prices or {}).items()}
     return Log(

@@ -12,7 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, fill_up, map_entries, take_entries
+from rcjax._core.batching import automatic, map_entries, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
@@ -140,7 +140,7 @@ def fit_arrays(
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
         values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
     """
-    logprob, correct, answered = fill_up(*rows)
+    logprob, correct, answered = pad_to_size_class(*rows)
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
@@ -96,8 +96,8 @@ class LabelRegression:
         dtype = log.logprob.dtype
         zeros = np.zeros(len(log.models), log.logprob.dtype)
         right = np.asarray(log.correct)[query, model]
-        rows, right, model = fill_up(columns[query, model], right, model)
-        (weight,) = fill_up(weight, axis=1)
+        rows, right, model = pad_to_size_class(columns[query, model], right, model)
+        (weight,) = pad_to_size_class(weight, axis=1)
         fitted = _fit(rows.astype(dtype), model, right.astype(dtype), weight.astype(dtype), zeros)
         return cls(scale, np.asarray(fitted), log.task)
 
@@ -107,7 +107,7 @@ class LabelRegression:
         The log has the models of the training log.
         """
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
-        (filled,) = fill_up(columns)
+        (filled,) = pad_to_size_class(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
         return np.asarray(_predict(filled, self.coefficients, zeros), float)[:, : log.n_queries]
 

@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, fill_up, take_entries
+from rcjax._core.batching import Array, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
@@ -364,8 +364,8 @@ class LabelledAnswers(NamedTuple):
 
     def filled(self) -> "LabelledAnswers":
         """Fill the rows up to their size class, so that logs of similar size share one compilation."""
-        answer = None if self.answer is None else fill_up(self.answer)[0]
-        logprob, correct, present = fill_up(*self[:3])
+        answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
+        logprob, correct, present = pad_to_size_class(*self[:3])
         return LabelledAnswers(logprob, correct, present, answer)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, fill_up, side_by_side
+from rcjax._core.batching import Array, pad_to_size_class, side_by_side
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -64,7 +64,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     for number, right in enumerate(expected_without(log, fold, FOLDS)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = fit_calibrators_compiled(*fill_up(log.logprob, right, answered), **options)
+        calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 

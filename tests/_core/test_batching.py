@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import rcjax
 from rcjax._core import batching
-from rcjax._core.batching import LARGEST, as_here, fill_up, side_by_side, size_class
+from rcjax._core.batching import LARGEST, as_here, pad_to_size_class, side_by_side, size_class
 
 
 @given(st.integers(1, 2 * LARGEST))
@@ -29,10 +29,10 @@ def test_there_are_few_classes():
 
 
 def test_filling_adds_zeros_along_an_axis():
-    one, other = fill_up(np.ones((2, 100)), np.ones((2, 100), bool), axis=1)
+    one, other = pad_to_size_class(np.ones((2, 100)), np.ones((2, 100), bool), axis=1)
     assert one.shape == other.shape == (2, 192)
     assert one.sum() == other.sum() == 200
-    (same,) = fill_up(np.ones(192))
+    (same,) = pad_to_size_class(np.ones(192))
     assert same.shape == (192,)
 
 

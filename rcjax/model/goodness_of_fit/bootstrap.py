@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import fill_up, side_by_side, size_class, stack, take_entries
+from rcjax._core.batching import pad_to_size_class, side_by_side, size_class, stack, take_entries
 from rcjax._core.compilation import compiled
 from rcjax.model.fitting import fit_marginals_compiled
 from rcjax.model.marginals import Marginal, cramer_von_mises
@@ -160,7 +160,7 @@ def marginal_test(
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
-    rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
+    rows = pad_to_size_class(confidence.T, np.ones(confidence.T.shape, bool))
     refitted = fit_marginals_compiled(*rows, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
@@ -200,7 +200,9 @@ def _test(
 def _filled(values: np.ndarray) -> Sample:
     """Pad values (…, n) to the size of a bootstrap, and return them with a mask of the values present."""
     n = values.shape[-1]
-    (filled,), (present,) = (fill_up(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool)))
+    (filled,), (present,) = (
+        pad_to_size_class(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool))
+    )
     return filled, present
 
 

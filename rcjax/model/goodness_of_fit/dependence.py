@@ -26,7 +26,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import fill_up, take_entries
+from rcjax._core.batching import pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
@@ -117,7 +117,7 @@ def copula_test(
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
-    rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
+    rows = pad_to_size_class(*rows, axis=-1, size=bootstrap_size(n))
     batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
     stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
     tests = _copula_tests(

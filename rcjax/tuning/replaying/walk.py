@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, fill_up
+from rcjax._core.batching import Array, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
@@ -180,9 +180,9 @@ def loss_terms_on_log(
         cost: cost of each answer (n, k), or mean cost of each model (k,).
         cost_is_seconds: as for `loss_terms`.
     """
-    codes = () if log.answer is None or policies.agreements is None else fill_up(log.answer)
-    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
-    rows = fill_up(log.logprob, right, log.answered)
+    codes = () if log.answer is None or policies.agreements is None else pad_to_size_class(log.answer)
+    money = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
+    rows = pad_to_size_class(log.logprob, right, log.answered)
     shares = _loss_terms_filled(calibrators, rows, money, policies, *codes, cost_is_seconds=cost_is_seconds)
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
@@ -286,12 +286,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     def column(values: Any, otherwise: float = 0) -> np.ndarray:
         filled = np.full((len(models), int(rows.sum())), otherwise, np.asarray(values).dtype)
         filled[asked] = np.asarray(values)[rows].T
-        return fill_up(filled, axis=1)[0]
+        return pad_to_size_class(filled, axis=1)[0]
 
     seconds = None if part.seconds is None else column(part.seconds)
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
-    counts = fill_up(np.ones(int(rows.sum()), bool))
+    counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
     return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
 
 

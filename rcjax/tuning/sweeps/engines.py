@@ -35,7 +35,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
-from rcjax._core.batching import fill_up, plain, stack, take_entries
+from rcjax._core.batching import pad_to_size_class, plain, stack, take_entries
 from rcjax._core.compilation import compiled, in_full
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
@@ -169,7 +169,7 @@ def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSetti
     held_out = np.ones(log.n_queries, bool)
     held_out[chosen] = settings.train is None
     matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
-    full = fill_up(*map(np.asarray, matrices), size=shape.queries)
+    full = pad_to_size_class(*map(np.asarray, matrices), size=shape.queries)
     rows = np.full(shape.drawn, shape.queries - 1, np.int32)
     rows[: len(chosen)] = chosen
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
