@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 import rcjax
-from rcjax._core.batching import in_pieces, take_entries
+from rcjax._core.batching import map_in_chunks, take_entries
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
@@ -117,13 +117,13 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
-        return in_pieces(
+        return map_in_chunks(
             lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, same_programs=False
         )
 
     def solve(search: SearchTables, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, search.tables.cost.dtype)
-        optima = in_pieces(
+        optima = map_in_chunks(
             lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, same_programs=False
         )
         return points(search, optima)

@@ -262,7 +262,7 @@ def side_by_side(
         threads.shutdown(cancel_futures=True)
 
 
-def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
+def map_in_chunks(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
     """Map a function over batched rows in chunks, and join the results on the host.
 
     All chunks have one size, so that they share a program: the last chunk repeats its last row.
@@ -273,7 +273,7 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_program
         size: number of rows of a chunk.
         same_programs: whether all chunks need the same programs, as in `side_by_side`.
 
-    >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
+    >>> map_in_chunks(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
     """
     count = len(jax.tree.leaves(rows)[0])

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 
 from rcjax._base.codec import takes, what_it_is, whole
 from rcjax._base.extras import required
-from rcjax._core.batching import Array, in_pieces, join, take_entries
+from rcjax._core.batching import Array, join, map_in_chunks, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
@@ -438,7 +438,7 @@ def _search(
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
     def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
-        return in_pieces(lambda batch: improve(objective, search, batch, np.asarray(settling)), start, together)
+        return map_in_chunks(lambda batch: improve(objective, search, batch, np.asarray(settling)), start, together)
 
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, automatic, cores, in_pieces, join, size_class, take_entries
+from rcjax._core.batching import Array, automatic, cores, join, map_in_chunks, size_class, take_entries
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
@@ -94,7 +94,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
         expected = automatic(_predict_rows, *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
-        expected = in_pieces(lambda piece: _predict_rows(*fitted, piece), rows, size)
+        expected = map_in_chunks(lambda piece: _predict_rows(*fitted, piece), rows, size)
     return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
 
@@ -267,7 +267,7 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
-    return in_pieces(solve, batches, size, same_programs=False)
+    return map_in_chunks(solve, batches, size, same_programs=False)
 
 
 def _batch_size(count: int) -> int:

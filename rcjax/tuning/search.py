@@ -20,7 +20,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import in_pieces
+from rcjax._core.batching import map_in_chunks
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, fit_calibrated, fit_calibrators_compiled
@@ -214,7 +214,7 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return in_pieces(of_some, policies, _AT_ONCE)
+        return map_in_chunks(of_some, policies, _AT_ONCE)
 
     def require_any(self, model: Fitted) -> None:
         """Raise InfeasibleError if no policy over a model's models keeps to the limit.
