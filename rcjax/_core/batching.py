@@ -226,14 +226,14 @@ def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `side_by_side`, `repeating` if its item is one of many that share programs.
+#: Flags of a thread: `busy` in a worker of `map_in_threads`, `repeating` if its item is one of many that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.
 _REPEATS = 50
 
 
-def side_by_side(
+def map_in_threads(
     function: Callable[[Item], Result], items: Iterable[Item], n: int, same_programs: bool = True
 ) -> list[Result]:
     """Map a function over items, in order, with one thread per core; inside such a thread, without more threads.
@@ -244,7 +244,7 @@ def side_by_side(
         n: entries of an item; from `MANY` entries on, items are computed one after the other.
         same_programs: whether all items need the same programs; the first item then runs alone, to compile them once.
 
-    >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
+    >>> map_in_threads(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
     """
     items = list(items)
@@ -271,7 +271,7 @@ def map_in_chunks(function: Callable[[Any], Any], rows: Any, size: int, same_pro
         function: function of the rows of a chunk.
         rows: pytree of (n, …) numpy arrays.
         size: number of rows of a chunk.
-        same_programs: whether all chunks need the same programs, as in `side_by_side`.
+        same_programs: whether all chunks need the same programs, as in `map_in_threads`.
 
     >>> map_in_chunks(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
@@ -280,16 +280,16 @@ def map_in_chunks(function: Callable[[Any], Any], rows: Any, size: int, same_pro
     if not count:  # a row of zeros gives the shapes
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     chunks = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
-    solved = side_by_side(
+    solved = map_in_threads(
         lambda chunk: jax.device_get(function(take_entries(rows, chunk))), chunks, n=count, same_programs=same_programs
     )
     return take_entries(join(solved), slice(count))
 
 
 def is_repeating() -> bool:
-    """Return whether this thread works on one of many items of `side_by_side` that need the same programs.
+    """Return whether this thread works on one of many items of `map_in_threads` that need the same programs.
 
-    >>> [{*side_by_side(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
+    >>> [{*map_in_threads(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
     [{False}, {True}]
     """
     return getattr(_WORKER, "repeating", False)

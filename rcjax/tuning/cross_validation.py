@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, pad_to_size_class, side_by_side
+from rcjax._core.batching import Array, map_in_threads, pad_to_size_class
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Fitted, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -404,7 +404,7 @@ def cross_validate(
         estimated = penalty if likely is None else penalty + (likely[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.error for choice in choices])
 
-    *figures, in_sample = zip(*side_by_side(left_out, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*map_in_threads(left_out, range(folds), n=log.n_queries), strict=True)
     # Sort the queries back from the order of the folds to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import rcjax
 from rcjax._core import batching
-from rcjax._core.batching import LARGEST, as_here, pad_to_size_class, side_by_side, size_class
+from rcjax._core.batching import LARGEST, as_here, map_in_threads, pad_to_size_class, size_class
 
 
 @given(st.integers(1, 2 * LARGEST))
@@ -102,14 +102,14 @@ def test_results_are_in_order_of_the_items(two_cores):
             second_is_done.set()
         return x * x
 
-    assert side_by_side(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
+    assert map_in_threads(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
 
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores):
     device = jax.devices()[0]
     with jax.enable_x64(wide), jax.default_device(device):
-        kinds = side_by_side(lambda _: (jnp.ones(1).dtype, jax.config.jax_default_device), range(4), n=1)
+        kinds = map_in_threads(lambda _: (jnp.ones(1).dtype, jax.config.jax_default_device), range(4), n=1)
         later = as_here(lambda: jnp.ones(1).dtype)
     assert kinds == [(jnp.dtype("float64" if wide else "float32"), device)] * 4
     with jax.enable_x64(not wide):
@@ -128,5 +128,5 @@ def test_a_failure_is_raised_and_ends_the_others(two_cores):
         done.append(x)
 
     with pytest.raises(ValueError, match="no"):
-        side_by_side(fail_early, range(20_000), n=1)
+        map_in_threads(fail_early, range(20_000), n=1)
     assert len(done) < 20_000 - 1

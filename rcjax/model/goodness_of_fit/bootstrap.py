@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import pad_to_size_class, side_by_side, size_class, stack, take_entries
+from rcjax._core.batching import map_in_threads, pad_to_size_class, size_class, stack, take_entries
 from rcjax._core.compilation import compiled
 from rcjax.model.fitting import fit_marginals_compiled
 from rcjax.model.marginals import Marginal, cramer_von_mises
@@ -170,7 +170,7 @@ def marginal_test(
         index, generator = model
         return _test(take_entries(data, index), generator, trained_on, replicates)
 
-    return stack(side_by_side(test, models, n=confidence.shape[-1]))
+    return stack(map_in_threads(test, models, n=confidence.shape[-1]))
 
 
 def _masses_of(marginals: Marginal) -> jax.Array | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Z_ONE_SIDED_95
-from rcjax._core.batching import plain, side_by_side
+from rcjax._core.batching import map_in_threads, plain
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -74,7 +74,7 @@ def held_out_parts(model: Fitted, log: Log, *, folds: bool, seed: int = 0) -> li
         rest = without(log, fold == number)
         return HeldOutPart(_fitted_near(model, rest), log.take(fold == number), rest)
 
-    return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
+    return map_in_threads(without_fold, range(FOLDS), n=log.n_queries)
 
 
 def without(log: Log, rows: np.ndarray) -> Log:
@@ -301,7 +301,7 @@ def diagnose(
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
-    promise, calibration = side_by_side(lambda check: check(), checks, n=1, same_programs=False)
+    promise, calibration = map_in_threads(lambda check: check(), checks, n=1, same_programs=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
