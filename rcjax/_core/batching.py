@@ -213,7 +213,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
+def with_thread_settings(function: Callable[..., Result]) -> Callable[..., Result]:
     """Bind a function to this thread's float type and device, which other threads do not inherit."""
     wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
@@ -256,7 +256,7 @@ def map_in_threads(
     threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
         results = [function(item) for item in ahead]
-        return results + list(threads.map(as_here(function), items[len(ahead) :]))
+        return results + list(threads.map(with_thread_settings(function), items[len(ahead) :]))
     finally:  # after a failure or an interrupt, do not start the other items
         _WORKER.repeating = before
         threads.shutdown(cancel_futures=True)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 import rcjax
 from rcjax._core import batching
-from rcjax._core.batching import LARGEST, as_here, map_in_threads, pad_to_size_class, size_class
+from rcjax._core.batching import LARGEST, map_in_threads, pad_to_size_class, size_class, with_thread_settings
 
 
 @given(st.integers(1, 2 * LARGEST))
@@ -110,7 +110,7 @@ def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores)
     device = jax.devices()[0]
     with jax.enable_x64(wide), jax.default_device(device):
         kinds = map_in_threads(lambda _: (jnp.ones(1).dtype, jax.config.jax_default_device), range(4), n=1)
-        later = as_here(lambda: jnp.ones(1).dtype)
+        later = with_thread_settings(lambda: jnp.ones(1).dtype)
     assert kinds == [(jnp.dtype("float64" if wide else "float32"), device)] * 4
     with jax.enable_x64(not wide):
         assert later() == kinds[0][0]
