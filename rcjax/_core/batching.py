@@ -63,7 +63,7 @@ class Status(IntEnum):
         return member
 
 
-def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:
+def with_automatic_axes(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:
     """Return function(*arguments), also if some arrays are sharded over an explicit mesh.
 
     Args:
@@ -73,7 +73,7 @@ def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, t
         like: array whose sharding the result gets; None to replicate the result on every device.
         trailing: number of last axes of `like` that the result lacks.
 
-    >>> float(automatic(jax.numpy.sum, jax.numpy.arange(3.0)))
+    >>> float(with_automatic_axes(jax.numpy.sum, jax.numpy.arange(3.0)))
     3.0
     """
     # The mesh of a number is empty.

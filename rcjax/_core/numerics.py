@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import automatic
+from rcjax._core.batching import with_automatic_axes
 
 _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
@@ -291,7 +291,7 @@ def ndtri(p: jax.Array) -> jax.Array:
     >>> round(float(ndtri(jnp.asarray(0.975))), 2)
     1.96
     """
-    return automatic(special.ndtri, p, like=p)
+    return with_automatic_axes(special.ndtri, p, like=p)
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴

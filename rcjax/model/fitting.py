@@ -12,7 +12,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, map_entries, pad_to_size_class, take_entries
+from rcjax._core.batching import map_entries, pad_to_size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
@@ -284,7 +284,7 @@ def fit_copula(
         if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
             raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
     rows = u, v, None if weights is None else counted
-    return automatic(partial(_fit_copula, family=as_family(family), method=method), *rows)
+    return with_automatic_axes(partial(_fit_copula, family=as_family(family), method=method), *rows)
 
 
 @partial(jax.jit, static_argnames=("family", "method"))

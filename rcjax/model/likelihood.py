@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import automatic, take_entries
+from rcjax._core.batching import take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import Unit, open_unit, unit
 from rcjax.copulas import Copula
@@ -316,7 +316,7 @@ class Chain:
         value = jnp.asarray(value, jnp.result_type(float))
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
-        return automatic(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
+        return with_automatic_axes(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:

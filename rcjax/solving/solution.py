@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, automatic, take_entries, varying_together
+from rcjax._core.batching import Array, take_entries, varying_together, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
@@ -406,7 +406,7 @@ def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascade
         flat = _solution_compiled(arrays, lam.reshape(-1), plan)
         return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), flat)
 
-    return automatic(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
+    return with_automatic_axes(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
 
 
 class _CascadeLoss(NamedTuple):

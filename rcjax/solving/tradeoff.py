@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, automatic, cores, join, map_in_chunks, size_class, take_entries
+from rcjax._core.batching import Array, cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
@@ -91,7 +91,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     marginals, copulas, cost = arrays if traced else jax.tree.map(np.asarray, arrays)
     fitted = take_entries(marginals, positions), take_entries(copulas, neighbours), cost[positions]
     if traced:
-        expected = automatic(_predict_rows, *fitted, rows, like=rows, trailing=1)
+        expected = with_automatic_axes(_predict_rows, *fitted, rows, like=rows, trailing=1)
     else:
         size = _FEW if len(rows) <= _FEW else _MANY
         expected = map_in_chunks(lambda piece: _predict_rows(*fitted, piece), rows, size)
