@@ -27,18 +27,18 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 Array: TypeAlias = np.ndarray | jax.Array
 
 
-def plain(value: Any) -> Any:
+def as_json_values(value: Any) -> Any:
     """Convert arrays to lists, and numbers that are not finite (an undefined standard error) to None, recursively.
 
-    >>> plain({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
+    >>> as_json_values({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
     {'error': [0.5, None], 'models': ['small', 'large']}
     """
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: as_json_values(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [as_json_values(item) for item in value]
     if hasattr(value, "__array__"):
-        return plain(np.asarray(value).tolist())
+        return as_json_values(np.asarray(value).tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read, read_fields, written
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import map_entries, pad_to_size_class, plain, unstack
+from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_reference
@@ -130,7 +130,9 @@ class Details:
 def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
-    return [written(row.deployed()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows]
+    return [
+        written(row.deployed()) | {"slope_p": as_json_values(row.slope_p), "status": int(row.status)} for row in rows
+    ]
 
 
 class Fitted:

@@ -35,7 +35,7 @@ from rcjax._base.codec import (
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._core.batching import pad_to_size_class, plain, unstack
+from rcjax._core.batching import as_json_values, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -115,10 +115,10 @@ def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
 
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
-    data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
+    data = {name: as_json_values(values) for name, values in vars(marginal).items() if name != "atoms"}
     if marginal.atoms is None:
         return data
-    atoms = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
+    atoms = zip(as_json_values(marginal.atoms.value), as_json_values(marginal.atoms.mass), strict=True)
     return data | {"atoms": [[value, mass] for value, mass in atoms if mass > 0]}
 
 
@@ -229,7 +229,7 @@ class CascadeModel(Fitted):
         return {
             "marginals": marginals_to_json(self.marginals),
             "copula": type(self.copulas).__name__,
-            "copulas": plain(vars(self.copulas)),
+            "copulas": as_json_values(vars(self.copulas)),
         }
 
 

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, between, capitalised, check_figure, describe_cascade, figure, percent, threshold
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
@@ -203,7 +203,7 @@ class Report:
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
             "target": self.spec.target if self.has_target else {},
-            "expected": plain(dict(self.policy.expected)),
+            "expected": as_json_values(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
             "verdict": self.verdict,
             "diagnosis": self.diagnosis.to_json(),

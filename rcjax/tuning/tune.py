@@ -16,7 +16,7 @@ import numpy as np
 
 from rcjax._base.codec import takes, written
 from rcjax._base.figures import Money, percent
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
 from rcjax.logs.kept_sample import carried_log, remembered
 from rcjax.logs.log import Log
@@ -114,7 +114,7 @@ class SingleModel:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, without `seconds` where it is None."""
-        row = plain(dataclasses.asdict(self))
+        row = as_json_values(dataclasses.asdict(self))
         return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 

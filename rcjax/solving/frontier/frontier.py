@@ -30,7 +30,7 @@ from rcjax._base.codec import (
     written,
 )
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import Array, plain, take_entries
+from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import Fitted
 from rcjax.policy.counted import Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreements, check_rules
@@ -279,14 +279,14 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """Return the frontier as JSON values: `frontier` is the list of points, `model` the fitted model."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
-        head: dict[str, Any] = {"search": plain(self.search)}
+        head: dict[str, Any] = {"search": as_json_values(self.search)}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
             ends = {name: getattr(self.bands, name) for name in ("error", "cost", "abstention")}
             figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
             head["bands"] = {"level": self.bands.level, "replicates": self.bands.replicates}
-        columns = plain(figures) | ({} if self.seconds is None else self.seconds.to_json())
+        columns = as_json_values(figures) | ({} if self.seconds is None else self.seconds.to_json())
         rows = zip(*columns.values(), strict=True)
         policies = self.policies.on_host()
         cascades = (rules_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))

@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
-from rcjax._core.batching import Array, Status, plain, take_entries
+from rcjax._core.batching import Array, Status, as_json_values, take_entries
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
@@ -258,7 +258,7 @@ class Seconds:
         {'seconds': [1.5, None], 'seconds_p95': [3.0, None]}
         """
         figures = {"seconds": self.mean, "seconds_p95": self.p95}
-        return plain({name: np.asarray(figure)[at] for name, figure in figures.items()})
+        return as_json_values({name: np.asarray(figure)[at] for name, figure in figures.items()})
 
 
 def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Z_ONE_SIDED_95
-from rcjax._core.batching import map_in_threads, plain
+from rcjax._core.batching import as_json_values, map_in_threads
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
@@ -245,7 +245,7 @@ class Diagnosis:
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
         document |= {"counted": self.counted.noun, "checks": [check.to_json() for check in self.checks]}
-        return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
+        return {"verdict": self.verdict} | as_json_values(document | {"remarks": self.remarks})
 
 
 @takes(model=Fitted, log=Log, training=(Log, None), frontier=(Frontier, None))

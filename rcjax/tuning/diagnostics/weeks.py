@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
@@ -173,7 +173,7 @@ class TrafficCheck:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
         checks = [check.to_json() for check in self.checks]
         fields = {name: getattr(self, name) for name in ("queries", "before", "looks", "expensive_calls_note")}
-        return plain(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
+        return as_json_values(fields | {"checks": checks, "changed": self.changed, "described": self.describe()})
 
 
 def is_call_log(source: Any) -> bool:

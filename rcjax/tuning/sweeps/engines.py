@@ -35,7 +35,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
-from rcjax._core.batching import pad_to_size_class, plain, stack, take_entries
+from rcjax._core.batching import as_json_values, pad_to_size_class, stack, take_entries
 from rcjax._core.compilation import compiled, in_full
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
@@ -481,7 +481,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
             content = {
                 "calibrators": calibrators_to_json(fit.calibrators),
                 "marginals": marginals_to_json(fit.marginals),
-                "copulas": {type(copula).__name__: plain(vars(copula)) for copula in fit.copulas},
+                "copulas": {type(copula).__name__: as_json_values(vars(copula)) for copula in fit.copulas},
                 "cost": np.asarray(fit.cost).tolist(),
             }
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
