@@ -208,7 +208,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -253,7 +253,7 @@ def map_in_threads(
     ahead = items[:1] if same_programs else []
     repeating = same_programs and len(items) >= _REPEATS
     before, _WORKER.repeating = is_repeating(), repeating
-    threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
+    threads = ThreadPoolExecutor(count_cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
         results = [function(item) for item in ahead]
         return results + list(threads.map(with_thread_settings(function), items[len(ahead) :]))

@@ -34,7 +34,7 @@ from jax.experimental import serialize_executable
 from jaxlib.version import __version__ as jaxlib_version
 
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import cores, is_repeating
+from rcjax._core.batching import count_cores, is_repeating
 
 #: Limit of the cache folder, JAX's files included; the least recently used files are deleted first.
 MOST_BYTES = 256 * 2**20
@@ -455,5 +455,5 @@ def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
         # One part per core: XLA's default of 32 takes a tenth longer on two cores.
-        options["xla_cpu_parallel_codegen_split_count"] = min(32, cores())
+        options["xla_cpu_parallel_codegen_split_count"] = min(32, count_cores())
     return options or None

@@ -81,9 +81,9 @@ def sweep(
         ray: Solve on a Ray cluster, a batch on each core or GPU: address of its head, or `auto` for RAY_ADDRESS or the
             cluster of this machine.
     """
-    from rcjax._core.batching import cores
+    from rcjax._core.batching import count_cores
 
-    start_jax(cpu_devices=cores(), float64=not float32, long=True)
+    start_jax(cpu_devices=count_cores(), float64=not float32, long=True)
     if ray is not None:
         require_libraries("--ray", "ray", "ray")
         import jax

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
+from rcjax._core.batching import Array, count_cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, in_full, is_traced
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
@@ -278,7 +278,7 @@ def _batch_size(count: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
-    return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
+    return max(_SMALLEST_BATCH, -(-count // (8 * count_cores())) * 8)
 
 
 def _bytes_per_lambda(search: SearchTables) -> int:
