@@ -130,10 +130,10 @@ def join(batches: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def varying_together(tree: Any) -> Any:
+def vary_over_same_devices(tree: Any) -> Any:
     """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices: loops need it.
 
-    >>> varying_together({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
+    >>> vary_over_same_devices({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
     [1.0, 2.0]
     """
 

@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, take_entries, varying_together, with_automatic_axes
+from rcjax._core.batching import Array, take_entries, vary_over_same_devices, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
@@ -442,7 +442,7 @@ class _CascadeLoss(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
-    (marginals, copulas, cost), requested = varying_together((arrays, lam))
+    (marginals, copulas, cost), requested = vary_over_same_devices((arrays, lam))
     is_valid = (requested >= 0) & jnp.isfinite(requested)
     lam = jnp.where(is_valid, requested, 1.0)  # invalid λ are solved as 1, and get their status
     tables = pair_tables(marginals, copulas, cost, plan.pairs)
