@@ -149,7 +149,7 @@ def unit(u: ArrayLike) -> Unit:
     return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
 
 
-def turned(condition: jax.Array, u: Unit) -> Unit:
+def flipped_where(condition: jax.Array, u: Unit) -> Unit:
     """Return 1 − u where the condition holds, else u."""
     return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import (
     Unit,
     divide,
+    flipped_where,
     from_log,
     implicit_root,
     log1mexp,
@@ -20,7 +21,6 @@ from rcjax._core.numerics import (
     polygammas,
     polynomial,
     softplus,
-    turned,
 )
 from rcjax.copulas.base import (
     ClosedForm,
@@ -430,7 +430,7 @@ def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, j
     theta, weak, strength, slight = _strength(theta)
     near = jnp.exp(-slight * u.value) * v.value * _e(slight * v.value)
     far = jnp.exp(-slight * v.value) * v.complement * _e(slight * v.complement)
-    other = turned(theta < 0, v)
+    other = flipped_where(theta < 0, v)
     lower = u.value <= other.value
     apart = jnp.where(lower, other.value - u.value, u.value - other.value)
     fall = jnp.exp(-strength * apart)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
+from rcjax._core.numerics import Unit, betaln, divide, flipped_where, is_zero, log_of_pair, ndtri
 from rcjax.copulas.base import RadialForm, TailDependence, floats, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
@@ -138,7 +138,7 @@ def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     """
     # For ρ < 0 and u + v > 1, C(u, v) = u + v − 1 + C(1 − u, 1 − v) has the smaller integral.
     reflect = (rho < 0) & (v.value > u.complement)
-    first, second = turned(reflect, u), turned(reflect, v)
+    first, second = flipped_where(reflect, u), flipped_where(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
     apart, product = _gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
     from_zero = (jnp.abs(apart) < jnp.arccos(jnp.abs(rho))) | (rho >= 0) & (rho < 0.9)
@@ -278,7 +278,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     the relative error is 1e-13 for uniform ranks, and at most 1e-11 for ν ≤ 40 where both coordinates are extreme.
     """
     reflect = v.value > u.complement
-    first, second = turned(reflect, u), turned(reflect, v)
+    first, second = flipped_where(reflect, u), flipped_where(reflect, v)
     x, y = _student_quantile(df, first), _student_quantile(df, second)
     x, y, rho, df = jnp.broadcast_arrays(x, y, rho, df)
     down = (rho > 0.7) | ((rho > -0.6) & (jnp.abs(x - y) > 4 * jnp.abs(x + y)))
