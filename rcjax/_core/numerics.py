@@ -167,7 +167,7 @@ def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
     return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
 
 
-def from_log(log: jax.Array) -> Unit:
+def unit_from_log(log: jax.Array) -> Unit:
     """Return the probability with the given logarithm ≤ 0."""
     return Unit(jnp.exp(log), -jnp.expm1(log))
 

@@ -14,13 +14,13 @@ from rcjax._core.numerics import (
     Unit,
     divide,
     flipped_where,
-    from_log,
     implicit_root,
     log1mexp,
     log1p_ratio,
     polygammas,
     polynomial,
     softplus,
+    unit_from_log,
 )
 from rcjax.copulas.base import (
     ClosedForm,
@@ -57,7 +57,7 @@ class Clayton(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
         theta = floats(self.theta)
-        return from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
+        return unit_from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
@@ -67,7 +67,7 @@ class Clayton(ClosedForm):
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Return v with θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
         theta = floats(self.theta)
-        return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
+        return unit_from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
@@ -155,7 +155,7 @@ class Gumbel(ClosedForm):
         """Return h with log h = −x expm1(d) − (θ − 1) d with d = log(1 + (y/x)^θ)/θ."""
         x, y = -u.log, -v.log
         d = _gumbel_growth(self.theta, x, y)
-        return from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
+        return unit_from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x).
@@ -184,7 +184,7 @@ class Gumbel(ClosedForm):
         d = lax.fori_loop(0, _NEWTON_STEPS, step, d)
         scaled = theta * d
         log_ratio = scaled + jnp.log(-jnp.expm1(-jnp.maximum(scaled, jnp.finfo(d.dtype).tiny)))
-        return from_log(-x * jnp.exp(log_ratio / theta))
+        return unit_from_log(-x * jnp.exp(log_ratio / theta))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (min(x, y), max(x, y), |log(y/x)|, log(w/max(x, y)))."""
@@ -239,7 +239,7 @@ class Joe(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = log(1 − v̄^θ) − (1 − 1/θ) log(s / ū^θ)."""
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
-        return from_log(log1mexp(b) - (1 - 1 / jnp.asarray(self.theta)) * _joe_growth(a, b))
+        return unit_from_log(log1mexp(b) - (1 - 1 / jnp.asarray(self.theta)) * _joe_growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1/θ − 2) log s + (1 − 1/θ)(a + b) + log(θ − 1 + s)."""
@@ -253,7 +253,7 @@ class Joe(ClosedForm):
         theta = floats(self.theta)
         solve = jnp.vectorize(_solve_joe)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
-        return from_log(b / theta).flipped
+        return unit_from_log(b / theta).flipped
 
     tail_dependence = _upper_tail
 

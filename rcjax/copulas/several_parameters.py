@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
+from rcjax._core.numerics import Unit, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
 from rcjax.copulas.archimedean import Clayton, cdf_of_s
 from rcjax.copulas.base import ClosedForm, TailDependence, cdf_of_gain, floats, lower_tail, nodes, param
 
@@ -37,7 +37,7 @@ class BB1(ClosedForm):
         """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
         theta, (x, log_x, _, log_y) = floats(self.theta), self._powers(u, v)
         by_x = softplus(self.delta * (log_y - log_x)) / self.delta
-        return from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
+        return unit_from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
@@ -108,7 +108,7 @@ class BB7(ClosedForm):
         """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
         a, b = self._logs(u, v)
         fall = _log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
-        return from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
+        return unit_from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s).
