@@ -172,7 +172,7 @@ def unit_from_log(log: jax.Array) -> Unit:
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
-def is_zero(tangent: Any) -> bool:
+def is_symbolic_zero(tangent: Any) -> bool:
     """Return whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
@@ -363,17 +363,17 @@ def _betainc_and_power_jvp(
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    if not is_zero(tangents[2]):
+    if not is_symbolic_zero(tangents[2]):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if not (is_zero(tangents[0]) and is_zero(tangents[1])):
+    if not (is_symbolic_zero(tangents[0]) and is_symbolic_zero(tangents[1])):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = _shape_gradients(a, b, x, power, (digamma_a, digamma_b, digamma_both))
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if not is_zero(tangent):
+            if not is_symbolic_zero(tangent):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)
