@@ -154,7 +154,7 @@ def flipped_where(condition: jax.Array, u: Unit) -> Unit:
     return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 
 
-def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
+def stacked_with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
     """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
 
     One program then computes C(u, v) and C(1 − u, 1 − v).

@@ -20,7 +20,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import what_it_is
-from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, unit, with_flips
+from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, stacked_with_flips, unit
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
 FARTHEST = 300.0
@@ -485,7 +485,7 @@ class RadialForm(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C(u, v) and S(u, v) = C(1 − u, 1 − v)."""
-        below, above = self.lower_cdf(*with_flips(u, v, *jax.tree.leaves(self)))
+        below, above = self.lower_cdf(*stacked_with_flips(u, v, *jax.tree.leaves(self)))
         return below, above
 
 
