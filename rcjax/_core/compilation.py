@@ -321,7 +321,7 @@ def forget_programs() -> None:
         programs.runners.clear()
 
 
-def in_full(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with matrix products in the full precision of their factors.
 
     By default XLA multiplies float32 with ten bits of mantissa on a GPU (TF32). On an H200 that changed error + λ·cost
@@ -349,7 +349,7 @@ def compiled(
     The options are chosen at the first call, when the backend is known: an import compiles nothing.
     """
     static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
-    function = in_full(function)
+    function = in_full_precision(function)
 
     @wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:  # called by jax only to trace the function

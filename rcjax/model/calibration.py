@@ -18,7 +18,7 @@ from jax.scipy import special
 from jax.typing import ArrayLike
 
 from rcjax._core.batching import Status, pad_to_size_class
-from rcjax._core.compilation import compiled, in_full
+from rcjax._core.compilation import compiled, in_full_precision
 from rcjax._core.numerics import divide, extremes, log1mexp
 from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
@@ -178,7 +178,7 @@ class Calibrator:
 
 # Jitted, so that the programs that contain it do not trace it again.
 @partial(jax.jit, static_argnames="transform")
-@in_full
+@in_full_precision
 def fit_calibrator(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> Calibrator:
@@ -246,7 +246,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
     """Calibrate the answers of k models: (…, k); a finite placeholder where `answered` (…, k) is False."""
     finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)

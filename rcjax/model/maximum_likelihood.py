@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.batching import Status, take_entries
-from rcjax._core.compilation import in_full
+from rcjax._core.compilation import in_full_precision
 from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST
@@ -279,7 +279,7 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def fit_marginal(
     confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, near: Marginal | None = None
 ) -> Marginal:

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
 from rcjax._core.batching import Array, count_cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
-from rcjax._core.compilation import compiled, in_full, is_traced
+from rcjax._core.compilation import compiled, in_full_precision, is_traced
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -99,7 +99,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def _predict_rows(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
     """Evaluate a cascade of m models at n rows of thresholds: (n,).
 

@@ -36,7 +36,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import required, version
 from rcjax._core.batching import as_json_values, pad_to_size_class, stack, take_entries
-from rcjax._core.compilation import compiled, in_full
+from rcjax._core.compilation import compiled, in_full_precision
 from rcjax.copulas.families import as_family
 from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
@@ -229,7 +229,7 @@ def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **opti
         return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
 
     # An accelerator's programs are compiled ahead (`_compile_together`); a CPU's may be kept in files.
-    return compiled(run) if width is None else jax.jit(in_full(run))
+    return compiled(run) if width is None else jax.jit(in_full_precision(run))
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
