@@ -202,7 +202,7 @@ def is_traced(leaves: list[Any]) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
-def is_elsewhere(leaves: list[Any]) -> bool:
+def is_on_other_device(leaves: list[Any]) -> bool:
     """Return whether some arrays of a call are not on the default device."""
     default = jax.config.jax_default_device  # type: ignore[attr-defined]
     home = {default if isinstance(default, jax.Device) else jax.devices()[0]}
@@ -393,7 +393,7 @@ class _Programs:
         bound.apply_defaults()  # explicit defaults mean the same program
         static = {name: value for name, value in bound.arguments.items() if name in self.static}
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
-        if is_elsewhere(leaves):
+        if is_on_other_device(leaves):
             return plain(*args, **kwargs)
         call = signature(leaves, tree, static)
         slot = call, repr(options), *_FILES
