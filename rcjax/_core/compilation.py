@@ -1,6 +1,6 @@
 """`jax.jit` for rcjax's largest programs, which take seconds to compile, and their files in a private folder.
 
-A process may store compiled programs in a folder (`keep_programs`; the command line does), so that a later process
+A process may store compiled programs in a folder (`store_programs`; the command line does), so that a later process
 neither traces nor compiles them. JAX's own cache traces and lowers a program again to compute its key. Here the key is
 the signature of the call: the function's source, the versions, the machine, the settings, and the types and shapes of
 the arguments. Equal signatures give equal programs.
@@ -303,7 +303,7 @@ _CALLBACKS: list[Callable[[], None]] = []
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
-def keep_programs(cache_folder: Path | None, on_compile: Callable[[], None] | None = None) -> bool:
+def store_programs(cache_folder: Path | None, on_compile: Callable[[], None] | None = None) -> bool:
     """Store compiled programs below a folder from now on, or nowhere (None); return whether they are stored.
 
     Programs are stored on the CPU only (JAX's own cache serves accelerators), and in a private folder only.

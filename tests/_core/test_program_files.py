@@ -12,7 +12,7 @@ from tiers import thorough
 
 from rcjax._base.figures import Money
 from rcjax._core import compilation
-from rcjax._core.compilation import compiled, forget_programs, keep_programs, signature, signature_key
+from rcjax._core.compilation import compiled, forget_programs, signature, signature_key, store_programs
 from rcjax.model.fitting import pair_taus_compiled
 
 pytestmark = pytest.mark.forgetful
@@ -30,9 +30,9 @@ def folder(tmp_path):
     jaxs_own = jax.config.jax_compilation_cache_dir
     use_jaxs_cache(None)
     forget_programs()
-    keep_programs(cache)
+    store_programs(cache)
     yield cache / "programs"
-    keep_programs(None)
+    store_programs(None)
     forget_programs()
     use_jaxs_cache(jaxs_own)
 
@@ -56,7 +56,7 @@ def test_a_second_process_compiles_nothing(folder, compilations):
         second = again()
     assert not messages
     np.testing.assert_array_equal(first, second)
-    keep_programs(None)
+    store_programs(None)
     np.testing.assert_array_equal(first, np.asarray(pair_taus_compiled(*DATA)))
 
 
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder,
     assert not list(folder.iterdir())
     folder.rmdir()
     folder.write_text("a file")
-    keep_programs(folder.parent)
+    store_programs(folder.parent)
     assert again().shape == (3,)
 
 
