@@ -189,7 +189,7 @@ def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], opti
     code of a user's copula family may change from run to run.
     """
     tree, shapes, static, settings = signature
-    code = fingerprint()
+    code = source_fingerprint()
     parts = [*_nested(tree), *(_named(value) for _, value in static)]
     if code is None or None in parts or not _is_ours(function) or "<" in function.__qualname__:
         return None
@@ -251,7 +251,7 @@ def _is_ours(value: Any) -> bool:
 
 
 @cache
-def fingerprint() -> str | None:
+def source_fingerprint() -> str | None:
     """Return a hash of rcjax's source, the versions and the machine; None if the source cannot be read."""
     root = str(Path(__file__).parents[1])
     sources = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
