@@ -169,7 +169,7 @@ _SETTINGS = (
 )
 
 
-def signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
+def call_signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a hashable signature of a call, valid within a process.
 
     Args:
@@ -395,7 +395,7 @@ class _Programs:
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
         if is_on_other_device(leaves):
             return plain(*args, **kwargs)
-        call = signature(leaves, tree, static)
+        call = call_signature(leaves, tree, static)
         slot = call, repr(options), *_FILES
         with self.locks.setdefault(slot, Lock()):  # another thread may be compiling it
             if slot not in self.runners:

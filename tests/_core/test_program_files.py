@@ -12,7 +12,7 @@ from tiers import thorough
 
 from rcjax._base.figures import Money
 from rcjax._core import compilation
-from rcjax._core.compilation import compiled, forget_programs, signature, signature_key, store_programs
+from rcjax._core.compilation import call_signature, compiled, forget_programs, signature_key, store_programs
 from rcjax.model.fitting import pair_taus_compiled
 
 pytestmark = pytest.mark.forgetful
@@ -149,14 +149,17 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
     twice = compiled(lambda x: 2 * x)
     assert float(twice(1.0)) == 2.0
     leaves, tree = jax.tree.flatten({"x": Own((1.0,))})
-    assert signature_key(pair_taus_compiled, signature(leaves, tree, {}), None) is None
-    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
-    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
+    assert signature_key(pair_taus_compiled, call_signature(leaves, tree, {}), None) is None
+    assert signature_key(pair_taus_compiled, call_signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
+    assert (
+        signature_key(pair_taus_compiled, call_signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None)
+        is not None
+    )
     assert not list(folder.iterdir())
     # A static record of ours is known by its values, and is not its class.
     records = [Money(1e3, "thousand"), Money(1e6, "thousand"), Money]
     plain = jax.tree.flatten({"x": 1.0})
-    keys = {signature_key(pair_taus_compiled, signature(*plain, {"by": record}), None) for record in records}
+    keys = {signature_key(pair_taus_compiled, call_signature(*plain, {"by": record}), None) for record in records}
     assert len(keys - {None}) == 3
 
 
