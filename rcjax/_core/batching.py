@@ -226,7 +226,7 @@ def with_thread_settings(function: Callable[..., Result]) -> Callable[..., Resul
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `map_in_threads`, `repeating` if its item is one of many that share programs.
+#: Flags of a thread: `busy` in a worker of `map_in_threads`; `repeating` for one of many items that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.

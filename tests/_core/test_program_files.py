@@ -197,7 +197,7 @@ import pathlib, sys
 import jax, numpy as np
 from rcjax._core import compilation
 from rcjax.model.label_outcomes import _fit
-assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
+assert compilation.store_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 rows, right = rng.random((40, 3), np.float32), np.arange(40) % 2
 weight, zeros = np.ones((1, 40), np.float32), np.zeros(2, np.float32)
