@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula
-from rcjax.copulas.base import farthest, tau_by_quadrature
+from rcjax.copulas.base import finite_ends, tau_by_quadrature
 
 __all__ = ["check_copula"]
 
@@ -101,7 +101,7 @@ def _members(family: type[Copula]) -> list[Copula]:
     default: Any = family()
     members = [default]
     for name, support in family.supports.items():
-        ends = farthest(support) if name in family.free else [end for end in support if np.isfinite(end)]
+        ends = finite_ends(support) if name in family.free else [end for end in support if np.isfinite(end)]
         members += [dataclasses.replace(default, **{name: end}) for end in ends]
     if family.free:
         # Padded to the number of members, as in `_structure`: operations of one shape compile once.

@@ -270,12 +270,12 @@ class TailDependence(NamedTuple):
     """λ_U, the upper tail."""
 
 
-def farthest(support: tuple[float, float]) -> tuple[float, float]:
+def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     """Return the ends of a support; the farthest value that a fit by likelihood reaches replaces an infinite end.
 
     Beyond this value, rounding hides any stronger dependence.
 
-    >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
+    >>> finite_ends((1.0, float("inf"))), finite_ends((-1.0, 1.0)), finite_ends((-float("inf"), float("inf")))
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
     """
     low, high = support
