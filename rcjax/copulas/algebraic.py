@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, clip_unit, floats, no_tails, outside, param
+from rcjax.copulas.base import ClosedForm, Exchangeable, as_floats, clip_unit, no_tails, outside, param
 
 
 class Independence(ClosedForm):
@@ -49,7 +49,7 @@ class Independence(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return independence for every τ, in the shape of τ."""
-        return cls(jnp.ones_like(floats(tau)))
+        return cls(jnp.ones_like(as_floats(tau)))
 
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """Broadcast u and v against each other and the batch."""

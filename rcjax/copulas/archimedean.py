@@ -27,8 +27,8 @@ from rcjax.copulas.base import (
     RadialForm,
     Rotation,
     TailDependence,
+    as_floats,
     cdf_of_gain,
-    floats,
     lower_tail,
     no_tails,
     param,
@@ -52,21 +52,21 @@ class Clayton(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
-        return cdf_of_gain(u, v, _gain(floats(self.theta), -u.log, -v.log))
+        return cdf_of_gain(u, v, _gain(as_floats(self.theta), -u.log, -v.log))
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         return unit_from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
-        theta, x, y = floats(self.theta), -u.log, -v.log
+        theta, x, y = as_floats(self.theta), -u.log, -v.log
         return jnp.log1p(theta) + (2 * theta + 1) * _gain(theta, x, y) - theta * (x + y)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Return v with θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         return unit_from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tail_dependence(self) -> TailDependence:
@@ -250,7 +250,7 @@ class Joe(ClosedForm):
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve log h = log p for −b, in which log h is concave and increasing, by Newton's method."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         solve = jnp.vectorize(_solve_joe)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
         return unit_from_log(b / theta).flipped
@@ -259,7 +259,7 @@ class Joe(ClosedForm):
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         nodes, weights = np.polynomial.legendre.leggauss(16)
         between = 2 + (2 / theta[..., None] - 1) * jnp.asarray((nodes + 1) / 2)
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
@@ -383,7 +383,7 @@ class Frank(RadialForm):
         nodes, weights = np.polynomial.legendre.leggauss(64)
         # (1 − D₁)/θ = ∫₀¹ s φ(θs) ds with φ(z) = (1 − z/(e^z − 1))/z, which is ½ − z/12 + … near 0.
         s = (nodes + 1) / 2
-        z = floats(self.theta)[..., None] * jnp.asarray(s)
+        z = as_floats(self.theta)[..., None] * jnp.asarray(s)
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
@@ -393,7 +393,7 @@ class Frank(RadialForm):
 
 def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
     """Return (θ, whether |θ| < ½, |θ| where strong, θ where weak); elsewhere the last two are harmless numbers."""
-    theta = floats(theta)
+    theta = as_floats(theta)
     weak = jnp.abs(theta) < 0.5
     return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
 

@@ -187,7 +187,7 @@ class Copula:
     @classmethod
     def _within_reach(cls, tau: ArrayLike) -> jax.Array:
         """Clip τ to ±0.98, as an array of JAX's default float type."""
-        return jnp.clip(floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
+        return jnp.clip(as_floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
 
     # Methods that take u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed forms
     # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
@@ -289,10 +289,10 @@ def no_tails(self: Copula) -> TailDependence:
     return TailDependence(zero, zero)
 
 
-def floats(values: ArrayLike) -> jax.Array:
+def as_floats(values: ArrayLike) -> jax.Array:
     """Convert values to an array of JAX's default float type.
 
-    >>> floats(2).dtype.kind
+    >>> as_floats(2).dtype.kind
     'f'
     """
     return jnp.asarray(values, jnp.result_type(float))
@@ -304,7 +304,7 @@ def clip_unit(u: ArrayLike) -> jax.Array:
     >>> clip_unit(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
     """
-    u = floats(u)
+    u = as_floats(u)
     return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
 
 

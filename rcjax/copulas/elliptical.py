@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, betaln, divide, flipped_where, is_symbolic_zero, log_of_pair, ndtri
-from rcjax.copulas.base import RadialForm, TailDependence, floats, param
+from rcjax.copulas.base import RadialForm, TailDependence, as_floats, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -79,7 +79,7 @@ class Gaussian(RadialForm):
 
 def _off_the_ends(rho: ArrayLike) -> jax.Array:
     """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1."""
-    rho = floats(rho)
+    rho = as_floats(rho)
     last = 1 - 2 * jnp.finfo(rho.dtype).eps
     return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
 
@@ -248,7 +248,7 @@ class StudentT(RadialForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
-        rho, df = jnp.broadcast_arrays(*(floats(value) for value in (self.rho, self.df)))
+        rho, df = jnp.broadcast_arrays(*(as_floats(value) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
@@ -265,7 +265,7 @@ class StudentT(RadialForm):
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """Return (ρ kept off ±1, df), in JAX's default float type."""
-        return _off_the_ends(self.rho), floats(self.df)
+        return _off_the_ends(self.rho), as_floats(self.df)
 
 
 @jax.custom_jvp
