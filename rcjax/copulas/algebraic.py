@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, as_floats, clip_unit, no_tails, outside, param
+from rcjax.copulas.base import ClosedForm, Exchangeable, as_floats, clip_unit, is_outside_square, no_tails, param
 
 
 class Independence(ClosedForm):
@@ -79,7 +79,7 @@ class Plackett(Exchangeable):
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return the log of θ (1 + (θ − 1)(u + v − 2 u v)) / root³."""
-        beyond, theta = outside(u, v), jnp.asarray(self.theta)
+        beyond, theta = is_outside_square(u, v), jnp.asarray(self.theta)
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         # The same as 1 + (θ − 1)(…), with both terms positive.
         mixed = (u * v + (1 - u) * (1 - v)) + theta * (u * (1 - v) + v * (1 - u))
@@ -114,7 +114,7 @@ class FGM(Exchangeable):
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c = log(1 + θ (1 − 2u)(1 − 2v))."""
         # Where c is small, it is 1 − |θ| + 2 |θ| (a + b − 2ab), of the distances a and b to the nearest corner.
-        beyond, size = outside(u, v), jnp.abs(jnp.asarray(self.theta))
+        beyond, size = is_outside_square(u, v), jnp.abs(jnp.asarray(self.theta))
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         excess = self.theta * (1 - 2 * u) * (1 - 2 * v)
         a, b = jnp.minimum(u, 1 - u), jnp.minimum(v, 1 - v)

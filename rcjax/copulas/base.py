@@ -109,7 +109,7 @@ class Copula:
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         density = self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v)
-        beyond = outside(u, v)
+        beyond = is_outside_square(u, v)
         return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
     def pdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -308,10 +308,10 @@ def clip_unit(u: ArrayLike) -> jax.Array:
     return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
 
 
-def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
+def is_outside_square(u: ArrayLike, v: ArrayLike) -> jax.Array:
     """Return whether (u, v) lies outside the unit square; False for NaN.
 
-    >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
+    >>> is_outside_square(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
     [True, False, False, True]
     """
     u, v = jnp.asarray(u), jnp.asarray(v)
@@ -445,7 +445,7 @@ class ClosedForm(Copula):
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         inside = self.two_sided_log_density(unit(u), unit(v))
-        return jnp.where(outside(u, v), -jnp.inf, inside)
+        return jnp.where(is_outside_square(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """Solve h(v given u) = p for v."""
