@@ -142,7 +142,7 @@ class Copula:
         >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
         (0.4826, 0.6822)
         """
-        node, weight = nodes()
+        node, weight = gauss_nodes()
         return self._pointwise(lambda copula: 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3)
 
     def tail_dependence(self) -> "TailDependence":
@@ -318,7 +318,7 @@ def is_outside_square(u: ArrayLike, v: ArrayLike) -> jax.Array:
     return (u < 0) | (u > 1) | (v < 0) | (v > 1)
 
 
-def nodes() -> tuple[jax.Array, jax.Array]:
+def gauss_nodes() -> tuple[jax.Array, jax.Array]:
     """Return Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
@@ -332,7 +332,7 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
     0.5
     """
-    node, weight = nodes()  # V varies fastest with u and p towards the ends
+    node, weight = gauss_nodes()  # V varies fastest with u and p towards the ends
     u, p = jnp.meshgrid(node, node, indexing="ij")
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
 from rcjax.copulas.archimedean import Clayton, cdf_of_s
-from rcjax.copulas.base import ClosedForm, TailDependence, as_floats, cdf_of_gain, lower_tail, nodes, param
+from rcjax.copulas.base import ClosedForm, TailDependence, as_floats, cdf_of_gain, gauss_nodes, lower_tail, param
 
 _FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
@@ -128,7 +128,7 @@ class BB7(ClosedForm):
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
-        node, weight = nodes()
+        node, weight = gauss_nodes()
         theta, delta = (as_floats(value)[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
         tiny = power < 1e-9
@@ -268,7 +268,7 @@ class Tawn(ClosedForm):
         It follows from ∫ t (1 − t) A″/A dt for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), by
         substituting p = t^θ/(s^θ + t^θ).
         """
-        node, weight = nodes()
+        node, weight = gauss_nodes()
         theta, alpha, beta = (value[..., None] for value in self._arrays())
         below = (1 - alpha) * beta * (1 - node) ** (1 / theta) + (1 - beta) * alpha * node ** (1 / theta)
         return (1 - 1 / theta[..., 0]) * (divide(alpha * beta, alpha * beta + below) @ weight)
