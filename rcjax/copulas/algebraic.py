@@ -7,7 +7,15 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, as_floats, clip_unit, is_outside_square, no_tails, param
+from rcjax.copulas.base import (
+    ClosedForm,
+    Exchangeable,
+    as_floats,
+    clip_unit,
+    is_outside_square,
+    no_tail_dependence,
+    param,
+)
 
 
 class Independence(ClosedForm):
@@ -40,7 +48,7 @@ class Independence(ClosedForm):
         """Return Spearman's ρ = 0."""
         return self.tau()
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 0."""
@@ -86,7 +94,7 @@ class Plackett(Exchangeable):
         inside = jnp.log(theta) + jnp.log(mixed) - 1.5 * jnp.log(self._discriminant(u, v))
         return jnp.where(beyond, -jnp.inf, inside)
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def _discriminant(self, u: jax.Array, v: jax.Array) -> jax.Array:
         """Return the discriminant of the quadratic equation, (1 + (θ − 1)(u − v))² + 4 (θ − 1) v (1 − u)."""
@@ -134,7 +142,7 @@ class FGM(Exchangeable):
         """Return Spearman's ρ = θ/3."""
         return jnp.asarray(self.theta) / 3
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 2θ/9."""

@@ -30,7 +30,7 @@ from rcjax.copulas.base import (
     as_floats,
     cdf_of_gain,
     lower_tail,
-    no_tails,
+    no_tail_dependence,
     param,
 )
 
@@ -376,7 +376,7 @@ class Frank(RadialForm):
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""

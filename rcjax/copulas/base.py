@@ -283,7 +283,7 @@ def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
 
 
-def no_tails(self: Copula) -> TailDependence:
+def no_tail_dependence(self: Copula) -> TailDependence:
     """Return λ_L = λ_U = 0."""
     zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
     return TailDependence(zero, zero)
