@@ -29,7 +29,7 @@ from rcjax.copulas.base import (
     TailDependence,
     as_floats,
     cdf_of_gain,
-    lower_tail,
+    clayton_lower_tail,
     no_tail_dependence,
     param,
 )
@@ -71,7 +71,7 @@ class Clayton(ClosedForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
-        lower = lower_tail(self.theta)
+        lower = clayton_lower_tail(self.theta)
         return TailDependence(lower, jnp.zeros_like(lower))
 
     def tau(self) -> jax.Array:

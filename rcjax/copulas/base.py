@@ -470,7 +470,7 @@ def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array
     return jnp.exp(gain + u.log + v.log), above
 
 
-def lower_tail(theta: ArrayLike) -> jax.Array:
+def clayton_lower_tail(theta: ArrayLike) -> jax.Array:
     """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
     theta = jnp.asarray(theta)
     return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)

@@ -9,7 +9,15 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
 from rcjax.copulas.archimedean import Clayton, cdf_of_s
-from rcjax.copulas.base import ClosedForm, TailDependence, as_floats, cdf_of_gain, gauss_nodes, lower_tail, param
+from rcjax.copulas.base import (
+    ClosedForm,
+    TailDependence,
+    as_floats,
+    cdf_of_gain,
+    clayton_lower_tail,
+    gauss_nodes,
+    param,
+)
 
 _FAR = -30.0  # log k below which a series takes the place of a logarithm
 _FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
@@ -49,7 +57,7 @@ class BB1(ClosedForm):
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
         delta = jnp.asarray(self.delta)
-        lower = lower_tail(jnp.asarray(self.theta) * delta)
+        lower = clayton_lower_tail(jnp.asarray(self.theta) * delta)
         return TailDependence(lower, jnp.broadcast_to(2 - 2 ** (1 / delta), lower.shape))
 
     def tau(self) -> jax.Array:
@@ -124,7 +132,7 @@ class BB7(ClosedForm):
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
         upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(*jnp.broadcast_arrays(lower_tail(self.delta), upper))
+        return TailDependence(*jnp.broadcast_arrays(clayton_lower_tail(self.delta), upper))
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
