@@ -23,7 +23,7 @@ from rcjax._base.codec import what_it_is
 from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, stacked_with_flips, unit
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
-FARTHEST = 300.0
+FARTHEST_PARAMETER = 300.0
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
@@ -280,7 +280,9 @@ def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     """
     low, high = support
     left, right = (end if np.isfinite(end) else 0.0 for end in support)
-    return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
+    return low if np.isfinite(low) else right - FARTHEST_PARAMETER, high if np.isfinite(
+        high
+    ) else left + FARTHEST_PARAMETER
 
 
 def no_tail_dependence(self: Copula) -> TailDependence:

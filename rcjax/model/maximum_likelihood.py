@@ -21,7 +21,7 @@ from rcjax._core.batching import Status, take_entries
 from rcjax._core.compilation import in_full_precision
 from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
-from rcjax.copulas.base import FARTHEST
+from rcjax.copulas.base import FARTHEST_PARAMETER
 from rcjax.model.likelihood import Ranks, sum_of
 from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, at_value, beta_log_densities
 
@@ -209,9 +209,9 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ends."""
+    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST_PARAMETER` at infinite ends."""
     low, high = np.isfinite(support)
-    return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
+    return -_FAR if low or high else -FARTHEST_PARAMETER, _FAR if low and high else FARTHEST_PARAMETER
 
 
 @jax.tree_util.register_dataclass
