@@ -98,7 +98,7 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     return _terms_of(copula, first, second)(copula)
 
 
-def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
+def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
     """Return f(copula) = Σ weight · log-likelihood; `copula` only fixes the precomputation.
 
     Args:

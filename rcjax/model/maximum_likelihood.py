@@ -22,7 +22,7 @@ from rcjax._core.compilation import in_full_precision
 from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST_PARAMETER
-from rcjax.model.likelihood import Ranks, sum_of
+from rcjax.model.likelihood import Ranks, weighted_sum
 from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, at_value, beta_log_densities
 
 
@@ -248,7 +248,7 @@ def fit_pair(
 
     def fit_at(fixed: dict[str, Any]) -> Maximum:
         member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        likelihood = sum_of(member, first, second, weights)
+        likelihood = weighted_sum(member, first, second, weights)
         return maximise(lambda copula: likelihood(copula) / total, member)
 
     grid = list(itertools.product(*family.grids.values()))
