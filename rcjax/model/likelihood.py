@@ -125,7 +125,7 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
         return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
     in_strip = _strips_of(copula, (first, second), (u, v))
-    in_cell = cell_table(copula, first.masses, second.masses)
+    in_cell = cell_likelihoods(copula, first.masses, second.masses)
 
     def of_member(member: Any) -> jax.Array:
         cell = in_cell(member)[first.mass, second.mass]
@@ -188,7 +188,7 @@ def _choose(condition: jax.Array, first: Unit, second: Unit) -> Unit:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
-def cell_table(
+def cell_likelihoods(
     copula: Copula, first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
 ) -> Callable[[Any], jax.Array]:
     """Return log P(U in mass s, V in mass t) (S, T) as a function of the member.

@@ -14,7 +14,7 @@ import rcjax
 from rcjax._core.batching import take_entries
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model.fitting import fit_near
-from rcjax.model.likelihood import SMOOTH, Ranks, cell_table, log_likelihood
+from rcjax.model.likelihood import SMOOTH, Ranks, cell_likelihoods, log_likelihood
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal, fit_pair
 
@@ -124,7 +124,9 @@ FEW = thorough(COPULAS, lambda copula: not isinstance(copula, Frank | TurnedClay
 def test_a_table_of_counts_has_the_probabilities_of_scipys_normal():
     """All values of both margins are atoms: cells are rectangles of the bivariate normal distribution."""
     first, second = (np.cumsum(masses) for masses in ((0.1, 0.4, 0.3, 0.2), (0.25, 0.05, 0.7)))
-    table = jax.jit(lambda c: cell_table(c, *((jnp.append(0.0, e[:-1]), jnp.asarray(e)) for e in (first, second)))(c))
+    table = jax.jit(
+        lambda c: cell_likelihoods(c, *((jnp.append(0.0, e[:-1]), jnp.asarray(e)) for e in (first, second)))(c)
+    )
     normal = scipy.stats.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]])
     x, y = (scipy.stats.norm.ppf(np.append(0.0, edges)).clip(-9, 9) for edges in (first, second))
     cdf = normal.cdf(np.stack(np.meshgrid(x, y, indexing="ij"), -1))
