@@ -24,7 +24,7 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, weighted_sum
 from rcjax.model.marginals import Marginal
-from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, member_at, place_of
+from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, from_unconstrained, place_of
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -315,9 +315,11 @@ def _fit_differentiably(
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(member_at(copula, z)) / len(weights)
+        return weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(from_unconstrained(copula, z)) / len(
+            weights
+        )
 
-    settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
+    settled = from_unconstrained(copula, stationary(likelihood, place_of(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.
     inside = fitted.status == FitStatus.CONVERGED
     return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)

@@ -83,7 +83,7 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
         return Maximum(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def value(z: jax.Array) -> jax.Array:
-        return objective(member_at(start, z))
+        return objective(from_unconstrained(start, z))
 
     z = place_of(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
@@ -96,7 +96,7 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     errors |= {name: jnp.full_like(mean, jnp.inf) for name in family.grids}
-    return Maximum(member_at(start, z), errors, mean, status)
+    return Maximum(from_unconstrained(start, z), errors, mean, status)
 
 
 def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
@@ -126,14 +126,14 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
     return lax.while_loop(lambda state: (state[0] < _COPULA_STEPS) & state[-1].can_rise, step, state)[-1]
 
 
-def member_at(member: Any, z: jax.Array) -> Any:
+def from_unconstrained(member: Any, z: jax.Array) -> Any:
     """Replace a member's free parameters by the parameters of unconstrained numbers z (p,)."""
     free = {name: constrain(part, member.supports[name]) for name, part in zip(member.free, z, strict=True)}
     return dataclasses.replace(member, **free)
 
 
 def place_of(member: Any) -> jax.Array:
-    """Return the unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
+    """Return the unconstrained numbers of a member's free parameters, the inverse of `from_unconstrained`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
