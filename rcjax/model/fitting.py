@@ -24,7 +24,14 @@ from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
 from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, weighted_sum
 from rcjax.model.marginals import Marginal
-from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, from_unconstrained, place_of
+from rcjax.model.maximum_likelihood import (
+    CopulaFit,
+    FitStatus,
+    fit_marginal,
+    fit_pair,
+    from_unconstrained,
+    to_unconstrained,
+)
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -319,7 +326,7 @@ def _fit_differentiably(
             weights
         )
 
-    settled = from_unconstrained(copula, stationary(likelihood, place_of(copula), columns, weights))
+    settled = from_unconstrained(copula, stationary(likelihood, to_unconstrained(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.
     inside = fitted.status == FitStatus.CONVERGED
     return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)

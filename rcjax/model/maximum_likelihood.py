@@ -85,7 +85,7 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
     def value(z: jax.Array) -> jax.Array:
         return objective(from_unconstrained(start, z))
 
-    z = place_of(start)
+    z = to_unconstrained(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
     best = _newton(value, jnp.clip(z, _WITHIN * nearest, _WITHIN * farthest), (nearest, farthest))
     z, mean, _, hessian = best
@@ -132,7 +132,7 @@ def from_unconstrained(member: Any, z: jax.Array) -> Any:
     return dataclasses.replace(member, **free)
 
 
-def place_of(member: Any) -> jax.Array:
+def to_unconstrained(member: Any) -> jax.Array:
     """Return the unconstrained numbers of a member's free parameters, the inverse of `from_unconstrained`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
