@@ -304,7 +304,7 @@ def fit_marginal(
     if near is None:
         return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
     mixture = near.proportion, near.a, near.b
-    return Marginal(*ends, *run_em(columns_of(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
+    return Marginal(*ends, *run_em(stack_columns(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
 
 
 def masses(
@@ -339,7 +339,7 @@ def masses(
     return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
 
 
-def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
+def stack_columns(x: jax.Array, present: jax.Array) -> jax.Array:
     """Stack presence, log x and log(1 − x) of values: (3, n).
 
     More than `BLOCK_SIZE` values are padded and divided into blocks; (blocks, 3, B).
@@ -367,7 +367,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)
-    return run_em(columns_of(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)[0]
+    return run_em(stack_columns(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)[0]
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -385,7 +385,7 @@ def _fit_from_starts(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit the mixture from three starts, and keep the most likely."""
     weight = present.astype(x.dtype)
     starts = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
-    mixtures, likelihood = run_em(columns_of(x, present), starts, _EM_STEPS, _SHORT_RUN)
+    mixtures, likelihood = run_em(stack_columns(x, present), starts, _EM_STEPS, _SHORT_RUN)
     uniform = (jnp.full(2, 0.5, x.dtype), jnp.ones(2, x.dtype), jnp.ones(2, x.dtype))
     best = jnp.argmax(likelihood)
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
@@ -397,7 +397,7 @@ def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> t
     Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture` batches both.
 
     Args:
-        columns: values stacked by `columns_of`.
+        columns: values stacked by `stack_columns`.
         mixture: initial mixture, (2,) each, or several, (S, 2) each.
         most: greatest number of steps.
         least: least number of steps.

@@ -43,7 +43,7 @@ def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
     present = rng.random(2000) < 0.8
 
     def likelihood(mixture):
-        columns = maximum_likelihood.columns_of(x, present)
+        columns = maximum_likelihood.stack_columns(x, present)
         return float(maximum_likelihood._em_step(columns, mixture)[1])
 
     full = likelihood(maximum_likelihood.fit_beta_mixture(x, present))

@@ -12,7 +12,7 @@ import scipy.stats
 
 import rcjax
 from rcjax.model.marginals import Marginal, cramer_von_mises, lay_out_probes
-from rcjax.model.maximum_likelihood import BLOCK_SIZE, columns_of, fit_beta_mixture, fit_marginal
+from rcjax.model.maximum_likelihood import BLOCK_SIZE, fit_beta_mixture, fit_marginal, stack_columns
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -126,7 +126,7 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
 
 def test_values_at_the_ends_have_logarithms_and_many_go_in_blocks():
     x, there = np.linspace(0.0, 1.0, BLOCK_SIZE + 1), np.arange(BLOCK_SIZE + 1) > 0
-    columns = columns_of(jnp.asarray(x), jnp.asarray(there))
+    columns = stack_columns(jnp.asarray(x), jnp.asarray(there))
     assert columns.shape == (2, 3, BLOCK_SIZE)
     assert np.isfinite(columns).all()
     in_order = np.moveaxis(columns, 1, 0).reshape(3, -1)
