@@ -300,14 +300,14 @@ def fit_marginal(
     """
     if stated is None and near is not None and near.atoms is not None:
         stated = near.atoms.value
-    ends, atoms, scaled, inside = masses(confidence, answered, stated)
+    ends, atoms, scaled, inside = split_into_masses(confidence, answered, stated)
     if near is None:
         return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
     mixture = near.proportion, near.a, near.b
     return Marginal(*ends, *run_em(stack_columns(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
 
 
-def masses(
+def split_into_masses(
     confidence: jax.Array, present: jax.Array, stated: jax.Array | None
 ) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
     """Divide confidences into ends, atoms and smooth values.
