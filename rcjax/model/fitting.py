@@ -157,7 +157,7 @@ def fit_arrays(
     if method == "likelihood":
         return calibrators, marginals, fit_family(*fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else copulas_from_taus(taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -197,12 +197,12 @@ def copulas_of(
 
 def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
     """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
-    inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
+    inverted, likeliest = copulas_from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
-def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
+def copulas_from_taus(taus: jax.Array, family: type[Copula]) -> Any:
     """Return the copulas of a family with Kendall's τ (P,): (P,)."""
     return jax.vmap(family.from_tau)(taus)
 
