@@ -178,7 +178,7 @@ def fit_near(
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
-def copulas_of(
+def fit_copulas_traced(
     family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
 ) -> Copula:
     """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace: (P,).
