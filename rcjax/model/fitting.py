@@ -326,7 +326,7 @@ def _fit_differentiably(
             weights
         )
 
-    settled = from_unconstrained(copula, stationary(likelihood, to_unconstrained(copula), columns, weights))
+    settled = from_unconstrained(copula, refine_maximum(likelihood, to_unconstrained(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.
     inside = fitted.status == FitStatus.CONVERGED
     return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)
@@ -338,7 +338,7 @@ _REFINING_STEPS = 8
 _FLAT = 1e-10
 
 
-def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
+def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
     """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs: (d,).
 
     By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective is not concave
@@ -346,7 +346,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
 
     >>> def objective(x, goal):
     ...     return -((x - goal) ** 2).sum()
-    >>> slope = jax.jacobian(lambda goal: stationary(objective, jnp.zeros(1), goal))(jnp.ones(1))
+    >>> slope = jax.jacobian(lambda goal: refine_maximum(objective, jnp.zeros(1), goal))(jnp.ones(1))
     >>> float(slope[0, 0])
     1.0
     """
