@@ -44,7 +44,7 @@ from rcjax.model.calibrated_models import FORMAT, Calibrated, Details, Fitted, p
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import SIZES, padded_rows
+from rcjax.model.stated import SIZES, pad_rows
 from rcjax.policy.decisions import Calibration
 
 
@@ -131,8 +131,8 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     places = 0 if calibrators.values is None else calibrators.values.shape[-1]
     if places or any(rows):
         size = max(places, *map(len, rows)) if places else None
-        value = padded_rows([[value for value, _ in row] for row in rows], np.inf, size)
-        mass = padded_rows([[mass for _, mass in row] for row in rows], 0.0, size)
+        value = pad_rows([[value for value, _ in row] for row in rows], np.inf, size)
+        mass = pad_rows([[mass for _, mass in row] for row in rows], 0.0, size)
         value = np.minimum(value, columns["highest"][:, None])
         columns["atoms"] = Atoms(value.astype(dtype), mass.astype(dtype))  # pyright: ignore
     return jax.device_put(Marginal(**columns))

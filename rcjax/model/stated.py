@@ -124,13 +124,13 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
     values = [_stated_by_model(column[is_answered]) for column, is_answered in columns]
-    return padded_rows(values, np.nan) if any(map(len, values)) else None
+    return pad_rows(values, np.nan) if any(map(len, values)) else None
 
 
-def padded_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np.ndarray:
+def pad_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np.ndarray:
     """Pad rows of different lengths with a number, to `size` or else to one of `SIZES`: (k, V).
 
-    >>> padded_rows([[0.5], []], 0.0).tolist()
+    >>> pad_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
     size = next(places for places in SIZES if places >= max(map(len, rows))) if size is None else size
@@ -157,7 +157,7 @@ def stated_of_pairs(
     if not any(values):
         return None
     columns = ([[pair[place] for pair in sorted(row)] for row in values] for place in (0, 1))
-    return StatedValues(*(padded_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
+    return StatedValues(*(pad_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
 
 
 def _stated_by_model(logprob: np.ndarray) -> np.ndarray:
