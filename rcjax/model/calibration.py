@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from rcjax._core.batching import Status, pad_to_size_class
 from rcjax._core.compilation import compiled, in_full_precision
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
+from rcjax.model.stated import StatedValues, estimate_stated, stack_stated_values
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
@@ -159,7 +159,7 @@ class Calibrator:
         values, lowest = [c.stated or () for c in calibrations], [c.no_confidence for c in calibrations]
         unknown: Any = np.full_like(low, np.nan)
         status: Any = np.zeros(len(low), int)
-        stated = stated_of_pairs(values, dtype, lowest)
+        stated = stack_stated_values(values, dtype, lowest)
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:

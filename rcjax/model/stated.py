@@ -96,7 +96,7 @@ class StatedValues:
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
-        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
+        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stack_stated_values`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
@@ -137,7 +137,7 @@ def pad_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np
     return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=padding) for row in rows])
 
 
-def stated_of_pairs(
+def stack_stated_values(
     rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, no_confidence: Sequence[float | None] = ()
 ) -> StatedValues | None:
     """Build the stated values of k models from pairs of raw and calibrated confidence: (k, V); None: no model has any.
@@ -147,7 +147,7 @@ def stated_of_pairs(
         dtype: type of the arrays.
         no_confidence: each model's calibrated confidence of answers without a raw confidence; None: there are none.
 
-    >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
+    >>> stack_stated_values([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     with np.errstate(divide="ignore"):
