@@ -29,7 +29,7 @@ from rcjax.logs.kept_sample import describe_reference
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.stated import stated_logprobs
+from rcjax.model.stated import find_stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
 
@@ -252,7 +252,7 @@ def fit_calibrators(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         transform: transform of the raw confidence.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
+        values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
 
     def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
@@ -267,14 +267,14 @@ fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
 def stated_in(log: Log) -> np.ndarray | None:
-    """Find the stated values of a log's models (`stated_logprobs`), counting each query once.
+    """Find the stated values of a log's models (`find_stated_logprobs`), counting each query once.
 
     A bootstrap may have drawn a query repeatedly.
     """
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
     all_distinct = len(rows) == log.n_queries
     columns = log.logprob, log.answered
-    return stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
+    return find_stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
 
 
 def check_overlap(log: Log) -> None:

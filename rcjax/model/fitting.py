@@ -145,7 +145,7 @@ def fit_arrays(
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
+        values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
     logprob, correct, answered = pad_to_size_class(*rows)
     if values is not None:

@@ -107,7 +107,7 @@ class StatedValues:
         return float(values[0]) if len(values) else None
 
 
-def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
+def find_stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """Find the values that k models state, rising raw log-probabilities padded with NaN: (k, V); None: none.
 
     A confidence of 1 may be a rounded computed probability. It counts as stated on two conditions: a value below 1 is
@@ -119,7 +119,7 @@ def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | Non
         answered: (n, k) whether there is an answer.
 
     >>> votes = np.log(np.array([[0.6, 0.61], [0.8, 0.72], [0.6, 0.83], [0.6, 0.94], [0.8, 0.95], [0.8, 0.96]]))
-    >>> np.exp(stated_logprobs(votes, np.ones((6, 2), bool))).round(2).tolist()
+    >>> np.exp(find_stated_logprobs(votes, np.ones((6, 2), bool))).round(2).tolist()
     [[0.6, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)

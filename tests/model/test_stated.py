@@ -14,7 +14,7 @@ from tiers import thorough
 
 import rcjax
 from rcjax.model.calibration import fit_calibrator
-from rcjax.model.stated import CURVE, SIZES, StatedValues, isotonic, stated_logprobs
+from rcjax.model.stated import CURVE, SIZES, StatedValues, find_stated_logprobs, isotonic
 from rcjax.policy import Calibration
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,7 +27,7 @@ def column(values):
 
 def found_in(values):
     """The probabilities that a model with these values states."""
-    own = stated_logprobs(column(values), np.ones((len(values), 1), bool))
+    own = find_stated_logprobs(column(values), np.ones((len(values), 1), bool))
     return [] if own is None else np.exp(own[0][~np.isnan(own[0])]).round(6).tolist()
 
 
@@ -55,7 +55,7 @@ def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
     assert found_in(np.repeat([0.0, 0.5, 1.0], [1, 2, 97])) == []  # one answer at 0 is no value
     assert found_in(np.append(np.ones(95), np.linspace(0.6, 0.99, 5))) == []  # rounded to certainty
     right = gate == 1
-    values = stated_logprobs(column(gate), np.ones((100, 1), bool))[0]
+    values = find_stated_logprobs(column(gate), np.ones((100, 1), bool))[0]
     fitted = fit_calibrator(column(gate)[:, 0], right, np.ones(100, bool), "generation", values=jnp.asarray(values))
     low, _, high = np.unique(np.asarray(fitted(column(gate)[:, 0])))
     assert low < 0.4
