@@ -226,7 +226,7 @@ def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") ->
     'llama3.2-1b'
     """
     check_overlap(log)
-    return _fit_calibrated(log, log.task if transform == "auto" else transform, stated_in(log))
+    return _fit_calibrated(log, log.task if transform == "auto" else transform, find_stated_in_log(log))
 
 
 def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
@@ -266,7 +266,7 @@ def fit_calibrators(
 fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
-def stated_in(log: Log) -> np.ndarray | None:
+def find_stated_in_log(log: Log) -> np.ndarray | None:
     """Find the stated values of a log's models (`find_stated_logprobs`), counting each query once.
 
     A bootstrap may have drawn a query repeatedly.

@@ -18,7 +18,7 @@ from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Details, check_overlap, fit_calibrators_compiled, stated_in
+from rcjax.model.calibrated_models import Details, check_overlap, find_stated_in_log, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
@@ -117,7 +117,7 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
-    options = transform, family, method, None, stated_in(log)
+    options = transform, family, method, None, find_stated_in_log(log)
     fitted = fit_arrays((log.logprob, expected_log(log).correct, log.answered), *options)
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)

@@ -38,7 +38,7 @@ from rcjax._base.extras import required, version
 from rcjax._core.batching import as_json_values, pad_to_size_class, stack, take_entries
 from rcjax._core.compilation import compiled, in_full_precision
 from rcjax.copulas.families import as_family
-from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
+from rcjax.model.calibrated_models import Details, calibrators_to_json, find_stated_in_log
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, make_plan
@@ -173,7 +173,7 @@ def _sample(sample: Sample, shape: Shape, library: Library, settings: SweepSetti
     rows = np.full(shape.drawn, shape.queries - 1, np.int32)
     rows[: len(chosen)] = chosen
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
-    values = stated_in(log) if shape.stated else None
+    values = find_stated_in_log(log) if shape.stated else None
     drawing = rows, np.int32(len(chosen)), random_state(sample, entry).generate_state(2)
     dtype = full[0].dtype
     return Data(*full, *drawing, np.asarray(lam, dtype), None if values is None else values.astype(dtype))  # pyright: ignore

@@ -33,7 +33,7 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
 from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
-from rcjax.model.calibrated_models import Details, fit_calibrators, stated_in
+from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
 from rcjax.model.fitting import fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
@@ -380,7 +380,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
     paths = tuple(_paths(log.models, search) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
-    values = stated_in(log)
+    values = find_stated_in_log(log)
     stated = 0 if values is None else values.shape[1]
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
