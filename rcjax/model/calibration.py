@@ -359,7 +359,7 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
     0.0
     """
     confidence = np.asarray(confidence, float)
-    return mean_gap(tenths(confidence), np.asarray(correct, float) - confidence)
+    return mean_gap(decile_bins(confidence), np.asarray(correct, float) - confidence)
 
 
 def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
@@ -367,7 +367,7 @@ def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
-def tenths(confidence: np.ndarray) -> np.ndarray:
+def decile_bins(confidence: np.ndarray) -> np.ndarray:
     """Assign each confidence (n,) to one of ten bins between the deciles: (n,).
 
     Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
-from rcjax.model.calibration import mean_gap, tenths
+from rcjax.model.calibration import decile_bins, mean_gap
 
 _LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
 _SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
@@ -58,7 +58,7 @@ def calibration_test(
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
-    bins, n = tenths(confidence), len(confidence)
+    bins, n = decile_bins(confidence), len(confidence)
     gap = np.asarray(correct, float) - confidence
     signs = np.issubdtype(correct.dtype, np.floating)
     drawn = (rng.random(n) for _ in range(replicates))
@@ -121,7 +121,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
     ([0.2, 0.9], [0.0, 0.5])
     """
-    bins = (tenths(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
+    bins = (decile_bins(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
     n = bins.sum(1)
     bins, n = bins[n > 0], n[n > 0]
     score = np.asarray(correct, float)
