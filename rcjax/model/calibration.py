@@ -359,10 +359,10 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
     0.0
     """
     confidence = np.asarray(confidence, float)
-    return mean_gap(decile_bins(confidence), np.asarray(correct, float) - confidence)
+    return binned_gap(decile_bins(confidence), np.asarray(correct, float) - confidence)
 
 
-def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
+def binned_gap(bins: np.ndarray, gap: np.ndarray) -> float:
     """Return Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 

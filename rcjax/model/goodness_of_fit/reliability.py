@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
-from rcjax.model.calibration import decile_bins, mean_gap
+from rcjax.model.calibration import binned_gap, decile_bins
 
 _LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
 _SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
@@ -63,8 +63,8 @@ def calibration_test(
     signs = np.issubdtype(correct.dtype, np.floating)
     drawn = (rng.random(n) for _ in range(replicates))
     gaps = (np.where(u < 0.5, gap, -gap) if signs else (u < confidence) - confidence for u in drawn)
-    chance = np.array([mean_gap(bins, drawn_gap) for drawn_gap in gaps])
-    error = mean_gap(bins, gap)
+    chance = np.array([binned_gap(bins, drawn_gap) for drawn_gap in gaps])
+    error = binned_gap(bins, gap)
     # Replicates that equal the error up to rounding count as exceedances.
     exceedances = (chance >= error * (1 - 1e-9)).sum()
     return CalibrationTest(error, float(chance.mean()), float((exceedances + 0.5) / (replicates + 1)))
