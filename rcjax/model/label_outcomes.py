@@ -208,13 +208,13 @@ def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.nd
     return fold
 
 
-def expected_right(log: Log) -> np.ndarray:
+def expected_outcomes(log: Log) -> np.ndarray:
     """Return the label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
     The result is the log's `correct` if every answer has a label.
 
     >>> import rcjax
-    >>> expected_right(rcjax.sample_log(300, seed=0)).dtype
+    >>> expected_outcomes(rcjax.sample_log(300, seed=0)).dtype
     dtype('bool')
     """
     if is_fully_labelled(log):
@@ -223,7 +223,7 @@ def expected_right(log: Log) -> np.ndarray:
 
 
 def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """Compute `expected_right` without the labels of each fold in turn: (folds, n, k).
+    """Compute `expected_outcomes` without the labels of each fold in turn: (folds, n, k).
 
     `fold` (n,) is the fold of each query.
     """
@@ -244,7 +244,7 @@ def expected_log(log: Log) -> Log:
     return (
         dataclasses.replace(log, hand_labels=None)
         if is_fully_labelled(log)
-        else with_outcomes(log, expected_right(log))
+        else with_outcomes(log, expected_outcomes(log))
     )
 
 
