@@ -222,7 +222,7 @@ def expected_outcomes(log: Log) -> np.ndarray:
     return np.where(log.labelled, np.asarray(log.correct), LabelRegression.of(log).predict(log)[0])
 
 
-def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
+def expected_outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
     """Compute `expected_outcomes` without the labels of each fold in turn: (folds, n, k).
 
     `fold` (n,) is the fold of each query.

@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import (
     corrected_log,
     deal_folds,
     expected_log,
-    expected_without,
+    expected_outcomes_by_fold,
     is_fully_labelled,
 )
 from rcjax.policy.ladder import position_at
@@ -61,7 +61,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     fold = deal_folds(log.complete, FOLDS, seed)
     confidence = np.full_like(log.logprob, np.nan)
     options = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    for number, right in enumerate(expected_without(log, fold, FOLDS)):
+    for number, right in enumerate(expected_outcomes_by_fold(log, fold, FOLDS)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
         calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
@@ -387,7 +387,7 @@ def cross_validate(
     if not is_fully_labelled(log):  # expected outcomes of a fold's complement must not use the labels of the fold
         by_labels = expected_log(log)
         outcomes = [by_labels.correct, corrected_log(log).correct]
-        unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))
+        unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(by_labels.correct.dtype))
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def left_out(number: int) -> tuple[Array, ...]:
