@@ -278,7 +278,7 @@ def average_equal_answers(log: Log) -> Log:
     return with_outcomes(log, np.where(known, mean, right))
 
 
-def labelled_by_hand(log: Log) -> Log:
+def take_hand_labelled(log: Log) -> Log:
     """Keep the queries of a log whose answers all have a label, as a log without judges.
 
     Raises `LogError` if there are none.
