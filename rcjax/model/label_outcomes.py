@@ -46,7 +46,7 @@ _NEWTON_STEPS = 15  # from coefficients of 0
 _STEP_SHARES = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
 
 
-class Scale(NamedTuple):
+class FeatureScale(NamedTuple):
     """Standardisation of the ξ of k models, kept so that another log is scaled alike; numpy arrays (k,)."""
 
     low: np.ndarray  # least finite ξ, which replaces −∞
@@ -76,7 +76,7 @@ class Scale(NamedTuple):
 class LabelRegression:
     """W regressions of the labels by hand, each fitted to a part of the queries, with the scale of their features."""
 
-    scale: Scale
+    scale: FeatureScale
     coefficients: np.ndarray  # (W, F·(k + 1))
     transform: Transform
 
@@ -89,7 +89,7 @@ class LabelRegression:
             counted: (W, n) bool, the queries whose labels each regression uses; None: one regression on all.
         """
         assert log.hand_labels is not None
-        scale = Scale.of(_transformed(log, log.task))
+        scale = FeatureScale.of(_transformed(log, log.task))
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
@@ -118,7 +118,7 @@ def _transformed(log: Log, transform: Transform) -> np.ndarray:
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
-def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
+def _features(log: Log, scale: FeatureScale, transform: Transform) -> np.ndarray:
     """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
     assert log.hand_labels is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand_labels.judged, float)
