@@ -29,7 +29,7 @@ from rcjax.model.marginals import Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal
 
 #: Significance level of every test.
-SIGNIFICANT = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 
 #: Queries that the bootstraps of marginals and copulas use at most; their time grows with the square.
 MOST_QUERIES = 500
@@ -53,7 +53,7 @@ def exceedances_needed(replicates: int) -> int:
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
     """
-    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANT * (replicates + 1) - 0.5))
+    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
 
 
 def replicate(

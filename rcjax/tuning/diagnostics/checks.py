@@ -26,7 +26,7 @@ import numpy as np
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
-from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
+from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
 from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
@@ -166,7 +166,7 @@ def verdict_of(
     if np.isnan(figure):
         return "doubtful"
     if by_chance is None:
-        by_chance = p_value is not None and not p_value < SIGNIFICANT
+        by_chance = p_value is not None and not p_value < SIGNIFICANCE_LEVEL
     if sign * figure > sign * limits.bad:
         return "doubtful" if by_chance else "bad"
     return "doubtful" if sign * figure > sign * limits.doubtful and not by_chance else "fine"
@@ -341,7 +341,7 @@ class ModelCalibration:
     def _error_check(self) -> CheckResult:
         error = self.calibration_error
         chance = percent(self.by_chance)
-        if self.p_value >= SIGNIFICANT:
+        if self.p_value >= SIGNIFICANCE_LEVEL:
             why = (
                 f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
             )
@@ -352,7 +352,7 @@ class ModelCalibration:
 
     def _separation_check(self) -> CheckResult:
         name, figure = self.model, self.separation
-        by_chance = not self.slope_p < SIGNIFICANT
+        by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
         verdict = limit = verdict_of("separation", figure)
         if self.slope < 0 or by_chance:
             verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT, exceedances_needed, in_batches, p_value, replicate
+from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL, exceedances_needed, in_batches, p_value, replicate
 
 
 def p_of(statistic, sample, batch):
@@ -28,7 +28,7 @@ def test_the_verdict_is_that_of_all_replicates(seed, batch):
     sample, statistic = jnp.asarray(rng.uniform(size=400)), jnp.asarray(rng.uniform(0.8, 1.0))
     p, drawn, _ = p_of(statistic, sample, batch)
     of_all = float(p_value(statistic, sample))
-    assert (p < SIGNIFICANT) == (of_all < SIGNIFICANT)
+    assert (p < SIGNIFICANCE_LEVEL) == (of_all < SIGNIFICANCE_LEVEL)
     enough = (sample >= statistic).sum() >= exceedances_needed(400)
     assert (drawn == 400 and p == pytest.approx(of_all)) or enough
     assert p == p_of(statistic, sample, 13)[0]
