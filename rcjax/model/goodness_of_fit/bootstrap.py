@@ -190,7 +190,7 @@ def _test(
     """Test the marginal of one model."""
     marginal, refitted, confidence = data
     tested = marginal if trained_on else refitted
-    samples = draw(tested, (replicates, trained_on + len(confidence)), generator)
+    samples = draw_sample(tested, (replicates, trained_on + len(confidence)), generator)
     test_samples = _filled(samples[:, trained_on:])
     training_samples = _filled(samples[:, :trained_on]) if trained_on else test_samples
     batch = max(1, _BATCH // (test_samples[0].shape[-1] + training_samples[0].shape[-1] * bool(trained_on)))
@@ -227,7 +227,7 @@ def _distances(
     return distance, p_value(distance, distances[:count]), refitted_distance
 
 
-def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def draw_sample(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Draw an array of the given shape from a marginal that holds numpy arrays."""
     dtype = np.asarray(marginal.lowest).dtype
     info = np.finfo(dtype)

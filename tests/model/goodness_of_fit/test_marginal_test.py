@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.goodness_of_fit.bootstrap import draw, marginal_test
+from rcjax.model.goodness_of_fit.bootstrap import draw_sample, marginal_test
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
@@ -27,7 +27,7 @@ def test_samples_have_the_law_of_the_marginal():
     """Shares of the masses within four standard errors, what lies between by Kolmogorov and Smirnov's test."""
     for low, high, bottom, top, share, a, b in CASES:
         marginal = Marginal(*(np.array(each, float) for each in (low, high, bottom, top, share, a, b)))  # type: ignore[arg-type]
-        values = draw(marginal, (20, 200), np.random.default_rng(0))
+        values = draw_sample(marginal, (20, 200), np.random.default_rng(0))
         assert values.shape == (20, 200)
         for value, mass in ((low, bottom), (high, top)):
             assert abs((values == value).mean() - mass) <= 4 * np.sqrt(mass * (1 - mass) / values.size)
