@@ -56,7 +56,7 @@ def exceedances_needed(replicates: int) -> int:
     return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
 
 
-def replicate(
+def draw_replicates(
     step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
 ) -> tuple[Any, Any, Any]:
     """Draw replicates of a statistic, batch by batch, until its p-value is known.
@@ -74,7 +74,7 @@ def replicate(
 
     >>> keys = jnp.arange(1.0, 1001.0)
     >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
-    >>> _, statistic, drawn = replicate(step, (), in_batches(keys, 64), 1000)
+    >>> _, statistic, drawn = draw_replicates(step, (), in_batches(keys, 64), 1000)
     >>> int(jnp.isfinite(drawn).sum()), round(float(p_value(statistic, drawn)), 3)
     (99, 0.505)
     """
@@ -223,7 +223,9 @@ def _distances(
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
     batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], training[0]))
     count = len(samples[0])
-    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count)
+    _, _, distances = draw_replicates(
+        lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count
+    )
     return distance, p_value(distance, distances[:count]), refitted_distance
 
 

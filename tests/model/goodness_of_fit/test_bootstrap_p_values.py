@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
-from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL, exceedances_needed, in_batches, p_value, replicate
+from rcjax.model.goodness_of_fit.bootstrap import (
+    SIGNIFICANCE_LEVEL,
+    draw_replicates,
+    exceedances_needed,
+    in_batches,
+    p_value,
+)
 
 
 def p_of(statistic, sample, batch):
@@ -15,7 +21,7 @@ def p_of(statistic, sample, batch):
     def step(state, some):
         return state + 1, statistic, some
 
-    count, observed, drawn = replicate(step, 0, in_batches(sample, batch), len(sample))
+    count, observed, drawn = draw_replicates(step, 0, in_batches(sample, batch), len(sample))
     few = drawn[: len(sample)]
     return float(p_value(observed, few)), int(jnp.isfinite(few).sum()), int(count)
 
