@@ -65,7 +65,7 @@ def draw_replicates(
         step: function of (state, batch) that returns (next state, statistic of the log (), statistics of the batch
             (size,)); NaN if the batch holds no replicate.
         state: initial state.
-        batches: (batches, size, …) keys or other arrays, from `in_batches`.
+        batches: (batches, size, …) keys or other arrays, from `divide_into_batches`.
         replicates: greatest number of replicates.
 
     Returns:
@@ -74,7 +74,7 @@ def draw_replicates(
 
     >>> keys = jnp.arange(1.0, 1001.0)
     >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
-    >>> _, statistic, drawn = draw_replicates(step, (), in_batches(keys, 64), 1000)
+    >>> _, statistic, drawn = draw_replicates(step, (), divide_into_batches(keys, 64), 1000)
     >>> int(jnp.isfinite(drawn).sum()), round(float(p_value(statistic, drawn)), 3)
     (99, 0.505)
     """
@@ -97,10 +97,10 @@ def draw_replicates(
     return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
 
 
-def in_batches(keys: jax.Array, most: int) -> jax.Array:
+def divide_into_batches(keys: jax.Array, most: int) -> jax.Array:
     """Divide B keys into batches of equal size, `most` at most, repeating the first keys as padding: (batches, size).
 
-    >>> in_batches(jnp.arange(5), 2).tolist()
+    >>> divide_into_batches(jnp.arange(5), 2).tolist()
     [[0, 1], [2, 3], [4, 0]]
     """
     count = keys.shape[0]
@@ -221,7 +221,7 @@ def _distances(
         return cramer_von_mises(fit_marginal(train, training[1], near=marginal), test, samples[1])
 
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
-    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], training[0]))
+    batches = jax.tree.map(lambda rows: divide_into_batches(rows, batch), (samples[0], training[0]))
     count = len(samples[0])
     _, _, distances = draw_replicates(
         lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count

@@ -31,7 +31,7 @@ from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, draw_replicates, in_batches, p_value
+from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, divide_into_batches, draw_replicates, p_value
 from rcjax.model.likelihood import SMOOTH, Ranks
 from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
@@ -173,7 +173,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
 
     unknown_figure = tau * jnp.nan
     unknown_copula = family(**dict.fromkeys(family.supports, unknown_figure))
-    keys = in_batches(jax.random.split(key, replicates), batch)
+    keys = divide_into_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
     (copula, *_), process, drawn = draw_replicates(
         measure, (unknown_copula, jnp.zeros((), bool), unknown_figure), keys, replicates

@@ -8,9 +8,9 @@ from tiers import examples
 
 from rcjax.model.goodness_of_fit.bootstrap import (
     SIGNIFICANCE_LEVEL,
+    divide_into_batches,
     draw_replicates,
     exceedances_needed,
-    in_batches,
     p_value,
 )
 
@@ -21,7 +21,7 @@ def p_of(statistic, sample, batch):
     def step(state, some):
         return state + 1, statistic, some
 
-    count, observed, drawn = draw_replicates(step, 0, in_batches(sample, batch), len(sample))
+    count, observed, drawn = draw_replicates(step, 0, divide_into_batches(sample, batch), len(sample))
     few = drawn[: len(sample)]
     return float(p_value(observed, few)), int(jnp.isfinite(few).sum()), int(count)
 
