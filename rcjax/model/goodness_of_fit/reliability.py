@@ -181,7 +181,7 @@ class Change(NamedTuple):
     """Probability of a change at least as large under the null hypothesis."""
 
 
-class Mean(NamedTuple):
+class SampleMean(NamedTuple):
     """The mean of a sample, with its moments."""
 
     mean: float
@@ -215,16 +215,16 @@ class Mean(NamedTuple):
             gap = sample.mean - mean
             second += share / n * (sample.variance + gap**2)
             third += share / n * (sample.third + 3 * gap * sample.variance + gap**3)
-        return Mean(mean, second, third, n)
+        return SampleMean(mean, second, third, n)
 
 
-def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
+def mean_rise(before: SampleMean, now: SampleMean) -> tuple[float, float]:
     """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
     The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
     corrects the tail for small samples.
 
-    >>> rare, common = Mean.of(np.arange(300) % 20 == 0), Mean.of(np.arange(100) % 8 == 0)
+    >>> rare, common = SampleMean.of(np.arange(300) % 20 == 0), SampleMean.of(np.arange(100) % 8 == 0)
     >>> se, p_value = mean_rise(rare, common)
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
@@ -238,10 +238,10 @@ def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
     return se, _tail(gap / se, skewness)
 
 
-def excess(now: Mean, limit: float) -> tuple[float, float]:
+def excess(now: SampleMean, limit: float) -> tuple[float, float]:
     """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
-    >>> se, p_value = excess(Mean.of(np.arange(100) % 8 == 0), 0.05)
+    >>> se, p_value = excess(SampleMean.of(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
     (0.035, 0.016)
     """

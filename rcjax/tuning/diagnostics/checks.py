@@ -27,7 +27,7 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
-from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
+from rcjax.model.goodness_of_fit.reliability import SampleMean, excess, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
@@ -525,7 +525,7 @@ def relative(observed: float, expected: float) -> float:
 class Baseline:
     """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none."""
 
-    promise: Mean | None
+    promise: SampleMean | None
     """Promised mean; None for a limit."""
     limit: float | None = None
     """Limit; None for a promise."""
@@ -548,7 +548,7 @@ class Baseline:
         known = policy.expected.get("level") is not None
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
         queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
-        promise = Mean.of(carried, None if expected is None else float(expected), queries)
+        promise = SampleMean.of(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
@@ -558,13 +558,13 @@ class Baseline:
             values: (n,) figure of each query of the log.
             earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
         """
-        now = Mean.of(values)
+        now = SampleMean.of(values)
         if self.promise is None:
             limit = float(self.limit or 0.0)
             se, p_value = excess(now, limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)
-        before = self.promise.pool(Mean.of(earlier)) if len(earlier) else self.promise
+        before = self.promise.pool(SampleMean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
         return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, interval)
