@@ -238,10 +238,10 @@ def mean_rise(before: SampleMean, now: SampleMean) -> tuple[float, float]:
     return se, _tail(gap / se, skewness)
 
 
-def excess(now: SampleMean, limit: float) -> tuple[float, float]:
+def excess_over_limit(now: SampleMean, limit: float) -> tuple[float, float]:
     """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
-    >>> se, p_value = excess(SampleMean.of(np.arange(100) % 8 == 0), 0.05)
+    >>> se, p_value = excess_over_limit(SampleMean.of(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
     (0.035, 0.016)
     """

@@ -27,7 +27,7 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
-from rcjax.model.goodness_of_fit.reliability import SampleMean, excess, holm, mean_rise
+from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm, mean_rise
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
@@ -561,7 +561,7 @@ class Baseline:
         now = SampleMean.of(values)
         if self.promise is None:
             limit = float(self.limit or 0.0)
-            se, p_value = excess(now, limit)
+            se, p_value = excess_over_limit(now, limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)

@@ -18,7 +18,7 @@ from rcjax.model.goodness_of_fit.reliability import (
     calibration_change,
     calibration_test,
     distribution_change,
-    excess,
+    excess_over_limit,
     holm,
     mean_rise,
     reliability_curve,
@@ -219,7 +219,7 @@ def test_means_of_parts_are_those_of_the_whole():
 def test_samples_without_any_spread(before, now, p_value):
     result = mean_rise(SampleMean.of(np.full(30, before)), SampleMean.of(np.full(20, now)))[1]
     assert result == pytest.approx(p_value, abs=1e-6)
-    assert excess(SampleMean.of(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
+    assert excess_over_limit(SampleMean.of(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
 
 
 @pytest.mark.thorough
