@@ -154,13 +154,13 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
 
 
-def holm(p_values: Sequence[float]) -> np.ndarray:
+def adjust_p_values(p_values: Sequence[float]) -> np.ndarray:
     """Adjust p-values for multiple tests: with probability at least 1 − α, no true null hypothesis falls below α.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN stays
     NaN and does not count as a test.
 
-    >>> holm([0.01, 0.5, 0.02]).round(2).tolist()
+    >>> adjust_p_values([0.01, 0.5, 0.02]).round(2).tolist()
     [0.03, 0.5, 0.04]
     """
     p = np.asarray(p_values, float)
