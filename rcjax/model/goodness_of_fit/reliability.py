@@ -134,7 +134,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     return {"confidence": bins @ np.asarray(confidence, float) / n, "accuracy": share, "low": low, "high": high, "n": n}
 
 
-def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
+def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
     ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
@@ -144,7 +144,7 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
         confidence: (n,) confidence on any scale.
         correct: (n,) labels or scores.
 
-    >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
+    >>> area_under_roc(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
     """
     _, inverse, count = np.unique(confidence, return_inverse=True, return_counts=True)

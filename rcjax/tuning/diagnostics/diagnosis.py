@@ -24,7 +24,7 @@ from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import Calibrated, Details, Fitted, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
+from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, area_under_roc, calibration_test
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.solving.frontier.frontier import Frontier
@@ -394,7 +394,7 @@ def _calibration(
             calibration_error=tests[j].error,
             by_chance=tests[j].by_chance,
             p_value=tests[j].p_value,
-            separation=separation(*labels[j]),
+            separation=area_under_roc(*labels[j]),
             slope=float(calibrators.coefficients[j, 1]),
             slope_p=float(calibrators.slope_p[j]),
             certain=float(certain[j]),

@@ -16,13 +16,13 @@ from rcjax.model.goodness_of_fit.reliability import (
     SampleMean,
     accuracy_p_value,
     adjust_p_values,
+    area_under_roc,
     calibration_change,
     calibration_test,
     distribution_change,
     excess_over_limit,
     mean_rise,
     reliability_curve,
-    separation,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -104,7 +104,7 @@ def test_separation_is_mann_and_whitneys(levels):
     rng = np.random.default_rng(5)
     confidence, correct = rng.integers(0, levels, 80) / levels, rng.random(80) < 0.7
     u = scipy.stats.mannwhitneyu(confidence[correct], confidence[~correct]).statistic
-    assert separation(confidence, correct) == pytest.approx(u / (correct.sum() * (~correct).sum()))
+    assert area_under_roc(confidence, correct) == pytest.approx(u / (correct.sum() * (~correct).sum()))
 
 
 def test_accuracy_p_value_is_that_of_two_proportions():
@@ -145,9 +145,9 @@ def test_corners(confidence, correct):
     assert (curve["high"] >= curve["accuracy"] - 1e-12).all()
     assert accuracy_above(confidence, correct)["accuracy"][0] == correct.mean()
     one_kind = correct.all() or not correct.any()
-    assert np.isnan(separation(confidence, correct)) if one_kind else 0 <= separation(confidence, correct) <= 1
+    assert np.isnan(area_under_roc(confidence, correct)) if one_kind else 0 <= area_under_roc(confidence, correct) <= 1
     if len(set(confidence)) == 1 and not one_kind:
-        assert separation(confidence, correct) == 0.5
+        assert area_under_roc(confidence, correct) == 0.5
 
 
 def distance(x, y):
