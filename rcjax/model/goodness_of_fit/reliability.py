@@ -218,14 +218,14 @@ class SampleMean(NamedTuple):
         return SampleMean(mean, second, third, n)
 
 
-def mean_rise(before: SampleMean, now: SampleMean) -> tuple[float, float]:
+def rise_of_mean(before: SampleMean, now: SampleMean) -> tuple[float, float]:
     """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
     The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
     corrects the tail for small samples.
 
     >>> rare, common = SampleMean.of(np.arange(300) % 20 == 0), SampleMean.of(np.arange(100) % 8 == 0)
-    >>> se, p_value = mean_rise(rare, common)
+    >>> se, p_value = rise_of_mean(rare, common)
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
     """

@@ -27,7 +27,7 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
-from rcjax.model.goodness_of_fit.reliability import SampleMean, adjust_p_values, excess_over_limit, mean_rise
+from rcjax.model.goodness_of_fit.reliability import SampleMean, adjust_p_values, excess_over_limit, rise_of_mean
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
@@ -567,4 +567,4 @@ class Baseline:
             return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)
         before = self.promise.pool(SampleMean.of(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
-        return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, interval)
+        return PrimaryFigure(now.mean, before.mean, *rise_of_mean(before, now), now.n, before.n, interval)

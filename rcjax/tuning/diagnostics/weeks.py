@@ -24,7 +24,7 @@ from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load
-from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, mean_rise
+from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.checks import KINDS, CheckResult, adjust_p_values, relative
@@ -290,21 +290,21 @@ def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -
         finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
         advice = f"{finding}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
-        yield KINDS["failed calls"].check(name, gap, advice, p_value=mean_rise(*failed)[1])
+        yield KINDS["failed calls"].check(name, gap, advice, p_value=rise_of_mean(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
             earlier, last_week = (SampleMean.of(part) for part in tokens)
             finding = f"a call of {name} has {last_week.mean:,.0f} tokens, {earlier.mean:,.0f} before"
             advice = f"{finding}: are prompts or answers longer?"
             rise = relative(last_week.mean, earlier.mean)
-            yield KINDS["tokens"].check(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
+            yield KINDS["tokens"].check(name, rise, advice, p_value=rise_of_mean(earlier, last_week)[1])
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
             SampleMean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
             for n, side in zip(queries, sides, strict=True)
         ]
-        p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
+        p, gap = rise_of_mean(*shares)[1], shares[1].mean - shares[0].mean
         advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
         yield KINDS["asked"].check(name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0)
 
@@ -320,7 +320,9 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
         unit = choose_unit([float(last_week.mean())])
         money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"
-        yield KINDS["bill"].check(first, relative(means[1].mean, means[0].mean), advice, p_value=mean_rise(*means)[1])
+        yield KINDS["bill"].check(
+            first, relative(means[1].mean, means[0].mean), advice, p_value=rise_of_mean(*means)[1]
+        )
 
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:
