@@ -458,7 +458,7 @@ _ASK_ANEW = (
 def collected(run: Run) -> dict[str, Any]:
     """Summarise a run in JSON values.
 
-    - `models`, one record per model: `answers`, `graded`, `accuracy`, `area_under_roc`, `cost` (money per answer);
+    - `models`, one record per model: `answers`, `graded`, `accuracy`, `separation`, `cost` (money per answer);
       `failed` and `left` (in this run); `samples` (answers per question); `not_likeliest` (number of answers with
       another choice than the likeliest one).
     - Numbers: `answers`; `answered_by_all` (questions, with all samples); `ungraded`; `without_reference` (ungraded

@@ -196,8 +196,8 @@ def fit_calibrator(
         correct: (n,) whether the answer is right, or its probability if there is no label.
         answered: (n,) whether there is an answer; other queries are ignored.
         transform: transform of the raw confidence.
-        values: (V,) raw log-probabilities that the model states, padded with NaN (`find_stated_logprobs`); None: no stated
-            values. Missing confidences count as a value, and are left out of the regression.
+        values: (V,) raw log-probabilities that the model states, padded with NaN (`find_stated_logprobs`); None: the
+            model states no values. Missing confidences count as a value, and are left out of the regression.
     """
     all_answered = answered
     if values is not None:

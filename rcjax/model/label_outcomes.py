@@ -55,7 +55,7 @@ class FeatureScale(NamedTuple):
     spread: np.ndarray
 
     @classmethod
-    def of(cls, raw: np.ndarray) -> "Scale":
+    def of(cls, raw: np.ndarray) -> "FeatureScale":
         """Compute the scale of a log's ξ (n, k), NaN for missing answers."""
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):

@@ -209,7 +209,7 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST_PARAMETER` at infinite ends."""
+    """Return the least and the largest z: ±`_FAR` at finite ends of the support, else ±`FARTHEST_PARAMETER`."""
     low, high = np.isfinite(support)
     return -_FAR if low or high else -FARTHEST_PARAMETER, _FAR if low and high else FARTHEST_PARAMETER
 

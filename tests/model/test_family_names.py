@@ -34,7 +34,7 @@ def test_a_class_cannot_take_the_name_of_a_family_of_rcjax(tmp_path):
 
     assert as_family("frank") is rcjax.copulas.Frank
     assert type(rcjax.model.load_model(tmp_path / "model.json").copulas) is rcjax.copulas.Frank
-    with pytest.raises(ValueError, match="Frank is the name of a family of rcjax.* give your class another name"):
+    with pytest.raises(ValueError, match=r"Frank is the name of a family of rcjax.* give your class another name"):
         rcjax.fit(log, copula=Frank)
 
 

@@ -154,13 +154,13 @@ def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
 
 
-def adjust_p_values(p_values: Sequence[float]) -> np.ndarray:
+def holm_adjusted(p_values: Sequence[float]) -> np.ndarray:
     """Adjust p-values for multiple tests: with probability at least 1 − α, no true null hypothesis falls below α.
 
     Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN stays
     NaN and does not count as a test.
 
-    >>> adjust_p_values([0.01, 0.5, 0.02]).round(2).tolist()
+    >>> holm_adjusted([0.01, 0.5, 0.02]).round(2).tolist()
     [0.03, 0.5, 0.04]
     """
     p = np.asarray(p_values, float)
@@ -193,7 +193,7 @@ class SampleMean(NamedTuple):
     """Number of queries."""
 
     @classmethod
-    def of(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "Mean":
+    def of(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "SampleMean":
         """Estimate the mean and its moments from a sample.
 
         Args:
@@ -206,7 +206,7 @@ class SampleMean(NamedTuple):
         moments = float((residual**2).mean()), float((residual**3).mean())
         return cls(average if mean is None else mean, *moments, n or len(values))
 
-    def pool(self, other: "Mean") -> "Mean":
+    def pool(self, other: "SampleMean") -> "SampleMean":
         """Pool two samples, as under the null hypothesis of no change."""
         n, shares = self.n + other.n, (self.n, other.n)
         mean = (self.n * self.mean + other.n * other.mean) / n

@@ -27,7 +27,7 @@ from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import uneven, unsure
 from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
-from rcjax.model.goodness_of_fit.reliability import SampleMean, adjust_p_values, excess_over_limit, rise_of_mean
+from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
@@ -192,7 +192,7 @@ def adjust_p_values(checks: Iterable[CheckResult], looks: float = 1.0, alarm: fl
             verdict=_verdict(check, p_value, alarm),
             advice=check.advice if _verdict(check, p_value, alarm) != "fine" else "",
         )
-        for check, p_value in zip(checks, adjust_p_values(raw).tolist(), strict=True)
+        for check, p_value in zip(checks, holm_adjusted(raw).tolist(), strict=True)
     ]
 
 

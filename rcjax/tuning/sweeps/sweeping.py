@@ -117,7 +117,7 @@ class Sweep:
     def points(self) -> pl.LazyFrame:
         """A row per log, seed, replicate, search, copula and λ, as a polars `LazyFrame` over the parts.
 
-        `log`, `seed`, `draw_replicates` (0: the sample itself), `cascades` (the search), `copula` (null for "labels"), `lam`;
+        `log`, `seed`, `replicate` (0: the sample itself), `cascades` (the search), `copula` (null for "labels"), `lam`;
         `error` and `cost`, expected per query; `status`, a `PointStatus`;
         `cascade`, the names of its models; `thresholds`, calibrated confidences in the log's order of models (null
         for adaptive policies); `first`, `bounds` and `actions`, the policy in the form of `Frontier`;

@@ -15,12 +15,12 @@ from rcjax.model.goodness_of_fit.reliability import (
     CalibrationTest,
     SampleMean,
     accuracy_p_value,
-    adjust_p_values,
     area_under_roc,
     calibration_change,
     calibration_test,
     distribution_change,
     excess_over_limit,
+    holm_adjusted,
     reliability_curve,
     rise_of_mean,
 )
@@ -253,7 +253,7 @@ def test_a_changed_calibration_is_seen_and_an_unchanged_one_is_not():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_rejects_step_by_step(p_values):
     """By the procedure itself: the smallest p-value at α/K, the next at α/(K − 1), until one is not rejected."""
-    adjusted, order = adjust_p_values(p_values), np.argsort(p_values, kind="stable")
+    adjusted, order = holm_adjusted(p_values), np.argsort(p_values, kind="stable")
     for level in (0.05, 0.3):
         rejected = set()
         for step, place in enumerate(order.tolist()):
@@ -264,5 +264,5 @@ def test_holm_rejects_step_by_step(p_values):
 
 
 def test_holm_leaves_out_missing_p_values():
-    np.testing.assert_allclose(adjust_p_values([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
-    assert np.isnan(adjust_p_values([np.nan])).all()
+    np.testing.assert_allclose(holm_adjusted([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
+    assert np.isnan(holm_adjusted([np.nan])).all()
