@@ -28,7 +28,7 @@ from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
-from rcjax.solving.objective import Grid, Tables, arrivals
+from rcjax.solving.objective import Grid, Tables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
 _MOST_MODELS = 12  # largest number of models of which all subcascades are searched
@@ -255,7 +255,7 @@ def _improve(search: SearchTables, lam: jax.Array, state: _SearchState) -> _Sear
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
         deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
-        density = arrivals(tables, plan.first[path], deferred)
+        density = arrival_densities(tables, plan.first[path], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)

@@ -337,7 +337,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 
-def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
+def arrival_densities(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
     """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     Args:
@@ -445,7 +445,7 @@ def outcome_of_cuts(
     grid, zeros = tables.grid, jnp.zeros_like(u)
     below = jax.vmap(Grid.below)(grid, u)
     below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
-    density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
+    density = arrival_densities(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:

@@ -54,7 +54,7 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, outcome_of_cuts
+from rcjax.solving.objective import Grid, Tables, arrival_densities, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
@@ -323,7 +323,7 @@ def evaluate_intervals(
     weights = jax.vmap(interval_weights)(tables.grid, upper)
     to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
     deferred = to(action[tables.left], weights[tables.left], tables.right)
-    density = arrivals(tables, first, deferred)
+    density = arrival_densities(tables, first, deferred)
     answered = to(action, weights, np.arange(k))
     wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
     refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)
