@@ -311,11 +311,11 @@ def build_tables(
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
-    kernel = jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
+    kernel = jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))
     return Tables(marginals, grid, left, right, kernel, cost)
 
 
-def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
+def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     """Return the density at the target's nodes given the source's node: (G, G).
 
     Rows integrate to 1 with the target's weights.

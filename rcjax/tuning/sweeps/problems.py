@@ -39,7 +39,7 @@ from rcjax.model.fitting import fit_copulas_traced, fit_marginals, pair_taus, st
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import CascadePlan, SearchTables, candidate_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
-from rcjax.solving.objective import Tables, build_grid, transition
+from rcjax.solving.objective import Tables, build_grid, transition_kernel
 from rcjax.solving.solution import adaptive_points, optimise, points_at
 from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, score_pairs
 from rcjax.tuning.replaying.walk import walk
@@ -186,7 +186,7 @@ def _tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:
-        return jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
+        return jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))
 
     # The number is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
