@@ -126,14 +126,14 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
 
 def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier` over some models; None for adaptive policies."""
-    paths = candidate_paths(models, cascades)
+    paths = list_paths(models, cascades)
     return None if paths is None else make_plan(paths, len(models))
 
 
-def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
+def list_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
-    >>> candidate_paths(("small", "large"), "all")
+    >>> list_paths(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
     """
     k = len(models)

@@ -32,8 +32,8 @@ from rcjax.solving.bellman import (
     Cut,
     SearchTables,
     batch_size,
-    candidate_paths,
     cuts_of_paths,
+    list_paths,
     make_plan,
 )
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
@@ -387,7 +387,7 @@ def minimise(
     ('llama3.2-1b', 'llama3.1-70b')
     """
     lam = check_lam(lam)
-    paths = candidate_paths(model.models, cascades)
+    paths = list_paths(model.models, cascades)
     if paths is None:
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
     if max(map(len, paths)) < 2:

@@ -8,7 +8,7 @@ import tiers
 from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
-from rcjax.solving.bellman import SearchTables, best_cascades, candidate_paths, make_plan
+from rcjax.solving.bellman import SearchTables, best_cascades, list_paths, make_plan
 from rcjax.solving.solution import pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -22,7 +22,7 @@ quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 def problem(model, panels=None):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
-    plan = make_plan(candidate_paths(model.models, "all"), len(model.models))
+    plan = make_plan(list_paths(model.models, "all"), len(model.models))
     return laid_out(model.marginals, model.copulas, model.cost, plan.pairs, panels), plan
 
 
