@@ -405,7 +405,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
-    u = crossing(grid, advantage, edge)
+    u = find_crossing(grid, advantage, edge)
     beside = _nodes_beside(grid, edge)
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
@@ -451,7 +451,7 @@ def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
     return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
 
 
-def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
+def find_crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]

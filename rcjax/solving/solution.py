@@ -39,7 +39,7 @@ from rcjax.solving.bellman import (
     Cut,
     SearchTables,
     best_cascades,
-    crossing,
+    find_crossing,
     gain_tolerance,
     plan_cascades,
 )
@@ -293,7 +293,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
     def switch(edge: jax.Array) -> jax.Array:
         before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
-        return jnp.where(edge < nodes, crossing(grid, options[after] - options[before], edge), 1.0)
+        return jnp.where(edge < nodes, find_crossing(grid, options[after] - options[before], edge), 1.0)
 
     upper = jnp.append(jax.vmap(switch)(edges), jnp.ones(1, grid.u.dtype))
     chosen = action[jnp.clip(jnp.concatenate([jnp.zeros(1, edges.dtype), edges]), 0, nodes - 1)]
