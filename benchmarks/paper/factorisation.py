@@ -26,7 +26,7 @@ from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, thresholds_of_cuts
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
 from rcjax.solving.tradeoff import search_tables, select, solve_on_grid
 
 _STEPS = 6
@@ -160,7 +160,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: Casca
         return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
 
     expected = jax.vmap(single)(ranks, above, path)
-    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
+    members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
 

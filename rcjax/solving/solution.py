@@ -206,7 +206,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     expected = jax.vmap(single)(ranks, above, path)
     refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
-    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
+    members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
     policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
     return SolvedPoints(lam, status, expected, policies, ranks, path)
@@ -330,10 +330,10 @@ def evaluate_intervals(
     return LossTerms(wrong, tables.cost @ cost, refused)
 
 
-def asked_at_all(thresholds: Any, members: Any) -> Any:
+def drop_unreached(thresholds: Any, members: Any) -> Any:
     """Drop the members of cascades that follow a model that always answers; NumPy or JAX arrays (…, k).
 
-    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
+    >>> drop_unreached(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]
     """
     stops = members & (thresholds <= ALWAYS_ANSWER)
