@@ -138,7 +138,7 @@ def _between_atoms(
     return u, jnp.where(empty, middle, low), jnp.where(empty, middle, high)
 
 
-def pair_tables(
+def build_pair_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
 ) -> Tables:
     """Build the tables of a fitted model for some of its pairs of models.
@@ -445,7 +445,7 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     (marginals, copulas, cost), requested = vary_over_same_devices((arrays, lam))
     is_valid = (requested >= 0) & jnp.isfinite(requested)
     lam = jnp.where(is_valid, requested, 1.0)  # invalid λ are solved as 1, and get their status
-    tables = pair_tables(marginals, copulas, cost, plan.pairs)
+    tables = build_pair_tables(marginals, copulas, cost, plan.pairs)
     search = SearchTables(lax.stop_gradient(tables), plan)
     optima = optimise(search, lax.stop_gradient(lam))
     policies = points_at(search, optima).policies

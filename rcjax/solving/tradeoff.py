@@ -34,7 +34,7 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
 #: number of rows; with `_MANY` the integrands still fit into a CPU's caches.
@@ -246,8 +246,8 @@ def search_tables(
     return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
 
 
-_pair_tables_compiled = compiled(pair_tables, "panels")
-_many_pair_tables_compiled = compiled(pair_tables, "panels", runs="long")
+_pair_tables_compiled = compiled(build_pair_tables, "panels")
+_many_pair_tables_compiled = compiled(build_pair_tables, "panels", runs="long")
 
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:

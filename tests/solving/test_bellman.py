@@ -9,14 +9,14 @@ from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
 from rcjax.solving.bellman import SearchTables, best_cascades, list_paths, make_plan
-from rcjax.solving.solution import pair_tables
+from rcjax.solving.solution import build_pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 40)
 
-laid_out = jax.jit(pair_tables, static_argnums=4)
+laid_out = jax.jit(build_pair_tables, static_argnums=4)
 quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
