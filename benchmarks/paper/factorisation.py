@@ -27,7 +27,7 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
-from rcjax.solving.tradeoff import search_tables, select, solve_on_grid
+from rcjax.solving.tradeoff import build_search_tables, select, solve_on_grid
 
 _STEPS = 6
 
@@ -114,7 +114,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     """
     plan = plan_cascades(model.models, cascades)
     assert plan is not None  # adaptive policies have no such factorisation
-    search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
+    search, copulas = build_search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
         return map_in_chunks(

@@ -40,7 +40,7 @@ from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts
-from rcjax.solving.tradeoff import evaluate_optima, search_tables
+from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:
     from optax import OptState
@@ -397,7 +397,7 @@ def minimise(
     plan = make_plan(paths, len(model.models))
     starts = min(whole(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
-    additive = search_tables(model, plan, None)
+    additive = build_search_tables(model, plan, None)
     search, proposed = propose(additive, additive_lam.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)

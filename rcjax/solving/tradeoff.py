@@ -143,7 +143,7 @@ def outcomes(frontier: Frontier) -> Outcome:
         raise ValueError(
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
-    tables = search_tables(model, None, None).tables
+    tables = build_search_tables(model, None, None).tables
     return _of_rows(tables, (thresholds, policies.members, frontier.refusal_thresholds))
 
 
@@ -202,7 +202,7 @@ def solve_frontier(
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
-    search = search_tables(model, plan, refusal_worth)
+    search = build_search_tables(model, plan, refusal_worth)
     points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
     return make_frontier(
         model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
@@ -228,7 +228,7 @@ _BATCH_BYTES = 2**29  # most memory of a batch of λ
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
-def search_tables(
+def build_search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> SearchTables:
     """Build the tables of the search of a fitted model's policies.

@@ -342,7 +342,7 @@ class ModelSearch:
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
-        from rcjax.solving.tradeoff import search_tables, solve_at
+        from rcjax.solving.tradeoff import build_search_tables, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
@@ -356,7 +356,7 @@ class ModelSearch:
             (logprob, correct, answered, _), query_cost = drawn(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = search_tables(fitted, plan, refusal_worth, panels)
+            problem = build_search_tables(fitted, plan, refusal_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again
