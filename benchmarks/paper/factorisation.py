@@ -27,7 +27,7 @@ from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
-from rcjax.solving.tradeoff import build_search_tables, select, solve_on_grid
+from rcjax.solving.tradeoff import build_search_tables, keep_best, solve_on_grid
 
 _STEPS = 6
 
@@ -128,7 +128,7 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
         )
         return points(search, optima)
 
-    solved = solve_on_grid(search, solve, points) if lam is None else select(solve(search, check_lam(lam)), None)
+    solved = solve_on_grid(search, solve, points) if lam is None else keep_best(solve(search, check_lam(lam)), None)
     return make_frontier(model, solved, Spec(cascade=cascades))
 
 

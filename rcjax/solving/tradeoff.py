@@ -203,7 +203,7 @@ def solve_frontier(
     abstain_price = check_abstain_price(abstain_price)
     refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
     search = build_search_tables(model, plan, refusal_worth)
-    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
+    points = solve_on_grid(search) if grid is None else keep_best(solve_at(search, grid), refusal_worth)
     return make_frontier(
         model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
     )
@@ -306,7 +306,7 @@ def solve_on_grid(
     lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
     solved = solve(search, lam)
     infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, infill), search.refusal_worth)
+    solved = keep_best(_merge(solved, infill), search.refusal_worth)
     return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
@@ -356,7 +356,7 @@ def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
+def keep_best(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
     """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost

@@ -45,7 +45,7 @@ from rcjax.solving.bellman import CascadePlan, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies, lam_range
 from rcjax.solving.objective import ORDER
-from rcjax.solving.tradeoff import select
+from rcjax.solving.tradeoff import keep_best
 from rcjax.tuning.sweeps.problems import (
     Batch,
     Data,
@@ -512,5 +512,5 @@ def frontier_of(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) 
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
     policies = Policies(first, bounds, actions, members)
-    solved = select(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
+    solved = keep_best(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
     return make_frontier(model, solved, Spec(cascade=None if search == "labels" else search))
