@@ -169,7 +169,7 @@ class MassSteps(NamedTuple):
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
-def steps_of(marginals: Marginal) -> MassSteps:
+def find_mass_steps(marginals: Marginal) -> MassSteps:
     """Find the edges of the point masses of marginals (k,)."""
     starts, ends = jax.vmap(Marginal.mass_ranks)(marginals)
     edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
@@ -276,7 +276,7 @@ def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[Outcome
         lam: (P,) λ of the additive objectives, rising.
         paths: number N of cascades in the plan, without padding.
     """
-    search = OutcomeTables(additive.tables, steps_of(additive.tables.marginals), additive.plan)
+    search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
     ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
     path = jnp.repeat(np.arange(paths), len(lam))
     return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
