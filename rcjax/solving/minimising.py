@@ -178,7 +178,7 @@ def find_mass_steps(marginals: Marginal) -> MassSteps:
     return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
 
 
-def on_steps(steps: MassSteps, u: Array) -> Array:
+def move_to_steps(steps: MassSteps, u: Array) -> Array:
     """Move ranks (k,) within a mass to its nearer end: (k,)."""
     smooth, start, end = _piece(steps, u, "right")
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
@@ -279,7 +279,7 @@ def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[Outcome
     search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
     ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
     path = jnp.repeat(np.arange(paths), len(lam))
-    return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
+    return search, _evaluated(search, jax.vmap(partial(move_to_steps, search.steps))(ranks), path)
 
 
 def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade:
@@ -321,7 +321,7 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
         pieces = smooth_pieces(search.steps, ranks), search.steps.smooth_range
         bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
         ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
-        return on_steps(search.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
+        return move_to_steps(search.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(search, ranks, start.path), slope
