@@ -151,7 +151,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     return search.x, search.value
 
 
-def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
+def remaining_slope(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Compute the largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
@@ -321,7 +321,7 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
         pieces = smooth_pieces(search.steps, ranks), search.steps.smooth_range
         bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
         ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
-        return move_to_steps(search.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
+        return move_to_steps(search.steps, ranks), remaining_slope(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(search, ranks, start.path), slope
