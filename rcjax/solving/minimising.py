@@ -268,7 +268,7 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+def list_candidates(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
     Args:
@@ -398,7 +398,7 @@ def minimise(
     starts = min(whole(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
     additive = build_search_tables(model, plan, None)
-    search, proposed = propose(additive, additive_lam.astype(lam.dtype), len(paths))
+    search, proposed = list_candidates(additive, additive_lam.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
