@@ -290,7 +290,7 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 
 
 @partial(compiled, static_argnames="objective")
-def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
+def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
     value = lax.map(lambda single_lam: jax.vmap(partial(_value_of, objective), (0, None))(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
@@ -428,7 +428,7 @@ def _search(
         lam: (L,) λ.
         starts: descents for each λ and cascade.
     """
-    value = np.asarray(weigh(objective, proposed.outcome, lam), float)
+    value = np.asarray(objective_values(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
     proposed = jax.device_get(proposed)
     rows = _starting_rows(value, starts)  # (L, N, S)
@@ -443,9 +443,11 @@ def _search(
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
-    best = take_entries(candidates, np.asarray(weigh(objective, candidates.outcome, lam)).argmin(1))
+    best = take_entries(candidates, np.asarray(objective_values(objective, candidates.outcome, lam)).argmin(1))
     settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
-    before, after = (np.diagonal(np.asarray(weigh(objective, batch.outcome, lam), float)) for batch in (best, settled))
+    before, after = (
+        np.diagonal(np.asarray(objective_values(objective, batch.outcome, lam), float)) for batch in (best, settled)
+    )
     better = after < before
     chosen = take_entries(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
