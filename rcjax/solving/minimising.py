@@ -297,7 +297,9 @@ def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Arra
 
 
 @partial(compiled, static_argnames="objective", runs="long")
-def improve(objective: Objective, search: OutcomeTables, start: Start, settling: Array) -> tuple[TrialCascade, Array]:
+def descend_from_starts(
+    objective: Objective, search: OutcomeTables, start: Start, settling: Array
+) -> tuple[TrialCascade, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
@@ -438,7 +440,9 @@ def _search(
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
     def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
-        return map_in_chunks(lambda batch: improve(objective, search, batch, np.asarray(settling)), start, together)
+        return map_in_chunks(
+            lambda batch: descend_from_starts(objective, search, batch, np.asarray(settling)), start, together
+        )
 
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])
