@@ -245,7 +245,7 @@ class TrialCascade(NamedTuple):
     outcome: Outcome  # `smoothing` is 0
 
 
-class Start(NamedTuple):
+class DescentStart(NamedTuple):
     """Start of a descent for one λ."""
 
     ranks: Array  # (k,)
@@ -298,7 +298,7 @@ def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Arra
 
 @partial(compiled, static_argnames="objective", runs="long")
 def descend_from_starts(
-    objective: Objective, search: OutcomeTables, start: Start, settling: Array
+    objective: Objective, search: OutcomeTables, start: DescentStart, settling: Array
 ) -> tuple[TrialCascade, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
@@ -310,7 +310,7 @@ def descend_from_starts(
             True: ranks first try all steps, and then stay within their smooth piece.
     """
 
-    def single(start: Start) -> tuple[Array, Array]:
+    def single(start: DescentStart) -> tuple[Array, Array]:
         def loss(ranks: Array, width: Any) -> Array:
             outcome = outcome_of_ranks(search, ranks, start.path)
             return _value_of(objective, outcome, start.lam, width) / start.scale
@@ -436,10 +436,10 @@ def _search(
     rows = _starting_rows(value, starts)  # (L, N, S)
     target = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
-    start = Start(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
+    start = DescentStart(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
     together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
 
-    def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
+    def descend(start: DescentStart, settling: bool) -> tuple[TrialCascade, np.ndarray]:
         return map_in_chunks(
             lambda batch: descend_from_starts(objective, search, batch, np.asarray(settling)), start, together
         )
@@ -448,7 +448,7 @@ def _search(
     candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
     best = take_entries(candidates, np.asarray(objective_values(objective, candidates.outcome, lam)).argmin(1))
-    settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
+    settled, slope = descend(DescentStart(best.ranks, best.path, lam, scale), settling=True)
     before, after = (
         np.diagonal(np.asarray(objective_values(objective, batch.outcome, lam), float)) for batch in (best, settled)
     )
