@@ -42,7 +42,7 @@ from rcjax._core.batching import Array, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.solving.frontier.hull import lower_hull, thinned
+from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
 #: Queries that blending weights and seconds are estimated on at most, and up to which replicates of a
@@ -146,7 +146,7 @@ class Candidates:
     def rungs(self) -> "Candidates":
         """Return the corners of the lower hull, by rising cost: (R,), `RESAMPLED_RUNGS` at most."""
         hull = lower_hull(self.cost, self.error)
-        return self.take(hull[thinned(self.cost[hull], self.error[hull], RESAMPLED_RUNGS)])
+        return self.take(hull[thin_hull(self.cost[hull], self.error[hull], RESAMPLED_RUNGS)])
 
     def padded(self) -> "Candidates":
         """Repeat the last candidate until there are `RESAMPLED_RUNGS`."""

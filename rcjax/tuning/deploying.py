@@ -32,7 +32,7 @@ from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thinned
+from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
@@ -362,7 +362,7 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price), figures[:, 1]
     kept = lower_hull(cost, error)
-    kept = kept[thinned(cost[kept], error[kept], MAX_RUNGS)]
+    kept = kept[thin_hull(cost[kept], error[kept], MAX_RUNGS)]
     slopes = -np.diff(error[kept]) / np.diff(cost[kept])
     # λ of each rung: the slope to the next one; the last repeats the slope before it.
     lam = np.append(slopes, slopes[-1:] if slopes.size else np.nan)

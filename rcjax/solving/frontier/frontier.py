@@ -37,7 +37,7 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreement
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
-from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
+from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -203,7 +203,7 @@ class Frontier:
         """(R,) indices of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
+        return hull[thin_hull(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
 
     def ladder(self, position: float, target: Target) -> AbstractPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.

@@ -53,7 +53,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
     return front[corners]
 
 
-def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
+def thin_hull(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
     """Thin the corners of a hull, and return the indices of the corners that stay, both ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
@@ -65,7 +65,7 @@ def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.
         tolerance: tolerance to start with, in errors.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
-    >>> thinned(cost, error, 9).tolist(), thinned(cost, error, 3).tolist()
+    >>> thin_hull(cost, error, 9).tolist(), thin_hull(cost, error, 3).tolist()
     ([0, 1, 2, 3], [0, 2, 3])
     """
     last, places = len(cost) - 1, [0]
@@ -77,7 +77,7 @@ def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.
         places.append(end)
     if len(places) <= most:
         return np.array(places)
-    return thinned(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
+    return thin_hull(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
 
 
 def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
@@ -158,7 +158,7 @@ def rows_to_show(
         chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
     else:
         hull = front[lower_hull(costs[front], errors[front])]
-        chosen = hull[thinned(costs[hull], errors[hull], most)]
+        chosen = hull[thin_hull(costs[hull], errors[hull], most)]
     shown = {*chosen.tolist(), *({*front.tolist()} & {*kept})}
     return sorted(shown, key=lambda place: (costs[place], -errors[place]))
 
