@@ -274,12 +274,12 @@ def _is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
-    from rcjax.solving.frontier.hull import best_buys
+    from rcjax.solving.frontier.hull import list_best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     present = {point["models"][0] for point in points if len(point["models"]) == 1}
     costs_and_errors = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
-    best = [rows[i] for i in best_buys(cost, error, *costs_and_errors)]
+    best = [rows[i] for i in list_best_buys(cost, error, *costs_and_errors)]
     return [
         {
             "cost": row["cost"],

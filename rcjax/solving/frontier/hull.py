@@ -163,7 +163,7 @@ def rows_to_show(
     return sorted(shown, key=lambda place: (costs[place], -errors[place]))
 
 
-def best_buys(
+def list_best_buys(
     cost: npt.ArrayLike, error: npt.ArrayLike, single_cost: npt.ArrayLike, single_error: npt.ArrayLike
 ) -> list[int]:
     """Return the indices of the single models that are the best buy for their money.
@@ -174,7 +174,7 @@ def best_buys(
         cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
         single_cost, single_error: (k,) figures of the single models.
 
-    >>> best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
+    >>> list_best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
     [0, 1]
     """
     costs, errors = np.ravel(np.asarray(cost, float)), np.ravel(np.asarray(error, float))
