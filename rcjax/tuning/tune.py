@@ -30,7 +30,7 @@ from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
+from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, over_budget_message
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
@@ -375,7 +375,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
-        raise InfeasibleError(too_dear(budget, high, period))
+        raise InfeasibleError(over_budget_message(budget, high, period))
 
 
 def resolve_today(log: Log, today: Today | None) -> Today:

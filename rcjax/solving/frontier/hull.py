@@ -214,7 +214,7 @@ def point_for(
     value, limit = target.value, target.value * (1 + 1e-9)
     if target.name == "budget":
         if not (cost <= limit).any():
-            raise InfeasibleError(too_dear(value, float(cost.min())))
+            raise InfeasibleError(over_budget_message(value, float(cost.min())))
         return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
@@ -225,7 +225,7 @@ def point_for(
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 
 
-def too_dear(budget: float, cheapest: float, period: Period | None = None) -> str:
+def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:
     """Return the message that no cascade keeps to a budget.
 
     Args:
@@ -233,7 +233,7 @@ def too_dear(budget: float, cheapest: float, period: Period | None = None) -> st
         cheapest: cost of the cheapest cascade, in money per query.
         period: the budget for a period, if it was given so.
 
-    >>> too_dear(1e-6, 1.82154e-5), too_dear(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
+    >>> over_budget_message(1e-6, 1.82154e-5), over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
     ('no cascade costs $1.00 per million queries or less; the cheapest costs $18.22', 'give at least $36.45 a month')
     """
 
