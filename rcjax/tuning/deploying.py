@@ -32,7 +32,7 @@ from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
 from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thin_hull
+from rcjax.solving.frontier.hull import InfeasibleError, index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
@@ -340,7 +340,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = point_for(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
+    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
     if not target.is_limit or len(rungs) == 1:
         return rungs[best]
     return Ladder(rungs, position_for(target, cost, error), target.value if target.name == "budget" else None)

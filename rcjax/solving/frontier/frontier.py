@@ -37,7 +37,7 @@ from rcjax.policy.decisions import Agreement, AnswerForm, Table, check_agreement
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
-from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thin_hull
+from rcjax.solving.frontier.hull import index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -220,7 +220,7 @@ class Frontier:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return point_for(Target.of(**target), *figures, abstain_price, self.counted)
+        return index_for_target(Target.of(**target), *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.

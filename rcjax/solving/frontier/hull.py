@@ -192,7 +192,7 @@ class InfeasibleError(ValueError):
     tuned: Any = None
 
 
-def point_for(
+def index_for_target(
     target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
@@ -208,7 +208,7 @@ def point_for(
     Raises InfeasibleError if no point meets the target.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
-    >>> point_for(Target("budget", 2.5), cost, error, None)
+    >>> index_for_target(Target("budget", 2.5), cost, error, None)
     1
     """
     value, limit = target.value, target.value * (1 + 1e-9)
