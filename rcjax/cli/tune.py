@@ -244,13 +244,13 @@ def show_tuning(
     screen.print(heading, style="bold")
     single_models = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", single_models, money))
-    from rcjax.solving.frontier.hull import rows_to_show
+    from rcjax.solving.frontier.hull import choose_rows
 
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
+    listed = choose_rows(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
     chosen_row = (
         None if chosen is None else next((i for i, point in enumerate(points) if _is_chosen(point, chosen)), None)
     )

@@ -35,7 +35,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import rows_to_show
+from rcjax.solving.frontier.hull import choose_rows
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.diagnostics.checks import CheckVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
@@ -371,7 +371,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in rows_to_show(cost, error, _MAX_ROWS)],
+        "rows": [points[i] for i in choose_rows(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
         "checks": checks,
         "judged": report.judged_by,

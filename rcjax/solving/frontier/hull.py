@@ -127,7 +127,7 @@ def _above(middle: _Point, left: _Point, right: _Point) -> bool:
     return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)
 
 
-def rows_to_show(
+def choose_rows(
     cost: npt.ArrayLike, error: npt.ArrayLike, most: int, refusing: bool = False, kept: Sequence[int] = ()
 ) -> list[int]:
     """Choose the points that a table shows, cheapest first: at most `most` corners of the hull.
@@ -141,11 +141,11 @@ def rows_to_show(
         refusing: whether models may refuse.
         kept: indices that are shown unless a point dominates them as printed, such as single models'.
 
-    >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
+    >>> choose_rows([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), choose_rows([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
-    >>> rows_to_show([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
+    >>> choose_rows([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
     [0, 1, 3]
-    >>> rows_to_show([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
+    >>> choose_rows([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
     [1]
     """
     costs = np.array([float(f"{figure:.3g}") for figure in np.ravel(cost)])
