@@ -261,7 +261,7 @@ class Seconds:
         return as_json_values({name: np.asarray(figure)[at] for name, figure in figures.items()})
 
 
-def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
+def summarise_seconds(waits: ArrayLike, weights: ArrayLike) -> Seconds:
     """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies.
 
     Both are NaN if there is no such query.
@@ -270,7 +270,7 @@ def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
         waits: (P, n) seconds of n queries under P policies; NaN if they are not known.
         weights: (P, n) share of a query that goes by each policy; 0 for a query that does not count.
 
-    >>> seconds = seconds_of(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
+    >>> seconds = summarise_seconds(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
     >>> float(seconds.mean), float(seconds.p95)
     (2.0, 3.0)
     """
