@@ -50,7 +50,7 @@ from rcjax.solving.frontier.points import (
     Policies,
     Seconds,
     policies_from_rules,
-    rules_at,
+    rules_of_policy,
 )
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
@@ -240,7 +240,7 @@ class Frontier:
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """Return the policy at one index of the frontier; its provenance records its `target`."""
-        cascade = rules_at(self.models, self.policies.on_host(), index, self.compare or "text")
+        cascade = rules_of_policy(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
@@ -289,7 +289,7 @@ class Frontier:
         columns = as_json_values(figures) | ({} if self.seconds is None else self.seconds.to_json())
         rows = zip(*columns.values(), strict=True)
         policies = self.policies.on_host()
-        cascades = (rules_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
+        cascades = (rules_of_policy(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
         points = [
             dict(zip(columns, row, strict=True)) | written({name: part for name, part in cascade.items() if part})
             for row, cascade in zip(rows, cascades, strict=True)
@@ -449,7 +449,7 @@ def frontier_from_json(data: Any) -> Frontier:
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
-            is_same = rules_at(model.models, policies, row, "text")["rules"] == point.rules
+            is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
             require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")

@@ -1,7 +1,7 @@
 """Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
 Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
-for each model, and policies that skip models, are one type. `rules_at` converts arrays to the models, rules and
+for each model, and policies that skip models, are one type. `rules_of_policy` converts arrays to the models, rules and
 agreements of a deployed policy; `policies_from_rules` converts them back.
 """
 
@@ -122,7 +122,7 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def rules_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
+def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
     """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:
@@ -132,7 +132,7 @@ def rules_at(names: tuple[str, ...], policies: Policies, index: int, compare: An
         compare: comparison of answers.
 
     >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
-    >>> rules_at(("small", "large"), policies, 0, "text")["rules"]["small"]
+    >>> rules_of_policy(("small", "large"), policies, 0, "text")["rules"]["small"]
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """
     members = np.flatnonzero(policies.members[index]).tolist()
