@@ -31,7 +31,7 @@ from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
+from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for_target
 from rcjax.solving.frontier.hull import InfeasibleError, index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
@@ -343,7 +343,7 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
     best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
     if not target.is_limit or len(rungs) == 1:
         return rungs[best]
-    return Ladder(rungs, position_for(target, cost, error), target.value if target.name == "budget" else None)
+    return Ladder(rungs, position_for_target(target, cost, error), target.value if target.name == "budget" else None)
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:

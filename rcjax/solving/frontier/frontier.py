@@ -196,7 +196,7 @@ class Frontier:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
         self.choose(**target.to_json())
         cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
-        return position_for(target, cost, error)
+        return position_for_target(target, cost, error)
 
     @property
     def rung_indices(self) -> np.ndarray:
@@ -308,7 +308,7 @@ class Frontier:
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
 
-def position_for(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
+def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
     """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
     limit = target.value * (1 - _INSIDE)
     budget = target.name == "budget"
