@@ -317,14 +317,14 @@ def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[s
 _BATCH = 256  # policies evaluated at a time
 
 
-def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
+def accuracy_at_reference(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
     """Return g(φ̂), the probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
 
     It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
     >>> from rcjax import demo_model
     >>> calibrator = take_entries(demo_model().calibrators, 0)
-    >>> round(float(accuracy(calibrator, calibrator, 0.7)), 4)
+    >>> round(float(accuracy_at_reference(calibrator, calibrator, 0.7)), 4)
     0.7
     """
     features = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.feature_slope)
@@ -410,7 +410,7 @@ def _evaluate(
 
     def under(draw: CascadeModel) -> LossTerms:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
-        quantile = jax.vmap(accuracy)(draw.calibrators, reference, tables.grid.quantile)
+        quantile = jax.vmap(accuracy_at_reference)(draw.calibrators, reference, tables.grid.quantile)
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
         def single(policy: tuple[jax.Array, ...]) -> LossTerms:

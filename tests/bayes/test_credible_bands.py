@@ -10,7 +10,7 @@ from helpers.posterior_samples import three
 
 import rcjax
 from rcjax._core.batching import take_entries
-from rcjax.bayes.posterior import accuracy
+from rcjax.bayes.posterior import accuracy_at_reference
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,7 +44,9 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
     confidence = np.asarray(draw.sample(jax.random.key(0), (n,)))
     right = np.stack(
         [
-            accuracy(take_entries(draw.calibrators, j), take_entries(reference.calibrators, j), confidence[:, j])
+            accuracy_at_reference(
+                take_entries(draw.calibrators, j), take_entries(reference.calibrators, j), confidence[:, j]
+            )
             for j in range(3)
         ],
         1,
