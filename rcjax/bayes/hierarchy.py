@@ -320,7 +320,7 @@ def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array
     return jnp.where((others == 0)[:, None], jnp.asarray(at_highest, masses.dtype), masses)
 
 
-def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
+def readable_parameters(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
     """Convert the sites of one draw to the readable parameters of `Posterior.sites`; `vmap` it over draws."""
     a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
     names = ("intercept", "slope", "slope_pool", "share")
@@ -334,7 +334,7 @@ def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, ja
 
 
 def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
-    """Turn one draw, `described` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
+    """Turn one draw, `readable_parameters` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)

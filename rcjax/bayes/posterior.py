@@ -29,9 +29,9 @@ from rcjax.bayes.hierarchy import (
     Priors,
     assemble,
     build_observations,
-    described,
     draw_masses,
     hierarchical_model,
+    readable_parameters,
     starting_point,
 )
 from rcjax.copulas import Copula
@@ -295,7 +295,9 @@ def _describe(
     """Convert draws (C, N, d) to (sites (C, N, …), models with leading axis D = C N)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
-    parameters = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
+    parameters = jax.vmap(lambda z: readable_parameters(constrain(z), evidence.tau_range))(
+        flat.reshape(-1, flat.shape[-1])
+    )
     parameters["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
     drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(parameters)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in parameters.items()}, drawn
