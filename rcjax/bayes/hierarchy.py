@@ -333,7 +333,7 @@ def readable_parameters(sites: dict[str, jax.Array], tau_range: jax.Array) -> di
     }
 
 
-def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
+def model_of_draw(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
     """Turn one draw, `readable_parameters` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness

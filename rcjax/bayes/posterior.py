@@ -27,10 +27,10 @@ from rcjax.bayes.hierarchy import (
     PRIORS,
     Observations,
     Priors,
-    assemble,
     build_observations,
     draw_masses,
     hierarchical_model,
+    model_of_draw,
     readable_parameters,
     starting_point,
 )
@@ -299,7 +299,7 @@ def _describe(
         flat.reshape(-1, flat.shape[-1])
     )
     parameters["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
-    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(parameters)
+    drawn = jax.vmap(lambda draw: model_of_draw(fitted, evidence, draw))(parameters)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in parameters.items()}, drawn
 
 
