@@ -184,12 +184,12 @@ def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Ar
     return jax.vmap(curve)(first, second, both)
 
 
-def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
+def interpolate_curves(curves: jax.Array, dependence: jax.Array) -> jax.Array:
     """Evaluate natural cubic splines through values (P, T) at `KNOTS`, constant beyond them, at dependences (P,): (P,).
 
     A straight line is its own spline:
 
-    >>> round(float(interpolate(jnp.asarray(KNOTS)[None], jnp.array([0.3]))[0]), 4)
+    >>> round(float(interpolate_curves(jnp.asarray(KNOTS)[None], jnp.array([0.3]))[0]), 4)
     0.3
     """
     x = (jnp.clip(dependence, KNOTS[0], KNOTS[-1]) - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
@@ -257,7 +257,7 @@ def hierarchical_model(evidence: Observations) -> None:
         "dependence_pool", dist.Normal(_as_dependence(priors.tau_center, evidence.tau_range), priors.dependence_scale)
     )
     dependence = site("dependence", dist.Normal(dependence_pool, priors.dependence_spread), evidence.pairs.shape[0])
-    numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
+    numpyro.factor("pairs", interpolate_curves(evidence.pairs, dependence).sum())
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:

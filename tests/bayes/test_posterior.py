@@ -17,7 +17,7 @@ from scipy.interpolate import CubicSpline
 
 import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior
-from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate, starting_point
+from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate_curves, starting_point
 from rcjax.bayes.posterior import credible_bands
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
@@ -190,7 +190,7 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     rng = np.random.default_rng(0)
     curves, at = rng.normal(size=(5, len(KNOTS))), rng.uniform(KNOTS[0], KNOTS[-1], 5)
     expected = [float(CubicSpline(KNOTS, curve, bc_type="natural")(x)) for curve, x in zip(curves, at, strict=True)]
-    np.testing.assert_allclose(interpolate(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
+    np.testing.assert_allclose(interpolate_curves(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
     drawn = rng.normal(size=(3, 40, 2))
     monkeypatch.setattr("rcjax.bayes.posterior.posterior_figures", lambda *_, draws: LossTerms(*drawn[:, :draws]))
     posterior, frontier = (object.__new__(kind) for kind in (Posterior, Frontier))
