@@ -50,7 +50,7 @@ from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
+from rcjax.model.likelihood import SMOOTH, Ranks, compute_ranks, log_likelihood
 from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
@@ -163,7 +163,7 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
     """Scale confidences (k, n) to (0, 1) between each model's extremes, and return (scaled confidences, ranks)."""
     # The extremes are recomputed: another program's may differ by a rounding error.
     lowest, highest = extremes(confidence, answered)
-    placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
+    placed = jax.vmap(compute_ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
     scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
     info = jnp.finfo(scaled.dtype)
     return jnp.clip(jnp.where(placed.mass == SMOOTH, scaled, 0.5), info.tiny, 1 - info.epsneg), placed

@@ -22,7 +22,7 @@ from rcjax.model.calibrated_models import Details, check_overlap, find_stated_in
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, weighted_sum
+from rcjax.model.likelihood import Ranks, compute_ranks, pairs_by_likelihood, weighted_sum
 from rcjax.model.marginals import Marginal
 from rcjax.model.maximum_likelihood import (
     CopulaFit,
@@ -216,7 +216,7 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
         answered: (n, k) whether there is an answer; a query counts for a pair if both models answered it.
     """
     left, right = np.triu_indices(confidence.shape[1], 1)
-    placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
+    placed = jax.vmap(compute_ranks, in_axes=(0, 1))(marginals, confidence)
     weights = (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
     return take_entries(placed, left), take_entries(placed, right), weights
 

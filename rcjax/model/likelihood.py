@@ -64,11 +64,11 @@ class Ranks:
         return self.start, self.end
 
 
-def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
+def compute_ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     """Compute ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
     >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
-    >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
+    >>> placed = compute_ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
     >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
     ([0, -1, 1], 0.45)
     """
@@ -392,18 +392,18 @@ def _draw_ranks(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.A
 class _Placed(NamedTuple):
     """Position of a value under its marginal: smooth part or mass."""
 
-    ranks: Ranks
+    compute_ranks: Ranks
     log_density: jax.Array  # log density of the smooth part; 0 in a mass
     log_mass: jax.Array  # log probability of the mass; 0 in the smooth part
     inside: jax.Array  # bool, whether the value has density or mass
 
 
 def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
-    placed = ranks(marginal, value)
+    placed = compute_ranks(marginal, value)
     start, end = placed.masses
     smooth, mass = placed.mass == SMOOTH, (end - start)[placed.mass]
     possible = jnp.where(smooth, marginal.smooth_mass, mass) > 0
-    inside = possible  # beyond an end, `ranks` has the mass of that end
+    inside = possible  # beyond an end, `compute_ranks` has the mass of that end
     if not clip:
         inside &= (value >= marginal.lowest) & (value <= marginal.highest)
     log_density = jnp.where(smooth, _smooth_log_density(marginal, value, smooth & inside), 0.0)

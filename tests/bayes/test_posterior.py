@@ -21,7 +21,7 @@ from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model,
 from rcjax.bayes.posterior import credible_bands
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
-from rcjax.model.likelihood import SMOOTH, log_likelihood, ranks
+from rcjax.model.likelihood import SMOOTH, compute_ranks, log_likelihood
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import LossTerms
 
@@ -101,7 +101,7 @@ def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.triu_indices(3, 1)
     confidence = reference.calibrate(log.logprob)
-    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(reference.marginals, confidence)
+    placed = jax.jit(jax.vmap(compute_ranks, in_axes=(0, 1)))(reference.marginals, confidence)
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (left, right))
     terms = jax.jit(jax.vmap(log_likelihood))(copulas, first, second)
     expected = sum(float(np.sum(term)) for term in (*priors, answers, mixtures, terms))
