@@ -44,10 +44,10 @@ class Atoms:
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
-def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
+def matches_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
     """Mark the value (A,) that a confidence equals, if any: (…, A) bool. Infinite values are padding.
 
-    >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
+    >>> matches_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
     """
     near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _SNAP * float(jnp.finfo(values.dtype).eps)
@@ -204,7 +204,7 @@ class Marginal:
     def at_atom(self, confidence: jax.Array) -> jax.Array:
         """Mark the atom that a confidence equals, if any: (…, A) bool."""
         assert self.atoms is not None, "this marginal has no atoms"
-        return at_value(confidence, self.atoms.stated)
+        return matches_value(confidence, self.atoms.stated)
 
     @property
     def snap(self) -> float:

@@ -23,7 +23,7 @@ from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
 from rcjax.copulas.base import FARTHEST_PARAMETER
 from rcjax.model.likelihood import Ranks, weighted_sum
-from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, at_value, beta_log_densities
+from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, beta_log_densities, matches_value
 
 
 class FitStatus(Status):
@@ -325,7 +325,7 @@ def split_into_masses(
     if stated is not None:
         # Values at the ends are no atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
-        at_atoms = at_value(confidence, stated).T & inside
+        at_atoms = matches_value(confidence, stated).T & inside
         inside &= ~at_atoms.any(0)
         indicators.append(at_atoms)
     count, bottom, top, *atom_counts = jnp.concatenate(indicators).astype(confidence.dtype).sum(-1)
