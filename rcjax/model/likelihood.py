@@ -392,7 +392,7 @@ def _draw_ranks(chain: Chain, rank: jax.Array, draws: jax.Array, renewing: jax.A
 class _Placed(NamedTuple):
     """Position of a value under its marginal: smooth part or mass."""
 
-    compute_ranks: Ranks
+    ranks: Ranks
     log_density: jax.Array  # log density of the smooth part; 0 in a mass
     log_mass: jax.Array  # log probability of the mass; 0 in the smooth part
     inside: jax.Array  # bool, whether the value has density or mass
