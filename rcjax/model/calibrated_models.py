@@ -131,7 +131,8 @@ def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
     return [
-        written(row.deployed()) | {"slope_p": as_json_values(row.slope_p), "status": int(row.status)} for row in rows
+        written(row.to_calibration()) | {"slope_p": as_json_values(row.slope_p), "status": int(row.status)}
+        for row in rows
     ]
 
 

@@ -140,7 +140,7 @@ class Calibrator:
             return slope
         return jnp.where(self.smallest == self.largest, 1.0, slope)
 
-    def deployed(self) -> Calibration:
+    def to_calibration(self) -> Calibration:
         """Convert the calibrator of one model, not a batch, to plain Python, as a policy holds it."""
         intercept, slope = (float(c) for c in self.coefficients)
         stated, lowest = None, None
@@ -150,7 +150,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
-        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `deployed`.
+        """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `to_calibration`.
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.
         """

@@ -254,7 +254,7 @@ class Frontier:
             ends["level"] = self.bands.level
         return Policy(
             **cascade,
-            calibrations={name: take_entries(calibrators, j).deployed() for name, j in columns.items()},
+            calibrations={name: take_entries(calibrators, j).to_calibration() for name, j in columns.items()},
             cost={name: float(costs[j]) for name, j in columns.items()},
             prices={name: prices[name] for name in columns if name in prices} or None,
             expected={
