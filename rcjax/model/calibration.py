@@ -149,7 +149,7 @@ class Calibrator:
         return Calibration(self.transform, intercept, slope, float(self.smallest), float(self.largest), stated, lowest)
 
     @classmethod
-    def of(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
+    def from_calibrations(cls, calibrations: Sequence[Calibration], dtype: Any) -> "Calibrator":
         """Stack calibrations of policies that share a transform, as numpy arrays (k,): the inverse of `to_calibration`.
 
         `slope_p` is NaN and `status` 0, since policies do not hold them.

@@ -105,7 +105,7 @@ def calibrators_from_json(data: Any) -> Calibrator:
     require(len(transforms) == 1, "calibrators", "must have one transform", sorted(transforms))
     slope_p = np.array([file.slope_p for file in files], float)  # None is NaN
     status = np.array([file.status for file in files])
-    calibrators: Any = Calibrator.of(files, jnp.result_type(float))
+    calibrators: Any = Calibrator.from_calibrations(files, jnp.result_type(float))
     return jax.device_put(dataclasses.replace(calibrators, slope_p=slope_p, status=status))
 
 

@@ -305,5 +305,5 @@ def calibrated_confidence(calibrations: Sequence[Calibration], logprob: np.ndarr
     for transform in sorted({calibration.transform for calibration in calibrations}):
         rows = [j for j, calibration in enumerate(calibrations) if calibration.transform == transform]
         chosen = [calibrations[j] for j in rows]
-        phi[rows] = np.asarray(calibrate_rows(Calibrator.of(chosen, logprob.dtype), logprob[rows].T)).T
+        phi[rows] = np.asarray(calibrate_rows(Calibrator.from_calibrations(chosen, logprob.dtype), logprob[rows].T)).T
     return phi

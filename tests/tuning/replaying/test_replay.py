@@ -113,7 +113,7 @@ def assert_like_steps(seen: Replay, policy: Policy, log: Log) -> None:
 
 def as_frontier(policies: list[Policy]) -> Frontier:
     """A frontier of policies that share their models and calibrations; of its figures replay asks nothing."""
-    calibrators = Calibrator.of([policies[0].calibrations[name] for name in MODELS], float)
+    calibrators = Calibrator.from_calibrations([policies[0].calibrations[name] for name in MODELS], float)
     nothing = np.zeros(len(policies))
     points = Points(
         nothing, nothing, LossTerms(nothing, nothing, nothing), policies_from_rules([MODELS] * len(policies), policies)
