@@ -55,7 +55,7 @@ class FeatureScale(NamedTuple):
     spread: np.ndarray
 
     @classmethod
-    def of(cls, raw: np.ndarray) -> "FeatureScale":
+    def measure(cls, raw: np.ndarray) -> "FeatureScale":
         """Compute the scale of a log's ξ (n, k), NaN for missing answers."""
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):
@@ -67,7 +67,7 @@ class FeatureScale(NamedTuple):
         spread = np.sqrt((np.where(answered, bounded - centre, 0.0) ** 2).sum(0) / count)
         return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
 
-    def standard(self, raw: np.ndarray) -> np.ndarray:
+    def standardise(self, raw: np.ndarray) -> np.ndarray:
         """Standardise ξ (n, k); missing answers become 0."""
         return np.nan_to_num((np.clip(raw, self.low, self.high) - self.centre) / self.spread)
 
@@ -81,7 +81,7 @@ class LabelRegression:
     transform: Transform
 
     @classmethod
-    def of(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
+    def fit(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
         """Fit the regressions to the labels of a log with `Log.hand_labels`.
 
         Args:
@@ -89,7 +89,7 @@ class LabelRegression:
             counted: (W, n) bool, the queries whose labels each regression uses; None: one regression on all.
         """
         assert log.hand_labels is not None
-        scale = FeatureScale.of(_transformed(log, log.task))
+        scale = FeatureScale.measure(_transformed(log, log.task))
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
@@ -122,7 +122,7 @@ def _features(log: Log, scale: FeatureScale, transform: Transform) -> np.ndarray
     """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
     assert log.hand_labels is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand_labels.judged, float)
-    z = scale.standard(_transformed(log, transform))
+    z = scale.standardise(_transformed(log, transform))
     verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0: no verdict
     is_judged = np.isfinite(judged).any(-1) & answered
     others = _mean_of_others(z, answered)
@@ -219,7 +219,7 @@ def expected_outcomes(log: Log) -> np.ndarray:
     """
     if is_fully_labelled(log):
         return np.asarray(log.correct)
-    return np.where(log.labelled, np.asarray(log.correct), LabelRegression.of(log).predict(log)[0])
+    return np.where(log.labelled, np.asarray(log.correct), LabelRegression.fit(log).predict(log)[0])
 
 
 def expected_outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
@@ -236,7 +236,7 @@ def expected_outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> np.ndar
 
 def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
     """Predict the outcomes of all answers by regressions that each leave out the labels of one fold: (folds, n, k)."""
-    return LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
+    return LabelRegression.fit(log, fold != np.arange(folds)[:, None]).predict(log)
 
 
 def expected_log(log: Log) -> Log:

@@ -336,7 +336,7 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     come, which is known before each answer.
     """
     labelled, right = log.labelled, np.asarray(log.correct, float)
-    guess = LabelRegression.of(tuned_on).predict(log)[0]
+    guess = LabelRegression.fit(tuned_on).predict(log)[0]
     ahead = labelled[::-1].cumsum(0)[::-1]  # labels from this query on; without any, the chance is 0
     chance = ahead / np.arange(log.n_queries, 0, -1)[:, None]
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
