@@ -67,7 +67,7 @@ class Ties:
     m: jax.Array  # () number of values present
 
     @classmethod
-    def of(cls, values: jax.Array, present: jax.Array) -> "Ties":
+    def find(cls, values: jax.Array, present: jax.Array) -> "Ties":
         """Find the ties among the values (n,) that are present (n,)."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         upper = jnp.searchsorted(ordered, ordered, side="right")
@@ -147,7 +147,7 @@ def _copula_tests(
 
 def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, batch: int) -> CopulaTest:
     x, y, present, tau, key, atoms = pair
-    margins = Ties.of(x, present), Ties.of(y, present)
+    margins = Ties.find(x, present), Ties.find(y, present)
     drawn_atoms = None
     if atoms is not None:
         rows = zip(margins, (x, y), atoms, strict=True)

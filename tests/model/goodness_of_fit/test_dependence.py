@@ -89,7 +89,7 @@ def test_replicates_tie_where_the_log_does():
     values = np.concatenate([np.full(12, 0.1), np.full(7, 0.5), np.full(20, 0.9), rng.uniform(0.1, 0.9, 61)])
     values = rng.permutation(np.concatenate([values, np.full(30, np.nan)]))
     present = jnp.asarray(~np.isnan(values))
-    ties = Ties.of(jnp.asarray(values), present)
+    ties = Ties.find(jnp.asarray(values), present)
     kept = np.sort(values[present])
     even = (np.arange(100) + 0.5) / 100
     imposed = np.asarray(ties.impose(jnp.asarray(even)))
