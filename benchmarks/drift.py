@@ -262,7 +262,7 @@ def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
             before, after = (replay_queries(policy, log.take(part)).wrong for part in (order[:n], order[n:]))
             middle = (policy.expected["error_low"] + policy.expected["error_high"]) / 2
             for kind, promise in zip(rows, (policy.expected["error"], before.mean(), middle), strict=True):
-                rise = rise_of_mean(SampleMean.of(before, promise), SampleMean.of(after[:TUNED_ON]))
+                rise = rise_of_mean(SampleMean.estimate(before, promise), SampleMean.estimate(after[:TUNED_ON]))
                 rows[kind].append((100 * (after.mean() - promise), rise[1]))
     table = [
         {

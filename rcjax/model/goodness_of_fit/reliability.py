@@ -193,7 +193,7 @@ class SampleMean(NamedTuple):
     """Number of queries."""
 
     @classmethod
-    def of(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "SampleMean":
+    def estimate(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "SampleMean":
         """Estimate the mean and its moments from a sample.
 
         Args:
@@ -224,7 +224,7 @@ def rise_of_mean(before: SampleMean, now: SampleMean) -> tuple[float, float]:
     The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
     corrects the tail for small samples.
 
-    >>> rare, common = SampleMean.of(np.arange(300) % 20 == 0), SampleMean.of(np.arange(100) % 8 == 0)
+    >>> rare, common = SampleMean.estimate(np.arange(300) % 20 == 0), SampleMean.estimate(np.arange(100) % 8 == 0)
     >>> se, p_value = rise_of_mean(rare, common)
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
@@ -241,7 +241,7 @@ def rise_of_mean(before: SampleMean, now: SampleMean) -> tuple[float, float]:
 def excess_over_limit(now: SampleMean, limit: float) -> tuple[float, float]:
     """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
-    >>> se, p_value = excess_over_limit(SampleMean.of(np.arange(100) % 8 == 0), 0.05)
+    >>> se, p_value = excess_over_limit(SampleMean.estimate(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
     (0.035, 0.016)
     """

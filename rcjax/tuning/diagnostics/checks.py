@@ -548,7 +548,7 @@ class Baseline:
         known = policy.expected.get("level") is not None
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
         queries = max(2, round(_CHOSEN * trained_on) if name == "error" else trained_on)
-        promise = SampleMean.of(carried, None if expected is None else float(expected), queries)
+        promise = SampleMean.estimate(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
@@ -558,13 +558,13 @@ class Baseline:
             values: (n,) figure of each query of the log.
             earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
         """
-        now = SampleMean.of(values)
+        now = SampleMean.estimate(values)
         if self.promise is None:
             limit = float(self.limit or 0.0)
             se, p_value = excess_over_limit(now, limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, limit, se, p_value, now.n, 0, rival=self.rival)
-        before = self.promise.pool(SampleMean.of(earlier)) if len(earlier) else self.promise
+        before = self.promise.pool(SampleMean.estimate(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
         return PrimaryFigure(now.mean, before.mean, *rise_of_mean(before, now), now.n, before.n, interval)

@@ -286,14 +286,14 @@ def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
         if min(side.height for side in sides) < _FEWEST_ON_A_SIDE:
             continue
-        failed = [SampleMean.of(side["failed"].to_numpy().astype(float)) for side in sides]
+        failed = [SampleMean.estimate(side["failed"].to_numpy().astype(float)) for side in sides]
         finding = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
         advice = f"{finding}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
         yield KINDS["failed calls"].check(name, gap, advice, p_value=rise_of_mean(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
-            earlier, last_week = (SampleMean.of(part) for part in tokens)
+            earlier, last_week = (SampleMean.estimate(part) for part in tokens)
             finding = f"a call of {name} has {last_week.mean:,.0f} tokens, {earlier.mean:,.0f} before"
             advice = f"{finding}: are prompts or answers longer?"
             rise = relative(last_week.mean, earlier.mean)
@@ -301,7 +301,7 @@ def _of_calls(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFrame) -
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
-            SampleMean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
+            SampleMean.estimate((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
             for n, side in zip(queries, sides, strict=True)
         ]
         p, gap = rise_of_mean(*shares)[1], shares[1].mean - shares[0].mean
@@ -316,7 +316,7 @@ def _of_bills(now: pl.DataFrame, before: pl.DataFrame) -> Iterator[CheckResult]:
         earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
         if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
             continue
-        means = (SampleMean.of(earlier), SampleMean.of(last_week))
+        means = (SampleMean.estimate(earlier), SampleMean.estimate(last_week))
         unit = choose_unit([float(last_week.mean())])
         money = f"{unit.full(float(last_week.mean()))}, ${unit.show(float(earlier.mean()))} before"
         advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"

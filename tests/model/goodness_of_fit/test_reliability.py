@@ -202,8 +202,8 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
         (9, 30, 30, 300),
         (150, 800, 30, 300),
     ):
-        before = SampleMean.of(np.arange(n_before) < wrong_before)
-        _, p_value = rise_of_mean(before, SampleMean.of(np.arange(n) < wrong))
+        before = SampleMean.estimate(np.arange(n_before) < wrong_before)
+        _, p_value = rise_of_mean(before, SampleMean.estimate(np.arange(n) < wrong))
         law = stats.hypergeom(n + n_before, wrong + wrong_before, n)
         exact = law.sf(wrong) + law.pmf(wrong) / 2
         assert p_value == pytest.approx(exact, rel=0.35), (wrong, n, p_value, exact)
@@ -212,14 +212,16 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
 def test_means_of_parts_are_those_of_the_whole():
     rng = np.random.default_rng(1)
     x, y = rng.gamma(2, size=40), rng.gamma(3, size=70)
-    assert SampleMean.of(x).pool(SampleMean.of(y)) == pytest.approx(SampleMean.of(np.concatenate([x, y])))
+    assert SampleMean.estimate(x).pool(SampleMean.estimate(y)) == pytest.approx(
+        SampleMean.estimate(np.concatenate([x, y]))
+    )
 
 
 @pytest.mark.parametrize(("before", "now", "p_value"), [(0.0, 0.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 0.0)])
 def test_samples_without_any_spread(before, now, p_value):
-    result = rise_of_mean(SampleMean.of(np.full(30, before)), SampleMean.of(np.full(20, now)))[1]
+    result = rise_of_mean(SampleMean.estimate(np.full(30, before)), SampleMean.estimate(np.full(20, now)))[1]
     assert result == pytest.approx(p_value, abs=1e-6)
-    assert excess_over_limit(SampleMean.of(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
+    assert excess_over_limit(SampleMean.estimate(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
 
 
 @pytest.mark.thorough
@@ -230,7 +232,7 @@ def test_small_p_values_come_as_often_as_they_say():
     for _ in range(8000):
         p, q = rng.choice([0.5, 0.7, 0.9, 0.95], 300), rng.choice([0.5, 0.7, 0.9, 0.95], 100)
         y, z = rng.random(300) < p, rng.random(100) < q
-        rise = rise_of_mean(SampleMean.of(~y), SampleMean.of(~z))[1]
+        rise = rise_of_mean(SampleMean.estimate(~y), SampleMean.estimate(~z))[1]
         result.append((rise, calibration_change((p, y), (q, z)).p_value, distribution_change(p, q).p_value))
     for column in np.array(result).T:
         for level, most in ((0.05, 0.058), (0.01, 0.0135), (0.001, 0.0026)):
