@@ -64,7 +64,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
     expected = np.log(REFERENCES[rcjax.copulas.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
     np.testing.assert_array_equal(ranks.log_prob(np.array([[-0.1, 0.5], [0.5, 1.1]])), [-np.inf, -np.inf])
-    assert np.isnan(Pair.of(rcjax.copulas.Frank(4.0), None).log_prob(np.array([np.nan, 0.5])))
+    assert np.isnan(Pair.join(rcjax.copulas.Frank(4.0), None).log_prob(np.array([np.nan, 0.5])))
 
 
 @pytest.mark.thorough
@@ -147,9 +147,9 @@ def test_what_is_no_marginal_is_refused():
 
     for margin, name in ((0.5, "a float"), (Vectors(), "a Vectors")):
         with pytest.raises(TypeError, match=f"a marginal must be a distribution of single numbers, not {name}"):
-            Pair.of(rcjax.copulas.Gumbel(2.0), (margin, margin))
+            Pair.join(rcjax.copulas.Gumbel(2.0), (margin, margin))
     with pytest.raises(TypeError, match="copula must be a Copula"):
-        Pair.of("gumbel", None)
+        Pair.join("gumbel", None)
 
 
 @pytest.mark.parametrize(
