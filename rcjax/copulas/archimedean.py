@@ -86,7 +86,7 @@ class Clayton(ClosedForm):
         return cls(2 * tau / (1 - tau))
 
 
-class SurvivalClayton(Rotation, of=Clayton, degrees=180):
+class SurvivalClayton(Rotation, family=Clayton, degrees=180):
     """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence."""
 
     theta: jax.Array | float
@@ -209,7 +209,7 @@ class Gumbel(ClosedForm):
         return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
 
 
-class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
+class SurvivalGumbel(Rotation, family=Gumbel, degrees=180):
     """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence."""
 
     theta: jax.Array | float
@@ -265,7 +265,7 @@ class Joe(ClosedForm):
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
 
 
-class SurvivalJoe(Rotation, of=Joe, degrees=180):
+class SurvivalJoe(Rotation, family=Joe, degrees=180):
     """The law of (1 − U, 1 − V) for a Joe (U, V): lower tail dependence."""
 
     theta: jax.Array | float
@@ -324,7 +324,7 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
     return -implicit_root(excess, newton, a.dtype)
 
 
-class NegativeClayton(Rotation, of=Clayton, degrees=90):
+class NegativeClayton(Rotation, family=Clayton, degrees=90):
     """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high values of 1 − U.
 
     >>> float(NegativeClayton(2.0).tau())

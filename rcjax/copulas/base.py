@@ -501,21 +501,21 @@ class Rotation(ClosedForm):
     The class statement names the family, and the rotation has its parameters. 180 degrees is the survival copula.
 
     >>> from rcjax.copulas import Clayton
-    >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
+    >>> class NegativeClayton(Rotation, family=Clayton, degrees=90):
     ...     pass
     >>> float(NegativeClayton(2.0).tau())
     -0.5
     """
 
-    _of: ClassVar[type[Copula]]
+    _family: ClassVar[type[Copula]]
     _degrees: ClassVar[int]
 
-    def __init_subclass__(cls, *, of: type[Copula], degrees: int, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, family: type[Copula], degrees: int, **kwargs: Any) -> None:
         if degrees not in (90, 180, 270):
             raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
-        cls._of, cls._degrees = of, degrees
-        cls.exchangeable = degrees == 180 and of.exchangeable
-        fields = dataclasses.fields(of)  # pyright: ignore[reportArgumentType]
+        cls._family, cls._degrees = family, degrees
+        cls.exchangeable = degrees == 180 and family.exchangeable
+        fields = dataclasses.fields(family)  # pyright: ignore[reportArgumentType]
         cls.__annotations__ = {field.name: field.type for field in fields} | inspect.get_annotations(cls)
         for field in fields:
             if field.name not in vars(cls):
@@ -523,17 +523,17 @@ class Rotation(ClosedForm):
         super().__init_subclass__(**kwargs)
 
     @property
-    def _base(self) -> Copula:
+    def _unturned(self) -> Copula:
         leaves, _ = jax.tree.flatten(self)
-        return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
+        return jax.tree.unflatten(jax.tree.structure(self._family()), leaves)
 
     def prepared(self, u: Unit) -> Unit:
         """Prepare u as the family does."""
-        return self._base.prepared(u)
+        return self._unturned.prepared(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
-        below, above = self._base.two_sided_cdf(*self._turn(u, v))
+        below, above = self._unturned.two_sided_cdf(*self._turn(u, v))
         if self._degrees == 180:
             return above, below
         if self._degrees == 270:
@@ -543,43 +543,43 @@ class Rotation(ClosedForm):
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h(v given u) and its complement."""
-        h = self._base.two_sided_conditional(*self._turn(u, v))
+        h = self._unturned.two_sided_conditional(*self._turn(u, v))
         return h if self._degrees == 90 else h.flipped
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
         """Return ∂C/∂v and its complement."""
-        h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
+        h = self._unturned.two_sided_conditional_on_v(*self._turn(u, v))
         return h if self._degrees == 270 else h.flipped
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c(u, v)."""
-        return self._base.two_sided_log_density(*self._turn(u, v))
+        return self._unturned.two_sided_log_density(*self._turn(u, v))
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve h(v given u) = p for v and its complement."""
-        v = self._base.two_sided_inverse(*self._turn(u, p))
+        v = self._unturned.two_sided_inverse(*self._turn(u, p))
         return v if self._degrees == 90 else v.flipped
 
     def spearman(self) -> jax.Array:
         """Return Spearman's ρ of the family, negated for 90 and 270 degrees."""
-        return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
+        return self._unturned.spearman() if self._degrees == 180 else -self._unturned.spearman()
 
     def tail_dependence(self) -> TailDependence:
         """Return the family's coefficients, exchanged, for 180 degrees; numerical ones for the other rotations."""
         if self._degrees != 180:
             return super().tail_dependence()
-        lower, upper = self._base.tail_dependence()
+        lower, upper = self._unturned.tail_dependence()
         return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ of the family, negated for 90 and 270 degrees."""
-        return self._base.tau() if self._degrees == 180 else -self._base.tau()
+        return self._unturned.tau() if self._degrees == 180 else -self._unturned.tau()
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Rotate the family's `from_tau` of τ, or of −τ for 90 and 270 degrees."""
         tau = cls._within_reach(tau)
-        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
+        turned = cls._family.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
 
     def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:

@@ -102,7 +102,7 @@ def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
         assert float(cramer_von_mises(take_entries(model.marginals, j), phi[:, j])) < 0.01
 
 
-class TurnedClayton(Rotation, of=Clayton, degrees=90):
+class TurnedClayton(Rotation, family=Clayton, degrees=90):
     """Not exchangeable."""
 
 

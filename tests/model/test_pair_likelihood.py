@@ -17,7 +17,7 @@ from rcjax.model.likelihood import SMOOTH, Ranks, weighted_sum
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-class TurnedClayton(Rotation, of=Clayton, degrees=90):
+class TurnedClayton(Rotation, family=Clayton, degrees=90):
     """Not exchangeable: both conditionals are needed."""
 
 
