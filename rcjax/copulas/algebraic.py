@@ -19,13 +19,13 @@ from rcjax.copulas.base import (
 
 
 class Independence(ClosedForm):
-    """The copula C(u, v) = u v, without a free parameter; the shape of `scale` is that of the batch of pairs.
+    """The copula C(u, v) = u v, without a free parameter; the shape of `placeholder` is that of the batch.
 
     >>> float(Independence().cdf(0.5, 0.5))
     0.25
     """
 
-    scale: jax.Array | float = param(1.0, support=(-float("inf"), float("inf")), free=False)
+    placeholder: jax.Array | float = param(1.0, support=(-float("inf"), float("inf")), free=False)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v and S = (1 − u)(1 − v)."""
@@ -52,7 +52,7 @@ class Independence(ClosedForm):
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 0."""
-        return jnp.zeros_like(jnp.asarray(self.scale))
+        return jnp.zeros_like(jnp.asarray(self.placeholder))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
@@ -61,7 +61,7 @@ class Independence(ClosedForm):
 
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """Broadcast u and v against each other and the batch."""
-        shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))
+        shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.placeholder)))
         return jax.tree.map(lambda part: jnp.broadcast_to(part, shape), (u, v))
 
 
