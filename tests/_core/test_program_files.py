@@ -173,11 +173,11 @@ def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
 def test_a_key_is_the_same_in_every_process():
     program = """
 import jax, numpy as np
-from rcjax._core.compilation import signature, signature_key
+from rcjax._core.compilation import call_signature, signature_key
 from rcjax.model.fitting import pair_taus_compiled
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
-print(signature_key(pair_taus_compiled, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
+print(signature_key(pair_taus_compiled, call_signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
 """
     keys = {
         subprocess.run(
