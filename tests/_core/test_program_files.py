@@ -177,7 +177,8 @@ from rcjax._core.compilation import call_signature, signature_key
 from rcjax.model.fitting import pair_taus_compiled
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
-print(signature_key(pair_taus_compiled, call_signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
+call = call_signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"})
+print(signature_key(pair_taus_compiled, call, {"level": 1}))
 """
     keys = {
         subprocess.run(
