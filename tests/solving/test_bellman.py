@@ -41,7 +41,8 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
     needed = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     every = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
-    jax.tree.map(np.testing.assert_array_equal, every, needed)
+    for name in ("path", "cut", "gain"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(every, name), getattr(needed, name))
 
 
 @pytest.mark.thorough

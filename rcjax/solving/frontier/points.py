@@ -198,7 +198,7 @@ class LossTerms(NamedTuple):
     wrong: Array
     """Wrong answer: 0 or 1, a score lost, or a probability."""
     cost: Array
-    """Money per query; seconds where answers are charged seconds."""
+    """Money per query."""
     refused: Array
     """Refusal: 0 or 1, or a probability; 0 where models do not refuse."""
 
