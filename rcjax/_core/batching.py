@@ -1,8 +1,9 @@
-"""Arrays and batches of them: result codes, batched pytrees, padding to size classes, threads, shards over a mesh.
+"""Result codes, batched pytrees, padding to size classes, threads, and sharding over a mesh.
 
-A compiled program serves one number of queries, and logs differ in theirs. A log is therefore padded to a size class,
-with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation
-takes longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
+A compiled program serves one number of queries, and logs have different numbers. A log is therefore padded to a size
+class, with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while
+compilation takes longer than the run, and then grow by an eighth. Threads work in parallel, since XLA compiles and runs
+without Python's global lock.
 
 With explicit axes every operation must state the sharding of its result; the loops and gathers of a search do not. A
 function therefore runs with automatic axes, and its result gets the sharding of an argument.
@@ -131,7 +132,7 @@ def join(batches: Sequence[Any]) -> Any:
 
 
 def vary_over_same_devices(tree: Any) -> Any:
-    """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices: loops need it.
+    """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices, as loops need.
 
     >>> vary_over_same_devices({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
     [1.0, 2.0]

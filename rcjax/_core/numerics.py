@@ -1,4 +1,4 @@
-"""Numerically stable primitives: scalar mathematics, probabilities with their complements, beta functions, tau-b."""
+"""Numerically stable primitives: scalar functions, probabilities with their complements, roots, beta functions, τ-b."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -137,7 +137,7 @@ class Unit(NamedTuple):
 
 
 def unit(u: ArrayLike) -> Unit:
-    """Clip u to [0, 1], and return it with its complement, both at least √tiny; tiny is the smallest normal number.
+    """Clip u to [0, 1], and return u with its complement, both at least the root of the smallest normal number.
 
     Quotients and products of two results, and logarithms times any parameter, then stay finite.
 
@@ -207,9 +207,9 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
 
 
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
-    """Return a solver for `implicit_root`: it finds the root of an increasing function in [low, high], to rounding.
+    """Return a solver for `implicit_root`, which finds the root of an increasing function in [low, high], to rounding.
 
-    Without a root in the bracket, it returns the end nearer to a root.
+    Without a root in the bracket, the solver returns the end nearer to a root.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
@@ -228,12 +228,23 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
     return solve
 
 
+class _Bracket(NamedTuple):
+    """State of a bracketed Newton search."""
+
+    turn: jax.Array  # () number of steps taken
+    done: jax.Array  # () bool
+    z: jax.Array  # () the current point
+    low: jax.Array  # () ends of the bracket
+    high: jax.Array
+    last: jax.Array  # () length of the last step
+
+
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
 
-    A bracket shrinks around the root. A step that leaves the bracket, is longer than half the last step, or is short
-    although the function is far from 0, is replaced by halving the bracket. Without a root in the bracket, the result
-    is the end nearer to a root.
+    A bracket shrinks around the root. The bracket is halved in place of a step that leaves the bracket, is longer than
+    half the last step, or is short although the function is far from 0. Without a root in the bracket, the result is
+    the end nearer to a root.
 
     Args:
         increasing: scalar function with a derivative.
@@ -248,7 +259,7 @@ def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: Arra
     # Newton's method squares errors: after a step as short as this the root is exact to rounding.
     short, near, most = float(info.eps) ** 0.6, 0.01, 2 * (info.nmant + 12)
 
-    def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def advance(state: _Bracket) -> _Bracket:
         turn, _, z, low, high, last = state
         value, slope = jax.jvp(increasing, (z,), (jnp.ones_like(z),))
         low, high = jnp.where(value > 0, low, z), jnp.where(value > 0, z, high)
@@ -259,13 +270,13 @@ def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: Arra
         middle, width = (low + high) / 2, high - low
         done = (value == 0) | usable & (length <= short) | (width <= info.eps * jnp.maximum(jnp.abs(middle), 1.0))
         z = jnp.where(value == 0, z, jnp.where(usable, newton, middle))
-        return turn + 1, done, z, low, high, jnp.where(usable, length, width)
+        return _Bracket(turn + 1, done, z, low, high, jnp.where(usable, length, width))
 
     # Zeros that depend on the function: under `jax.shard_map` the state then varies over the same devices.
     never = jnp.isnan(increasing(start)) & False
     like = never.astype(info.dtype)
-    state = jnp.asarray(0), never, start + like, low + like, high + like, high - low + like
-    return lax.while_loop(lambda state: (state[0] < most) & ~state[1], advance, state)[2]
+    state = _Bracket(jnp.asarray(0), never, start + like, low + like, high + like, high - low + like)
+    return lax.while_loop(lambda state: (state.turn < most) & ~state.done, advance, state).z
 
 
 def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:
@@ -286,7 +297,7 @@ def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..
 
 
 def ndtri(p: jax.Array) -> jax.Array:
-    """Return the normal quantile, elementwise: `jax.scipy.special.ndtri`, which alone fails under an explicit mesh.
+    """Return the normal quantile, elementwise. `jax.scipy.special.ndtri` alone fails under an explicit mesh.
 
     >>> round(float(ndtri(jnp.asarray(0.975))), 2)
     1.96
@@ -295,8 +306,8 @@ def ndtri(p: jax.Array) -> jax.Array:
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴
-#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for each other take most of the time of
-#: a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
+#: Terms of a continued fraction per kernel on an accelerator, where most of a frontier's time goes to kernels that wait
+#: for each other. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
 
 

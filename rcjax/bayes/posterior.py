@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -226,6 +226,15 @@ def _potential(
     return energy, flat, constrain
 
 
+class _Descent(NamedTuple):
+    """State of Newton's method on the energy."""
+
+    step: jax.Array | int  # () number of steps taken
+    z: jax.Array  # (d,) unconstrained parameters
+    scale: jax.Array  # (d, d) S, with S Sᵀ the inverse of the Hessian at the point before
+    gain: jax.Array  # () gain of the last step that the slope promised
+
+
 @compiled
 def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Find the mode by Newton's method, and return (mode (d,), S (d, d)); S Sᵀ inverts the energy's Hessian there."""
@@ -237,12 +246,11 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         slope = jax.grad(energy)(z)
         return slope, slope
 
-    def unfinished(state: tuple[Any, ...]) -> jax.Array:
-        step, *_, gain = state
-        return (step < _NEWTON_STEPS) & (gain > tolerance)
+    def unfinished(state: _Descent) -> jax.Array:
+        return (state.step < _NEWTON_STEPS) & (state.gain > tolerance)
 
-    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        step, z, *_ = state
+    def advance(state: _Descent) -> _Descent:
+        z = state.z
         hessian, slope = jax.jacfwd(slope_twice, has_aux=True)(z)
         precision, axes = jnp.linalg.eigh(hessian)
         precision = jnp.maximum(jnp.abs(precision), _LEAST_PRECISION)
@@ -250,11 +258,12 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         trials = z - lengths[:, None] * ahead
         # If no length lowers the energy, rounding decides.
         least = jnp.argmin(jnp.nan_to_num(jax.vmap(energy)(trials), nan=jnp.inf))
-        return step + 1, trials[least], axes / jnp.sqrt(precision), lengths[least] * (slope @ ahead)
+        scale = axes / jnp.sqrt(precision)
+        return _Descent(state.step + 1, trials[least], scale, lengths[least] * (slope @ ahead))
 
     identity, unknown = jnp.eye(flat.shape[0], dtype=flat.dtype), jnp.asarray(jnp.inf, flat.dtype)
-    _, mode, scale, _ = lax.while_loop(unfinished, advance, (0, flat, identity, unknown))
-    return mode, scale
+    last = lax.while_loop(unfinished, advance, _Descent(0, flat, identity, unknown))
+    return last.z, last.scale
 
 
 def _run_nuts(

@@ -75,7 +75,7 @@ def compute_ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     start, end = marginal.mass_ranks()
     mass = jnp.where(confidence <= marginal.lowest, 0, SMOOTH)
     if marginal.atoms is not None:
-        at_atom = marginal.at_atom(confidence)
+        at_atom = marginal.mark_atom(confidence)
         mass = jnp.where((mass == SMOOTH) & at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), mass)
     # If φ_min = φ_max, all confidences are in the mass at φ_max.
     mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)

@@ -1,9 +1,9 @@
-"""Maximum likelihood, batched over fits: of copulas by Newton's method, of marginals by expectation–maximisation.
+"""Maximum likelihood fits of copulas by Newton's method, and of marginals by expectation–maximisation.
 
 Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
 Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
 Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, and continues
-from the most likely.
+from the most likely mixture.
 """
 
 import dataclasses
@@ -99,8 +99,17 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
     return Maximum(from_unconstrained(start, z), errors, mean, status)
 
 
+class _Climb(NamedTuple):
+    """State of Newton's method."""
+
+    count: jax.Array | int  # () number of steps taken
+    trial: jax.Array  # (p,) point to evaluate next
+    length: jax.Array  # () share of the Newton step that leads to the trial
+    best: _Iterate
+
+
 def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
-    """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers it is shortened.
+    """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers the value is shortened.
 
     Args:
         value: function of (p,) numbers.
@@ -108,7 +117,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         ends: smallest and largest numbers, (p,) each.
     """
 
-    def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
+    def step(state: _Climb) -> _Climb:
         count, trial, length, best = state
         current = _Iterate(trial, *_derivatives(value, trial))
         rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
@@ -116,14 +125,14 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
         longest = _LONGEST + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
-        return count + 1, jnp.clip(ahead, *ends), length, best
+        return _Climb(count + 1, jnp.clip(ahead, *ends), length, best)
 
     # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
     like = jnp.zeros_like(value(z), z.dtype)
     z = z + like
     nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
-    state = 0, z, like + 1, nowhere
-    return lax.while_loop(lambda state: (state[0] < _COPULA_STEPS) & state[-1].can_rise, step, state)[-1]
+    start = _Climb(0, z, like + 1, nowhere)
+    return lax.while_loop(lambda state: (state.count < _COPULA_STEPS) & state.best.can_rise, step, start).best
 
 
 def from_unconstrained(member: Any, z: jax.Array) -> Any:
@@ -263,7 +272,7 @@ def fit_pair(
 
 
 _EM_STEPS = 1_000  # most steps of expectation–maximisation
-_SHORT_RUN = 30  # least steps from each of several starts, before the most likely start decides
+_SHORT_RUN = 30  # least steps from each of several starts, before the likelihoods are compared
 _REFIT_STEPS = 50  # most steps from a similar mixture
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
 SAMPLE_SIZE = 2**14  # largest sample on which starts are compared
@@ -300,19 +309,26 @@ def fit_marginal(
     """
     if stated is None and near is not None and near.atoms is not None:
         stated = near.atoms.value
-    ends, atoms, scaled, inside = split_into_masses(confidence, answered, stated)
+    masses = split_into_masses(confidence, answered, stated)
     if near is None:
-        return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
-    mixture = near.proportion, near.a, near.b
-    return Marginal(*ends, *run_em(stack_columns(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
+        mixture = fit_beta_mixture(masses.scaled, masses.smooth)
+    else:
+        columns = stack_columns(masses.scaled, masses.smooth)
+        mixture, _ = run_em(columns, (near.proportion, near.a, near.b), _REFIT_STEPS)
+    return Marginal(*masses.ends, *mixture, atoms=masses.atoms)
 
 
-def split_into_masses(
-    confidence: jax.Array, present: jax.Array, stated: jax.Array | None
-) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
+class _Masses(NamedTuple):
+    """The point masses of n confidences, and the smooth values beside them."""
+
+    ends: tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # φ_min, φ_max, w_min, w_max
+    atoms: Atoms | None
+    scaled: jax.Array  # (n,) confidences scaled to (0, 1) between the ends
+    smooth: jax.Array  # (n,) bool: the values that are no masses
+
+
+def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Array | None) -> _Masses:
     """Divide confidences into ends, atoms and smooth values.
-
-    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), bool of smooth values (n,)).
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -333,10 +349,10 @@ def split_into_masses(
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
     if stated is None:
-        return ends, None, scaled, inside
+        return _Masses(ends, None, scaled, inside)
     mass = jnp.stack(atom_counts) / count
     order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # values without answers become padding
-    return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
+    return _Masses(ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside)
 
 
 def stack_columns(x: jax.Array, present: jax.Array) -> jax.Array:
@@ -391,6 +407,15 @@ def _fit_from_starts(x: jax.Array, present: jax.Array) -> Mixture:
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
 
 
+class _Expectation(NamedTuple):
+    """State of expectation–maximisation; a leading axis batches all but the number of steps."""
+
+    step: jax.Array | int  # () number of steps taken
+    mixture: Mixture
+    likelihood: jax.Array  # () mean log-likelihood of the mixture one step before
+    gain: jax.Array  # () gain of the last step
+
+
 def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> tuple[Mixture, jax.Array]:
     """Run expectation–maximisation until the most likely mixture gains less than 1e-9.
 
@@ -407,17 +432,17 @@ def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> t
     if shape:
         take_step = jax.vmap(take_step)
 
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        step, _, likelihood, gain = carry
-        return (step < least) | (step < most) & (gain.ravel()[jnp.argmax(likelihood)] > _EM_TOLERANCE)
+    def unfinished(state: _Expectation) -> jax.Array:
+        gain = state.gain.ravel()[jnp.argmax(state.likelihood)]
+        return (state.step < least) | (state.step < most) & (gain > _EM_TOLERANCE)
 
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        step, mixture, likelihood, _ = carry
-        mixture, new = take_step(mixture)
-        return step + 1, mixture, new, jnp.abs(new - likelihood)
+    def advance(state: _Expectation) -> _Expectation:
+        mixture, likelihood = take_step(state.mixture)
+        return _Expectation(state.step + 1, mixture, likelihood, jnp.abs(likelihood - state.likelihood))
 
     unknown = jnp.full_like(columns, -jnp.inf, shape=shape)  # varies over the devices of the columns (`jax.shard_map`)
-    return lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1:3]
+    last = lax.while_loop(unfinished, advance, _Expectation(0, mixture, unknown, -unknown))
+    return last.mixture, last.likelihood
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:

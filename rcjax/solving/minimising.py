@@ -1,11 +1,12 @@
-"""Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
+"""Policies that minimise a user's objective, by gradient.
 
-Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
-quantile of the seconds or fairness between models does not add up. Here an objective is a function of a cascade's
-outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
+Objectives that add up along a cascade, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped
+cost, a quantile of the seconds or fairness between models does not add up. Here an objective is a function of a
+cascade's outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. Ranks inside a mass snap to its nearer end (a "step"); every step is then tried.
+threshold passes all ties or none. Ranks inside a mass move to the nearer end of the mass, a *step*, and every step is
+then tried.
 """
 
 import dataclasses
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Array], Array]
 Objective = Callable[[Outcome, Array], Any]
 
-#: Number of times that every model tries every step: a model's best step may change after another model's.
+#: Number of times that every model tries every step: the best step of a model depends on the other models' steps.
 _ROUNDS = 2
 #: Widths of `Outcome.smoothing`, in turn; the last width decides on convergence.
 _WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
@@ -56,7 +57,7 @@ _TRIALS = 120  # greatest number of evaluations of a loss
 _HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
 _ARMIJO_SHARE = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 _SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected length
-_SURELY = 1 / 40  # share of the tolerance at which a descent ends
+_TIGHTER = 1 / 40  # share of the tolerance at which a descent ends
 _NUDGE = 1e-4  # starts stay this share of the range off the bounds, where the slope in x is 0
 _AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 
@@ -67,37 +68,35 @@ class Bounds(NamedTuple):
     low: Array  # (n,)
     high: Array  # (n,)
 
-    def of_angle(self, x: Array) -> Array:
-        """Map x (n,) to ranks within the bounds: (n,)."""
+    def ranks_of_angles(self, x: Array) -> Array:
+        """Map angles x (n,) to ranks within the bounds: (n,)."""
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
-    def angle(self, u: Array) -> Array:
-        """Return the x of ranks, kept a little inside the bounds: (n,)."""
+    def angles_of_ranks(self, u: Array) -> Array:
+        """Map ranks, moved a little inside the bounds, to angles: (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by its square."""
+    """Return the largest slope of a loss, per unit of rank, that counts as converged; the loss errs by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
 def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search: (n,).
 
-    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
-    stationary point in x (James & Roos 1975, "Minuit: a system for function minimization").
-
-    The descent ends when the slope is far below `tolerance`, no step improves, or the steps are used up.
+    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. The angle x is unconstrained, and an optimum at a
+    bound is a stationary point in x (James & Roos 1975, "Minuit: a system for function minimization"). The descent ends
+    when the slope is far below `tolerance`, no step improves, or the steps are used up.
 
     Args:
         loss: function of the ranks, scaled to order 1.
         u: (n,) initial ranks.
         bounds: bounds of the ranks.
     """
-
-    x, value = _by_lbfgs(lambda x: loss(bounds.of_angle(x)), bounds.angle(u))
-    reached = bounds.of_angle(x)
+    x, value = _run_lbfgs(lambda x: loss(bounds.ranks_of_angles(x)), bounds.angles_of_ranks(u))
+    reached = bounds.ranks_of_angles(x)
     share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
     at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
     return jnp.where(loss(at_bounds) <= value, at_bounds, reached)
@@ -116,7 +115,7 @@ class _Descent(NamedTuple):
     done: Array  # () bool
 
 
-def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
+def _run_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     """Descend by L-BFGS with backtracking (Nocedal & Wright 2006, section 3.5), and return (x (n,), value ()).
 
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
@@ -132,7 +131,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
         taken = value <= search.value - _ARMIJO_SHARE * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
-        arrived = ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends too
+        arrived = ~(jnp.abs(slope).max(initial=0.0) > _TIGHTER * tolerance(slope.dtype))  # negated so that NaN ends too
         upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
@@ -225,7 +224,7 @@ def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassStep
     return lax.scan(attempt, (u, jnp.asarray(loss(u))), trials)[0][0]
 
 
-#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest delays few.
+#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest descent delays few others.
 TOGETHER = 64
 
 
@@ -292,7 +291,8 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 @partial(compiled, static_argnames="objective")
 def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    value = lax.map(lambda single_lam: jax.vmap(partial(_value_of, objective), (0, None))(outcome, single_lam), lam)
+    of_candidates = jax.vmap(partial(_value_of, objective), (0, None))
+    value = lax.map(lambda single_lam: of_candidates(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
@@ -333,10 +333,10 @@ _ADDITIVE_LAM = 64  # λ of additive objectives
 _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
-#: than a rounding error, which leaves a slope of √(2·curvature·rounding). The curvature is largest, in the hundreds,
-#: where panels of the quadrature meet.
-_ROUNDED = 200
-_FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a program
+#: than a rounding error; the slope is then √(2·curvature·rounding). The curvature is largest, in the hundreds, where
+#: panels of the quadrature meet.
+_ROUNDING_SLOPE = 200
+_FEW = 16  # smaller padded number of starts beside `TOGETHER`; each number needs a program
 
 
 @takes(model=CascadeModel)
@@ -487,7 +487,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
         value: (L,) objective at the ends of the descents.
         scale: (L,) divisor of losses and slopes, in the precision of the descents.
     """
-    roundings = np.abs(value) / scale * _ROUNDED * np.finfo(scale.dtype).eps ** 0.5
+    roundings = np.abs(value) / scale * _ROUNDING_SLOPE * np.finfo(scale.dtype).eps ** 0.5
     return tolerance(scale.dtype) * np.maximum(1.0, roundings)
 
 

@@ -212,14 +212,14 @@ def solve_frontier(
 def _describe_search(
     cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
-    """Return the search as a frontier records it: a word, or the names of all cascades."""
+    """Describe a search for the record of a frontier: by a word, or by the names of all cascades."""
     if plan is None or isinstance(cascades, str):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
     return tuple(tuple(names[j] for j in np.flatnonzero(row)) for row in members)
 
 
-#: Points of each pass of the automatic grid, and the least ratio of neighbouring λ.
+#: Points of each pass of the automatic grid, and the ratio of neighbouring λ up to which no λ is inserted.
 _GRID, _CLOSEST = 64, 1.0005
 _SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
 _MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
@@ -336,7 +336,13 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 
 
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
-    """Return the largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
+    """Return the largest move of a threshold between neighbours in λ, in probability mass.
+
+    Args:
+        solved: points in order of λ.
+        closest: ratio of neighbouring λ up to which the gap counts as 0.
+        other_cascades: gap between neighbours of different cascades.
+    """
     members = solved.policies.members
     is_same = (members[1:] == members[:-1]).all(1)
     gap = np.where(is_same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
@@ -352,12 +358,13 @@ def _share_out(gaps: np.ndarray) -> np.ndarray:
 
 
 def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
+    """Return `_GRID` new λ, spaced geometrically within the gaps."""
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
 def keep_best(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
-    """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
+    """Give each λ the best of all solutions, so that cost never rises with λ, even where the search failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
     error = expected.penalty(None if refusal_worth is None else 1 - float(refusal_worth))

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,6 +56,15 @@ def exceedances_needed(replicates: int) -> int:
     return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
 
 
+class _Drawing(NamedTuple):
+    """State of the drawing of replicates, batch by batch."""
+
+    number: jax.Array | int  # () number of batches drawn
+    state: Any  # state of the caller's step
+    statistic: jax.Array  # () statistic of the log; NaN before the first batch
+    drawn: jax.Array  # (batches, size) statistics of the replicates; NaN if not drawn
+
+
 def draw_replicates(
     step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
 ) -> tuple[Any, Any, Any]:
@@ -73,7 +82,7 @@ def draw_replicates(
         drawn or not needed are NaN, whatever the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
-    >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
+    >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other replicate exceeds a half
     >>> _, statistic, drawn = draw_replicates(step, (), divide_into_batches(keys, 64), 1000)
     >>> int(jnp.isfinite(drawn).sum()), round(float(p_value(statistic, drawn)), 3)
     (99, 0.505)
@@ -81,20 +90,20 @@ def draw_replicates(
     needed = exceedances_needed(replicates)
     count, size = jax.tree.leaves(batches)[0].shape[:2]
 
-    def unknown(loop: tuple[Any, ...]) -> jax.Array:
-        number, _, observed, drawn = loop
-        return (number < count) & ((drawn >= observed).sum() < needed)
+    def is_open(drawing: _Drawing) -> jax.Array:
+        return (drawing.number < count) & ((drawing.drawn >= drawing.statistic).sum() < needed)
 
-    def draw(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, state, _, drawn = loop
-        state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[number], batches))
-        return number + 1, state, observed, drawn.at[number].set(batch)
+    def draw(drawing: _Drawing) -> _Drawing:
+        number, state, _, drawn = drawing
+        state, statistic, batch = step(state, take_entries(batches, number))
+        return _Drawing(number + 1, state, statistic, drawn.at[number].set(batch))
 
-    _, like, _ = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
+    _, like, _ = jax.eval_shape(step, state, take_entries(batches, 0))
     undrawn, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
-    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, undrawn, drawn))
-    exceeds = drawn.reshape(-1) >= observed
-    return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
+    last = lax.while_loop(is_open, draw, _Drawing(0, state, undrawn, drawn))
+    drawn = last.drawn.reshape(-1)
+    exceeds = drawn >= last.statistic
+    return last.state, last.statistic, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn, jnp.nan)
 
 
 def divide_into_batches(keys: jax.Array, most: int) -> jax.Array:
