@@ -16,7 +16,7 @@ from rcjax._core.batching import LARGEST, map_in_threads, pad_to_size_class, siz
 
 
 @given(st.integers(1, 2 * LARGEST))
-def test_a_class_holds_its_sizes_and_is_not_much_larger(n):
+def test_a_size_class_is_little_larger_than_its_sizes(n):
     size = size_class(n)
     assert size >= n
     assert size_class(size) == size
@@ -24,11 +24,11 @@ def test_a_class_holds_its_sizes_and_is_not_much_larger(n):
     assert n <= LARGEST or size == n
 
 
-def test_there_are_few_classes():
+def test_there_are_few_size_classes():
     assert len({size_class(n) for n in range(1, LARGEST)}) < 45
 
 
-def test_filling_adds_zeros_along_an_axis():
+def test_padding_adds_zeros_along_an_axis():
     one, other = pad_to_size_class(np.ones((2, 100)), np.ones((2, 100), bool), axis=1)
     assert one.shape == other.shape == (2, 192)
     assert one.sum() == other.sum() == 200
@@ -64,7 +64,7 @@ def results(log, model):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("n", [95, 97])
-def test_results_are_those_without_filling(n, monkeypatch, float64):
+def test_padding_does_not_change_results(n, monkeypatch, float64):
     log = with_gaps(n, seed=n)
     model = rcjax.fit(log)
     filled = {"fit": (model.calibrators, model.copulas), **results(log, model)}
@@ -79,7 +79,7 @@ def test_results_are_those_without_filling(n, monkeypatch, float64):
 
 
 @pytest.mark.thorough
-def test_another_length_of_a_class_compiles_nothing(compilations, float64):
+def test_another_length_of_a_size_class_compiles_nothing(compilations, float64):
     log, other = with_gaps(120, seed=1), with_gaps(131, seed=2)  # of a class, their complete queries too
     results(log, rcjax.fit(log))
     with compilations() as messages:

@@ -60,7 +60,7 @@ def test_a_second_process_compiles_nothing(folder, compilations):
     np.testing.assert_array_equal(first, np.asarray(pair_taus_compiled(*DATA)))
 
 
-def test_other_shapes_types_and_settings_are_other_programmes(folder):
+def test_other_shapes_types_and_settings_need_other_programs(folder):
     pair_taus_compiled(*DATA)
     pair_taus_compiled(*(array[:30] for array in DATA))
     with jax.enable_x64(not jax.config.jax_enable_x64):
@@ -136,7 +136,7 @@ def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
     assert not cached.exists()
 
 
-def test_functions_and_types_of_the_users_own_are_not_kept(folder):
+def test_programs_of_user_code_are_not_stored(folder):
     @jax.tree_util.register_pytree_node_class
     class Own(tuple):
         def tree_flatten(self):
@@ -163,7 +163,7 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
     assert len(keys - {None}) == 3
 
 
-def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
+def test_with_jaxs_own_cache_no_program_is_stored(folder, tmp_path):
     """What JAX has loaded from its cache cannot be saved again."""
     use_jaxs_cache(str(tmp_path / "jax"))
     assert again().shape == (3,)
@@ -191,7 +191,7 @@ print(signature_key(pair_taus_compiled, call, {"level": 1}))
 
 
 @pytest.mark.thorough
-def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
+def test_a_stored_linear_algebra_program_runs_in_a_fresh_process(tmp_path):
     """JAX looks for LAPACK when it lowers a call of it: a process that only loads has to look for itself."""
     program = """
 import pathlib, sys

@@ -61,7 +61,7 @@ def finite(tree):
 
 
 @pytest.mark.thorough
-def test_the_truth_is_where_the_posterior_is(drawn):
+def test_the_posterior_covers_the_truth(drawn):
     truth = rcjax.demo_model()
     coefficients = drawn.model.calibrators.coefficients
     assert (unlike(coefficients, truth.calibrators.coefficients[:3]) < TOLERANCE).all()
@@ -72,7 +72,7 @@ def test_the_truth_is_where_the_posterior_is(drawn):
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
 
 
-def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
+def test_the_density_matches_the_written_model(log, reference, evidence):
     observations, start = evidence
     ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(
         observations, start
@@ -119,7 +119,7 @@ def test_the_masses_are_conjugate(drawn, evidence):
 
 
 @pytest.mark.thorough
-def test_few_queries_are_shrunk_and_unsure():
+def test_estimates_of_few_queries_are_shrunk_and_uncertain():
     few, many = (sample(three(n, seed=3)) for n in (30, 200))
     slopes = {n: np.asarray(each.sites["slope"])[0] for n, each in ((30, few), (200, many))}
     assert (slopes[30].std(0) > 1.2 * slopes[200].std(0)).all()
@@ -180,7 +180,7 @@ def test_values_of_missing_answers_do_not_change_the_posterior():
 
 
 @pytest.mark.thorough
-def test_a_seed_is_a_posterior(log, drawn):
+def test_the_seed_determines_the_posterior(log, drawn):
     repeated, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, repeated.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
@@ -201,7 +201,7 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     assert (bands.level, bands.replicates) == (0.8, 30)
 
 
-def test_what_cannot_be_is_refused(log):
+def test_invalid_arguments_are_refused(log):
     for wrong, message in (
         ({"method": "gibbs"}, "'nuts' or 'laplace'"),
         ({"draws": 0, "method": "laplace"}, "at least 1 and 1"),
@@ -251,7 +251,7 @@ def test_unlabelled_answers_do_not_change_the_accuracies(log):
 
 
 @pytest.mark.thorough
-def test_who_is_always_right_has_one_confidence_whatever_he_states():
+def test_a_model_that_is_always_right_has_one_confidence():
     log = stated_log("certain")
     correct = np.array(log.correct)
     correct[:, 0] = True
@@ -278,7 +278,7 @@ def test_priors_dominate_where_data_are_few(compilations):
     assert (np.abs(counts - 50) < 4).all()
 
 
-def test_priors_that_cannot_be_are_refused(log):
+def test_invalid_priors_are_refused(log):
     for wrong, message in (
         ({"slope_spread": 0.0}, r"priors\.slope_spread: must be between 1e-100"),
         ({"slope_center": float("nan")}, r"priors\.slope_center: must be between"),

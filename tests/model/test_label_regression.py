@@ -45,13 +45,13 @@ def reference(log):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("fair", marks=pytest.mark.thorough), "none"])
-def test_predictions_are_those_of_another_optimiser(kind):
+def test_predictions_match_another_optimiser(kind):
     log = judged_log(120, 60, kind, by_answer=True)
     assert LabelRegression.fit(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
 
 
 @pytest.mark.thorough
-def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
+def test_a_perfect_judge_is_believed_and_a_useless_judge_is_not():
     whole = rcjax.sample_log(1000, seed=0).select(judged_log(10, 5).models)
     right = np.asarray(whole.correct)
     labelled = np.repeat((np.arange(1000) < 300)[:, None], right.shape[1], axis=1)
@@ -66,7 +66,7 @@ def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
     assert losses[1] == pytest.approx(np.mean((bare - right[300:]) ** 2), abs=0.01)
 
 
-def test_only_labels_that_count_are_learnt_from():
+def test_labels_of_weight_zero_are_ignored():
     log = judged_log(120, 60)
     half = np.arange(120) < 60
     both = LabelRegression.fit(log, np.stack([np.ones(120, bool), half]))
@@ -75,7 +75,7 @@ def test_only_labels_that_count_are_learnt_from():
     assert both.predict(log)[1] == pytest.approx(LabelRegression.fit(cut).predict(cut)[0], abs=1e-6)
 
 
-def test_another_log_is_measured_by_the_scale_of_the_first():
+def test_another_log_uses_the_scale_of_the_training_log():
     log = judged_log(120, 60)
     regression = LabelRegression.fit(log)
     rows = np.array([5, 17, 40])

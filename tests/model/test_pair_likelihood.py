@@ -116,7 +116,7 @@ def test_gradients_are_those_of_differences(copula):
         np.testing.assert_allclose(ours, (total(*ahead) - total(*behind)) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
-def test_no_masses_leave_the_density():
+def test_ranks_without_masses_have_the_density_as_likelihood():
     u, v = np.array([0.2, 0.9]), np.array([0.3, 0.7])
     full = [Ranks(jnp.asarray(z)) for z in (u, v)]
     np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *full), Gumbel(2.0).log_density(u, v), rtol=1e-14)

@@ -49,7 +49,7 @@ def grids(marginals):
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
-def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
+def test_a_transition_conserves_mass_and_averages_within_an_atom(grids):
     kernel = jax.jit(jax.vmap(transition_kernel, (None, 0, 0)))(Gumbel(jnp.asarray(2.0)), grids, grids)
     rows = np.asarray(jnp.einsum("gij,gj->gi", kernel, grids.weight))
     inside = (np.asarray(grids.u) > 0) & (np.asarray(grids.u) < 1)  # an end without a mass is no place to come from

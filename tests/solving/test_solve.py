@@ -209,7 +209,7 @@ def test_infill_stays_near_the_optima(demo, cascade):
     assert (loss(frontier) - least).max() < 0.01
 
 
-def test_what_failed_at_a_price_gives_way_to_what_was_found_at_others():
+def test_a_failed_lambda_takes_the_best_solution_of_another():
     expected = LossTerms(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
     lam, members = [0.5, 0.8, 3.0], np.eye(3, dtype=bool)
     policies = Policies.of_cascades(np.where(members, 0.0, 1.0), members)

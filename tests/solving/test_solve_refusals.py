@@ -28,7 +28,7 @@ def loss(frontier):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [0.05, 0.3])
-def test_one_model_refuses_below_what_a_refusal_is_worth(price):
+def test_one_model_refuses_below_the_worth_of_a_refusal(price):
     models = random_models(82, 1, 5)
     for i in range(5):
         model = take(models, i)
@@ -69,7 +69,7 @@ def walked(confidence, cost, first, bounds, actions):
     ("search", "theta"),
     [("full", 8.0), ("adaptive", 1.0)],
 )
-def test_predictions_are_those_of_draws(search, theta):
+def test_predictions_match_draws(search, theta):
     """Draws are of the chain through every model, which policies that skip one share where models are independent."""
     model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
@@ -140,6 +140,6 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
         ({"abstain_price": np.nan}, "abstain_price is nan"),
     ],
 )
-def test_what_does_not_exist_is_refused(demo, options, message):
+def test_invalid_abstain_prices_are_refused(demo, options, message):
     with pytest.raises(ValueError, match=message):
         solve_frontier(demo, lam=[1.0], **options)

@@ -29,7 +29,7 @@ def p_of(statistic, sample, batch):
 @pytest.mark.thorough
 @settings(deadline=None, max_examples=examples(25))  # each size of a batch compiles a loop
 @given(st.integers(0, 10**6), st.sampled_from([1, 7, 64, 400]))
-def test_the_verdict_is_that_of_all_replicates(seed, batch):
+def test_early_stopping_keeps_the_verdict_of_all_replicates(seed, batch):
     rng = np.random.default_rng(seed)
     sample, statistic = jnp.asarray(rng.uniform(size=400)), jnp.asarray(rng.uniform(0.8, 1.0))
     p, drawn, _ = p_of(statistic, sample, batch)
@@ -40,7 +40,7 @@ def test_the_verdict_is_that_of_all_replicates(seed, batch):
     assert p == p_of(statistic, sample, 13)[0]
 
 
-def test_what_is_sure_needs_few_replicates_and_what_is_rare_all_of_them():
+def test_a_clear_p_value_needs_few_replicates_and_a_small_one_all():
     sample = jnp.asarray(np.random.default_rng(0).uniform(size=1000))
     p, drawn, batches = p_of(jnp.asarray(0.4), sample, 50)
     assert drawn < batches * 50 == 100

@@ -124,7 +124,7 @@ def found(logs):
 
 
 @pytest.mark.thorough
-def test_its_own_family_is_accepted_and_another_rejected(found):
+def test_the_true_family_is_accepted_and_another_rejected(found):
     assert (found.process_p[:2] > 0.05).all()
     assert found.process_p[2] == 0.5 / (REPLICATES + 1)
     np.testing.assert_allclose(found.copula.theta[:2], 2.0, rtol=0.2)
@@ -167,7 +167,7 @@ def drawn_pairs(float64):
     return np.asarray(u), np.asarray(v)
 
 
-def test_results_are_those_of_another_optimiser_and_stand_by_aic(drawn_pairs):
+def test_results_match_another_optimiser_and_are_sorted_by_aic(drawn_pairs):
     best, other, none = compare_copulas(*drawn_pairs, ["gumbel", "clayton", "independence"])
     assert [one.family for one in (best, other, none)] == ["Clayton", "Gumbel", "Independence"]
     u, v = (scipy.stats.rankdata(x) / 301 for x in drawn_pairs)
@@ -187,7 +187,7 @@ def test_results_are_those_of_another_optimiser_and_stand_by_aic(drawn_pairs):
     assert (none.parameters, none.aic, none.status, best.p_value) == ({}, 0.0, "converged", None)
 
 
-def test_ranks_alone_count(drawn_pairs):
+def test_only_ranks_matter(drawn_pairs):
     x, y = drawn_pairs
     (one,), (same,) = (compare_copulas(*columns, "frank") for columns in ((x, y), (np.exp(x), -1 / y)))
     assert (one.log_likelihood, one.parameters) == (same.log_likelihood, same.parameters)
@@ -227,7 +227,7 @@ def answers(float64):
     return np.where(answered, confidence, np.nan), correct, answered
 
 
-def test_rank_correlations_are_scipys(answers):
+def test_rank_correlations_match_scipy(answers):
     confidence, correct, answered = answers
     found = np.asarray(rank_correlations(*map(jnp.asarray, answers)))
     assert found.shape == (3, 4, 4)
@@ -247,7 +247,7 @@ def test_rank_correlations_are_scipys(answers):
     assert 0 < unknown < 18
 
 
-def test_the_papers_test_is_walds_in_a_logistic_regression(answers):
+def test_the_papers_test_is_walds_test_of_a_logistic_regression(answers):
     confidence, correct, answered = answers
     found = np.asarray(logistic_test(*map(jnp.asarray, answers)))
     expected = np.full((4, 4), np.nan)

@@ -100,7 +100,7 @@ def test_accuracy_above_is_a_plain_count():
 
 
 @pytest.mark.parametrize("levels", [4, 10**6])
-def test_separation_is_mann_and_whitneys(levels):
+def test_area_under_roc_is_mann_whitneys_u(levels):
     rng = np.random.default_rng(5)
     confidence, correct = rng.integers(0, levels, 80) / levels, rng.random(80) < 0.7
     u = scipy.stats.mannwhitneyu(confidence[correct], confidence[~correct]).statistic
@@ -117,7 +117,7 @@ def test_accuracy_p_value_is_that_of_two_proportions():
     assert accuracy_p_value(1.0, np.arange(5) > 0, 10) == 0
 
 
-def test_scores_that_all_lie_above_are_no_chance():
+def test_scores_all_above_the_confidence_are_no_chance():
     confidence = np.linspace(0.2, 0.7, 60)
     result = calibration_test(confidence, confidence + 0.1, np.random.default_rng(0), 50)
     assert (result.error, result.p_value) == (pytest.approx(0.1), pytest.approx(0.5 / 51))
@@ -133,7 +133,7 @@ def test_scores_that_all_lie_above_are_no_chance():
         ([0.2, 0.8], [1, 0]),
     ],
 )
-def test_corners(confidence, correct):
+def test_degenerate_samples_have_defined_figures(confidence, correct):
     confidence, correct = np.array(confidence), np.array(correct, bool)
     result = calibration_test(confidence, correct, np.random.default_rng(0), 50)
     assert float(result.error) == pytest.approx(plain_error(confidence, correct))

@@ -39,7 +39,7 @@ def margins(library):
     jax.config.update("jax_enable_x64", wide)
 
 
-def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
+def test_densities_match_scipy_and_statsmodels(library, margins):
     normal = library.copula(rcjax.copulas.Gaussian(0.6), margins)
     expected = stats.multivariate_normal([0, 1], [[1, 1.2], [1.2, 4]]).logpdf(POINTS)
     np.testing.assert_allclose(normal.log_prob(POINTS), expected, rtol=1e-10)
@@ -115,7 +115,7 @@ def test_coordinates_without_bounds_cover_the_support(library, margins):
 
 
 @pytest.mark.thorough
-def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_moved(library):
+def test_a_cascade_has_its_models_density_and_no_bijector(library):
     log = rcjax.sample_log(96, seed=0)
     model = rcjax.fit(log.select(log.models[:3]))
     values = model.calibrate(log)
@@ -141,7 +141,7 @@ def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_mov
     assert float(slopes[0].theta[1]) == 0.0  # of a pair that are no neighbours
 
 
-def test_what_is_no_marginal_is_refused():
+def test_arguments_that_are_no_marginals_are_refused():
     class Vectors:
         event_shape, log_prob = (2,), None
 
