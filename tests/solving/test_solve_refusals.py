@@ -119,18 +119,18 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
 def test_a_refusal_counts_at_its_price_in_every_target(demo):
     frontier = solve_frontier(demo, abstain_price=0.25)
     penalty, cost = np.asarray(frontier.penalty), np.asarray(frontier.cost)
-    at = frontier.choose(max_error=0.15)
+    at = frontier.index_for(max_error=0.15)
     assert penalty[at] <= 0.15
     assert cost[at] == cost[penalty <= 0.15].min()
-    at = frontier.choose(budget=2e-4)
+    at = frontier.index_for(budget=2e-4)
     assert penalty[at] == penalty[cost <= 2e-4].min()
-    at = frontier.choose(error_cost=0.002)
+    at = frontier.index_for(error_cost=0.002)
     assert penalty[at] + 500 * cost[at] == (penalty + 500 * cost).min()
     policy = frontier.point(at)
     assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
     assert policy.expected["abstain_price"] == 0.25
     with pytest.raises(InfeasibleError, match=r"a refusal counted as 25 %"):
-        frontier.choose(max_error=0.001)
+        frontier.index_for(max_error=0.001)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class Frontier:
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
         if target.is_limit:
             return self.ladder(self._position(target), target)
-        return self.point(self.choose(**target.to_json()), target.to_json())
+        return self.point(self.index_for(**target.to_json()), target.to_json())
 
     def shares(self, target: Target) -> np.ndarray:
         """Return the share of the queries that goes by each point under the policy for a target: (L,).
@@ -187,14 +187,14 @@ class Frontier:
         Raises InfeasibleError if no point meets the target.
         """
         if not target.is_limit:
-            return np.eye(len(self.lam))[self.choose(**target.to_json())]
+            return np.eye(len(self.lam))[self.index_for(**target.to_json())]
         rungs, shares = self.rung_indices, np.zeros(len(self.lam))
         shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
         return shares
 
     def _position(self, target: Target) -> float:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
-        self.choose(**target.to_json())
+        self.index_for(**target.to_json())
         cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
         return position_for_target(target, cost, error)
 
@@ -216,7 +216,7 @@ class Frontier:
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
-    def choose(self, **target: float) -> int:
+    def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
