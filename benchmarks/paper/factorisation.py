@@ -162,7 +162,7 @@ def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: Casca
     expected = jax.vmap(single)(ranks, above, path)
     members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, path)
 
 
 def _newton(

@@ -215,7 +215,7 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
     members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
     thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
-    policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
+    policies = Policies.from_cascades(thresholds, members, refusal_thresholds, jnp)
     return SolvedPoints(lam, status, expected, policies, settled.rank, path)
 
 

@@ -185,7 +185,7 @@ class Candidates:
             is_second = second & self.is_agreement[:, None]
             places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
+        return Policies.from_cascades(thresholds, members, refusals, xp, agreements)
 
 
 def concatenate(*several: Candidates, xp: Any = np) -> Candidates:

@@ -265,7 +265,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
-    policies = Policies.of_cascades(np.zeros((1, len(frontier.models)), dtype), members)
+    policies = Policies.from_cascades(np.zeros((1, len(frontier.models)), dtype), members)
     expected = LossTerms(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
     points = Points(lam, np.full(1, PointStatus.CONVERGED), expected, policies)
     alone = make_frontier(frontier.model, points, frontier.spec)

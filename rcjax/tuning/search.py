@@ -223,7 +223,7 @@ class SecondsFilter:
         seconds are not known count for no policy that asks the model.
         """
         k = len(model.models)
-        singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        singles = Policies.from_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(singles, model).any():
             figure, _ = self.figures(singles, model)
             fastest = int(figure.argmin())

@@ -72,7 +72,7 @@ def random_values(objective, model, lam, count=5_000):
     low, high = (np.asarray(end) for end in (model.marginals.lowest, model.marginals.highest))
     thresholds = low + np.random.default_rng(0).random((count, len(low))) * (high - low)
     thresholds[:, -1] = 0.0
-    nothing, policies = np.zeros(count), Policies.of_cascades(thresholds, np.ones(thresholds.shape, bool))
+    nothing, policies = np.zeros(count), Policies.from_cascades(thresholds, np.ones(thresholds.shape, bool))
     points = Points(nothing, nothing.astype(int), LossTerms(nothing, nothing, nothing), policies)
     tried = outcomes(make_frontier(model, points, Spec(cascade="all")))
     return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])

@@ -212,7 +212,7 @@ def test_infill_stays_near_the_optima(demo, cascade):
 def test_a_failed_lambda_takes_the_best_solution_of_another():
     expected = LossTerms(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
     lam, members = [0.5, 0.8, 3.0], np.eye(3, dtype=bool)
-    policies = Policies.of_cascades(np.where(members, 0.0, 1.0), members)
+    policies = Policies.from_cascades(np.where(members, 0.0, 1.0), members)
     chosen = keep_best(Points(jnp.array(lam), jnp.zeros(3, int), expected, policies), None)
     np.testing.assert_allclose([chosen.lam, chosen.expected.cost], [lam, [0.3, 0.3, 0.1]], rtol=1e-6)
 

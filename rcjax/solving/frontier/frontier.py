@@ -484,4 +484,4 @@ def _as_cascades(policies: Policies) -> Policies:
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
     refusal_thresholds = refusal_thresholds if refusal_thresholds.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)
+    return Policies.from_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)

@@ -80,7 +80,7 @@ class Policies:
     """(…, k) comparisons of answers; None: no model compares answers."""
 
     @classmethod
-    def of_cascades(
+    def from_cascades(
         cls,
         thresholds: Any,
         members: Any,
@@ -100,7 +100,7 @@ class Policies:
             xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
-        >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
+        >>> policies = Policies.from_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
         """
@@ -131,7 +131,7 @@ def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, comp
         index: index of the policy.
         compare: comparison of answers.
 
-    >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
+    >>> policies = Policies.from_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
     >>> rules_of_policy(("small", "large"), policies, 0, "text")["rules"]["small"]
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """

@@ -83,7 +83,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
     confidences decide.
 
     >>> import numpy as np
-    >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
+    >>> policy = Policies.from_cascades(np.array([0.5, 0.0]), np.array([True, True]))
     >>> [route.tolist() for route in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
     [[[False, True], [True, False]], [[True, True], [True, False]]]
 
@@ -91,7 +91,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
 
     >>> from rcjax.solving.frontier.points import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
-    >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
+    >>> policy = Policies.from_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
     >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
     [[False, False], [True, False], [False, True]]
     """
