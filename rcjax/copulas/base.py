@@ -192,7 +192,7 @@ class Copula:
     # Methods that take u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed forms
     # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with the score of u that stays the same during a fit, such as its normal score; by default u itself.
 
         A likelihood prepares its data once, and then evaluates many members of the family.
@@ -527,9 +527,9 @@ class Rotation(ClosedForm):
         leaves, _ = jax.tree.flatten(self)
         return jax.tree.unflatten(jax.tree.structure(self._family()), leaves)
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Prepare u as the family does."""
-        return self._unturned.prepared(u)
+        return self._unturned.with_score(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""

@@ -32,7 +32,7 @@ class Gaussian(RadialForm):
 
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with its normal quantile."""
         return u._replace(score=_normal_quantile(u))
 
@@ -211,7 +211,7 @@ class StudentT(RadialForm):
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
     df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with its t quantile, which the correlation does not change."""
         return u._replace(score=_student_quantile(self._parameters()[1], u))
 

@@ -116,7 +116,7 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
         raise ValueError("one margin has point masses and the other none: give both of them masses")
     # Ranks in both margins; ½ for observations in a mass, whose density is not used.
     smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(rank)) for rank in smooth)
+    u, v = (copula.with_score(unit(rank)) for rank in smooth)
 
     def density(member: Any) -> jax.Array:
         return member.two_sided_log_density(u, v)
@@ -153,7 +153,7 @@ def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit,
     number, top = jnp.where(smooth_u, numbers[1], numbers[0]), jnp.where(smooth_u, tops[1], tops[0])
 
     def at_edges(edges: Iterable[jax.Array]) -> Callable[[Any], Any]:
-        end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
+        end_u, end_v = (copula.with_score(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
     rows = list(zip(masses, numbers, tops, strict=True))
@@ -199,7 +199,7 @@ def cell_likelihoods(
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]
-    lattice = copula.prepared(unit(edges[0][:, None])), copula.prepared(unit(edges[1]))
+    lattice = copula.with_score(unit(edges[0][:, None])), copula.with_score(unit(edges[1]))
     middle = [(start + end) / 2 for start, end in (first, second)]
     upper = [(m > 0.5).at[0].set(False).at[-1].set(True) for m in middle]
     right, high = upper[0][:, None], upper[1]
