@@ -68,7 +68,7 @@ def evaluate(
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature over the panel that u cuts.
     """
     grid = tables.grid
-    below = jax.vmap(Grid.below)(grid, u)
+    below = jax.vmap(Grid.weights_below)(grid, u)
     law = jax.vmap(truncated_transition)(copulas, u[tables.left], take_entries(grid, tables.right))
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -242,7 +242,7 @@ def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Arr
 
     The same (k, N) of each model that is asked first.
     """
-    below = jax.vmap(lambda grid: jax.vmap(grid.below)(grid.edges))(tables.grid)
+    below = jax.vmap(lambda grid: jax.vmap(grid.weights_below)(grid.edges))(tables.grid)
     earned = (tables.grid.weight[:, None] - below) * tables.grid.quantile[:, None]
     law = jax.vmap(jax.vmap(truncated_transition, (None, 0, None)))
     density = law(copulas, tables.grid.edges[tables.left], take_entries(tables.grid, tables.right))

@@ -253,7 +253,7 @@ def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> Search
     tables, plan, _ = search
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
-        deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
+        deferred = plan.links[path][:, None] * jax.vmap(Grid.weights_below)(tables.grid, cut.u)[tables.left]
         density = arrival_densities(tables, plan.first[path], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
@@ -347,7 +347,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
         after = lax.dynamic_index_in_dim(integrands, later, keepdims=False)
         deferring = after @ tables.kernel[pair].T - added[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
-        value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
+        value = grid.weight * grid.quantile + jax.vmap(grid.weights_below)(cut.u) * (deferring - grid.quantile)
         cuts, possible_gain = jax.tree.map(
             lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0),
             (cuts, possible_gain),
@@ -359,7 +359,7 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suff
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal_worth is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
-        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
+        answering += jax.vmap(Grid.weights_below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
     zeros = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))

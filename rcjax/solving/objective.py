@@ -75,7 +75,7 @@ class Grid:
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
-    def below(self, u: jax.Array) -> jax.Array:
+    def weights_below(self, u: jax.Array) -> jax.Array:
         """Return the part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
 
         It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
@@ -100,7 +100,7 @@ class Grid:
 
     def interpolation_weights(self, u: jax.Array) -> jax.Array:
         """Return weights that interpolate a function from the nodes to u: (G,)."""
-        return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
+        return jax.jvp(self.weights_below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
         """Return the density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
@@ -443,8 +443,8 @@ def outcome_of_cuts(
         refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
     grid, zeros = tables.grid, jnp.zeros_like(u)
-    below = jax.vmap(Grid.below)(grid, u)
-    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
+    below = jax.vmap(Grid.weights_below)(grid, u)
+    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.weights_below)(grid, refusal_cuts)
     density = arrival_densities(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)

@@ -311,7 +311,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
     """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
-    below = jax.vmap(grid.below)(upper)
+    below = jax.vmap(grid.weights_below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
 

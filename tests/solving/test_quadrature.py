@@ -14,7 +14,7 @@ from rcjax.solving.objective import ORDER, Grid, build_grid, transition_kernel
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-below_all = jax.jit(jax.vmap(Grid.below, in_axes=(None, 0)))
+below_all = jax.jit(jax.vmap(Grid.weights_below, in_axes=(None, 0)))
 
 
 def degenerate() -> Marginal:
@@ -86,7 +86,7 @@ def test_gradients_are_finite(marginals):
     def total(marginal):
         grid = build_grid(marginal)
         kernel = transition_kernel(Gumbel(jnp.asarray(2.0)), grid, grid)
-        return (grid.weight * grid.quantile) @ kernel @ (grid.below(jnp.asarray(0.37)) * grid.quantile)
+        return (grid.weight * grid.quantile) @ kernel @ (grid.weights_below(jnp.asarray(0.37)) * grid.quantile)
 
     few = take_entries(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
     value, gradient = jax.jit(jax.vmap(jax.value_and_grad(total)))(few)
