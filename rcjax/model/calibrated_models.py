@@ -232,7 +232,7 @@ def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") ->
 
 def refit_calibrated(model: Fitted, log: Log) -> Calibrated:
     """Fit the calibrators of another log's models, with the transform and the stated values of a fitted model."""
-    return _fit_calibrated(log, model.calibrators.transform, model.calibrators.values)
+    return _fit_calibrated(log, model.calibrators.transform, model.calibrators.stated_logprobs)
 
 
 def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> Calibrated:

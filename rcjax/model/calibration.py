@@ -125,7 +125,7 @@ class Calibrator:
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
 
     @property
-    def values(self) -> jax.Array | None:
+    def stated_logprobs(self) -> jax.Array | None:
         """(…, V) raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states values."""
         return None if self.stated is None else self.stated.logprob
 

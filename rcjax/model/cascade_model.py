@@ -128,7 +128,7 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
     columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
     rows = [file.atoms or () for file in files]
-    places = 0 if calibrators.values is None else calibrators.values.shape[-1]
+    places = 0 if calibrators.stated_logprobs is None else calibrators.stated_logprobs.shape[-1]
     if places or any(rows):
         size = max(places, *map(len, rows)) if places else None
         value = pad_rows([[value for value, _ in row] for row in rows], np.inf, size)

@@ -173,7 +173,13 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    options = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
+    options = (
+        model.calibrators.transform,
+        type(model.copulas),
+        "tau",
+        model.marginals,
+        model.calibrators.stated_logprobs,
+    )
     calibrators, marginals, copulas = fit_arrays((logprob, correct, answered), *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 

@@ -60,7 +60,7 @@ def held_out_confidence(log: Log, model: Fitted, seed: int = 0) -> np.ndarray:
     """
     fold = deal_folds(log.complete, FOLDS, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    options = {"transform": model.calibrators.transform, "values": model.calibrators.values}
+    options = {"transform": model.calibrators.transform, "values": model.calibrators.stated_logprobs}
     for number, right in enumerate(expected_outcomes_by_fold(log, fold, FOLDS)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
