@@ -57,7 +57,7 @@ def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
     stated = calibrators.stated
     if stated is None:
         return None
-    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.least()[:, None], stated.confidence)
+    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.lower_bound()[:, None], stated.confidence)
     return jnp.where(jnp.isnan(stated.logprob), jnp.inf, confidence)
 
 

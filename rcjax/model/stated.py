@@ -88,9 +88,9 @@ class StatedValues:
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
         estimated = jnp.where(matched, self.confidence, 0.0).sum(-1)
         amended = jnp.where(matched.any(-1), estimated, jnp.clip(curve, low, high))
-        return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
+        return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.lower_bound()))
 
-    def least(self) -> jax.Array:
+    def lower_bound(self) -> jax.Array:
         """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(ABOVE * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
