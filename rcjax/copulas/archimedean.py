@@ -82,7 +82,7 @@ class Clayton(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
-        tau = jnp.maximum(cls._within_reach(tau), 0.0)
+        tau = jnp.maximum(cls._clip_tau(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
 
@@ -206,7 +206,7 @@ class Gumbel(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with θ = 1/(1 − τ), between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
-        return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
+        return cls(1 / (1 - jnp.maximum(cls._clip_tau(tau), 0.0)))
 
 
 class SurvivalGumbel(Rotation, family=Gumbel, degrees=180):

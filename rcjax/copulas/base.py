@@ -169,8 +169,10 @@ class Copula:
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
-        name, goals = cls.free[0], cls._within_reach(tau)
-        others = {field: value for field, value in (_defaults(cls) | cls._others_at(goals)).items() if field != name}
+        name, goals = cls.free[0], cls._clip_tau(tau)
+        others = {
+            field: value for field, value in (_defaults(cls) | cls._other_parameters(goals)).items() if field != name
+        }
         others = {field: goals * 0 + value for field, value in others.items()}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
@@ -180,12 +182,12 @@ class Copula:
         return cls(**{name: jnp.vectorize(solve)(goals, *others.values())}, **others)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return the parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
         return {}
 
     @classmethod
-    def _within_reach(cls, tau: ArrayLike) -> jax.Array:
+    def _clip_tau(cls, tau: ArrayLike) -> jax.Array:
         """Clip τ to ±0.98, as an array of JAX's default float type."""
         return jnp.clip(as_floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
 
@@ -578,7 +580,7 @@ class Rotation(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Rotate the family's `from_tau` of τ, or of −τ for 90 and 270 degrees."""
-        tau = cls._within_reach(tau)
+        tau = cls._clip_tau(tau)
         turned = cls._family.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
 

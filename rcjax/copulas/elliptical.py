@@ -71,7 +71,7 @@ class Gaussian(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with ρ = sin(πτ/2), for τ held within ±0.98."""
-        return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
+        return cls(jnp.sin(np.pi / 2 * cls._clip_tau(tau)))
 
 
 # Formulas in ρ that keep their digits near ±1, shared by the Gaussian and Student's t copulas.
@@ -260,7 +260,7 @@ class StudentT(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
-        rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
+        rho = jnp.sin(np.pi / 2 * cls._clip_tau(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:

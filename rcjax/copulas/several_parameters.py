@@ -70,7 +70,7 @@ class BB1(ClosedForm):
 
         Each parameter then has half of the dependence.
         """
-        delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._within_reach(tau), 0.0))
+        delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._clip_tau(tau), 0.0))
         return cls(2 * (delta - 1), delta)
 
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
@@ -147,7 +147,7 @@ class BB7(ClosedForm):
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
         half = jnp.maximum(tau, 0.0) / 2
         return {"delta": 2 * half / (1 - half)}
@@ -282,7 +282,7 @@ class Tawn(ClosedForm):
         return (1 - 1 / theta[..., 0]) * (divide(alpha * beta, alpha * beta + below) @ weight)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
         tau = jnp.maximum(tau, 0.0)
         share = 2 * (1 + tau) / (3 + tau)
