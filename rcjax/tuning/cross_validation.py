@@ -430,7 +430,9 @@ def _choose_without(
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=fitted.transform, values=fitted.values)
+    calibrators, _ = fit_calibrators_compiled(
+        *labelled.filled()[:3], transform=fitted.transform, values=fitted.stated_logprobs
+    )
     pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:
