@@ -154,7 +154,7 @@ class Gumbel(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −x expm1(d) − (θ − 1) d with d = log(1 + (y/x)^θ)/θ."""
         x, y = -u.log, -v.log
-        d = _gumbel_growth(self.theta, x, y)
+        d = softplus(self.theta * (jnp.log(y) - jnp.log(x))) / self.theta
         return unit_from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
@@ -213,11 +213,6 @@ class SurvivalGumbel(Rotation, family=Gumbel, degrees=180):
     """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence."""
 
     theta: jax.Array | float
-
-
-def _gumbel_growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return log(1 + (y/x)^θ)/θ = log(w/x)."""
-    return softplus(theta * (jnp.log(y) - jnp.log(x))) / theta
 
 
 class Joe(ClosedForm):

@@ -336,11 +336,6 @@ def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Uni
     return _student_probability(df + 1, _residual(rho, x, y) * stretch)
 
 
-def _log_power_law(df: jax.Array) -> jax.Array:
-    """Return log lim P(T > x) x^df, as x → ∞."""
-    return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
-
-
 def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (log cos, sin) of the angle with tangent x/√ν, for x ≥ 0."""
     root = jnp.sqrt(df)
@@ -448,10 +443,11 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
 
 def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
     """Find x > 0 with P(T > x) = tail, by Halley's method on log P in log x, where log P is concave and falls."""
-    # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the power law of the tail.
+    # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the tail's power law, whose
+    # logarithm is log lim P(T > x) x^df.
     z, log_tail = ndtri(tail), jnp.log(tail)
     stretched = (jnp.log(df) + jnp.log(jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0)))) / 2
-    power = (_log_power_law(df) - log_tail) / df
+    power = ((df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5) - log_tail) / df
     start = jnp.minimum(stretched, power)
     ratio, beta = _tail_ratio(df, start.size), jnp.exp(betaln(df / 2, 0.5))
 

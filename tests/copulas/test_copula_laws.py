@@ -171,7 +171,7 @@ def test_rotations_match_the_law_of_turned_pairs(name):
         cdf, h, on_v = (
             [getattr(base, method)(a, b) for a, b in ((1 - u, v), (1 - u, 1 - v), (u, 1 - v))] for method in METHODS[:3]
         )
-        classes = [types.new_class("T", (Rotation,), {"of": type(base), "degrees": by}) for by in (90, 180, 270)]
+        classes = [types.new_class("T", (Rotation,), {"family": type(base), "degrees": by}) for by in (90, 180, 270)]
         copulas = [cls(*jax.tree.leaves(base)) for cls in classes]
         ours = [[getattr(copula, method)(u, v) for copula in copulas] for method in METHODS[:3]]
         return ours, [
