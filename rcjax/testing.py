@@ -35,7 +35,8 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     """Raise an AssertionError with every failed law and the (u, v, parameters) at which it fails worst.
 
     A class is checked at its default parameters, at the ends of their supports, and at τ = −0.5, 0.2, 0.7, 0.95 and
-    ±0.98 as far as the family reaches. An infinite end is replaced by 300 beyond the other end, or beyond 0. The laws:
+    ±0.98, or at the nearest τ that the family reaches. In place of an infinite end, a parameter is 300 away from the
+    other end, or from 0. The laws:
 
     - cdf: boundary conditions, Fréchet's bounds, 2-increasing, C(u, v) = C(v, u) if `exchangeable`;
     - conditionals: within [0, 1], monotone, slopes of the cdf; their inverse;
@@ -97,7 +98,7 @@ def _worst(law: Callable[[Any], Iterable[Finding]], members: Sequence[Copula]) -
 
 
 def _members(family: type[Copula]) -> list[Copula]:
-    """Members of the family across its support: default, ends, and several τ."""
+    """Return members of the family across its support: default, ends, and several τ."""
     default: Any = family()
     members = [default]
     for name, support in family.supports.items():
@@ -218,7 +219,7 @@ _defined_tau = jax.jit(tau_by_quadrature)
 
 
 def _mesh(first: np.ndarray, second: np.ndarray) -> Iterator[np.ndarray]:
-    """The coordinates of all pairs of points, flattened."""
+    """Return the coordinates of all pairs of points, flattened."""
     return (points.ravel() for points in np.meshgrid(first, second, indexing="ij"))
 
 
@@ -313,7 +314,7 @@ def _mass_between_quantiles(c: Copula, u: float) -> float:
 
 
 def _masses(c: Copula, u: float, ends: np.ndarray) -> np.ndarray:
-    """Masses of the density at u between m + 1 values of v: (m,)."""
+    """Integrate the density at u between m + 1 values of v: (m,)."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
     low, width = ends[:-1, None], np.diff(ends)[:, None]
     at = low + width * (nodes + 1) / 2
@@ -333,7 +334,7 @@ def _log_densities(c: Copula) -> Iterator[Finding]:
 
 
 def _is_derived(c: Copula) -> bool:
-    """Whether `log_density` is the base class's, the logarithm of a derivative of the cdf."""
+    """Return whether `log_density` is the base class's, the logarithm of a derivative of the cdf."""
     return type(c).log_density is Copula.log_density
 
 

@@ -1,8 +1,8 @@
-"""Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
+"""Calibration of raw confidences: the transforms of the paper, and logistic regression on the transformed confidence.
 
 Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them out
-before the regression. Functions take log-probabilities, since 1 − exp(logprob) rounds to 0 near certainty, where ξ
-still tells confidences apart.
+before the regression. Functions take log-probabilities: near certainty 1 − exp(logprob) rounds to 0, while ξ still
+tells confidences apart.
 """
 
 import dataclasses
@@ -43,11 +43,9 @@ _ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step mus
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
-    """Transform the raw confidence p = exp(logprob) to ξ, elementwise.
+    """Transform the raw confidence p = exp(logprob) to ξ, elementwise; a missing confidence counts as p = 0.
 
-    ξ is infinite at an end of [0, 1] where its formula is.
-
-    A missing confidence is p = 0. The transforms:
+    ξ is infinite at an end of [0, 1] where its formula is. The transforms:
 
     - `choice`: log 1/(1 − p);
     - `generation`: log 1/(1 − p) − log 2 for p ≥ ½, and log p + log 2 below. It is monotone and antisymmetric about
@@ -115,9 +113,9 @@ class Calibrator:
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
-        """Return the feature at which the regression alone gives the calibrated confidence, elementwise.
+        """Return the ξ at which the regression alone would give the calibrated confidence, elementwise.
 
-        It is ξ except at and near stated values. Requires `feature_slope` ≠ 0.
+        It differs from ξ at and near stated values. Requires `feature_slope` ≠ 0.
         """
         features = self._without_infinities(transform_confidence(logprob, self.transform))
         if self.stated is None:
@@ -363,7 +361,7 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
 
 
 def binned_gap(bins: np.ndarray, gap: np.ndarray) -> float:
-    """Return Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
+    """Return Σ over bins of |Σ gaps in the bin| / n, for gaps (n,) between outcome and confidence, and bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 

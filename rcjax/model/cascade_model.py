@@ -234,7 +234,7 @@ class CascadeModel(Fitted):
 
 
 def model_from_json(data: Any) -> CascadeModel:
-    """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError if it is invalid."""
+    """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError for an invalid one."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
         fail("marginals", "must be an object", None)

@@ -1,4 +1,4 @@
-"""Fitting the Markov-copula model to a log or to a similar one, and a copula to pairs of numbers."""
+"""Fits of the Markov-copula model to a log, or to a log that resembles an earlier log, and of a copula to pairs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def fit_marginals(
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
     """Return the calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
-    The next larger value, which other answers may share, replaces the value of missing confidences.
+    Missing confidences have a value too; the next larger value, which other answers may share, replaces it.
     """
     stated = calibrators.stated
     if stated is None:
@@ -124,7 +124,7 @@ def fit(
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
-    """Fit a model anew to another log of its models, with the options of its first fit."""
+    """Fit a model again, to another log of its models, with the options of its first fit."""
     options: Any = model.details.fit or {"copula": type(model.copulas)}
     return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
@@ -187,9 +187,9 @@ def fit_near(
 def fit_copulas_traced(
     family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
 ) -> Copula:
-    """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace: (P,).
+    """Fit the copulas of all pairs as `fit` does by "tau", inside a traced function: (P,).
 
-    The likelihood fit is always computed, since the choice between the methods is not known while JAX traces.
+    While JAX traces, it is not known which pairs need the likelihood; the likelihood fit of every pair is computed.
 
     Args:
         family: family of the copulas.

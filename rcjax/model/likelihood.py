@@ -1,4 +1,4 @@
-"""The likelihood of confidences: of a pair under a copula, exact at point masses; of a chain, with its draws.
+"""The likelihood of confidences: of a pair under a copula, exact at point masses, and of a chain; draws of a chain.
 
 A confidence lies in a point mass of its margin or in the smooth part. The likelihood of a pair differentiates C along
 smooth coordinates and differences it along masses (section 5 of Genest & Nešlehová 2007, "A primer on copulas for count
@@ -9,7 +9,7 @@ data"):
     u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
 with h = ∂C/∂u. A mass at an end, where a = 0 or b = 1, needs one evaluation per cell, at the corner that loses no
-digits. The densities of the margins' smooth parts belong to the margins and are left out.
+digits. The densities of the margins' smooth parts are left out.
 
 Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours define a Markov chain (section 4.3 of the paper). With
 smooth marginals its density is
@@ -99,10 +99,10 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
 
 
 def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
-    """Return f(copula) = Σ weight · log-likelihood; `copula` only fixes the precomputation.
+    """Return the function copula ↦ Σ weight · log-likelihood, for all members of one family.
 
     Args:
-        copula: member that prepares the ranks for all members.
+        copula: any member of the family; it computes the scores of the ranks that all members share.
         first, second: ranks of the n observations under their two margins.
         weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
@@ -111,7 +111,7 @@ def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array
 
 
 def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """Return the log-likelihood of each observation (n,) as a function of the member."""
+    """Return the log-likelihood of each observation (n,) as a function of the member of the family."""
     if (first.mass is None) != (second.mass is None):
         raise ValueError("one margin has point masses and the other none: give both of them masses")
     # Ranks in both margins; ½ for observations in a mass, whose density is not used.
@@ -136,14 +136,14 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
 
 
 def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
-    """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member.
+    """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member of the family.
 
-    A mass at an end takes the conditional at its inner edge; an atom takes the difference of two probabilities.
+    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two.
 
     Args:
-        copula: member that prepares the edges for all members.
+        copula: any member of the family; it computes the scores that all members share.
         margins: ranks of the n observations under their two margins.
-        smooth: prepared ranks in both margins.
+        smooth: ranks in both margins, with their scores.
     """
     u, v = smooth
     smooth_u = margins[0].mass == SMOOTH
@@ -191,10 +191,10 @@ def _choose(condition: jax.Array, first: Unit, second: Unit) -> Unit:
 def cell_likelihoods(
     copula: Copula, first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
 ) -> Callable[[Any], jax.Array]:
-    """Return log P(U in mass s, V in mass t) (S, T) as a function of the member.
+    """Return log P(U in mass s, V in mass t) (S, T) as a function of the member of the family.
 
     Args:
-        copula: member that prepares the edges for all members.
+        copula: any member of the family; it computes the scores that all members share.
         first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
@@ -243,7 +243,7 @@ def _cell_probabilities(table: jax.Array, number: int) -> jax.Array:
     return sign_v * (strip[:, 1::2] - strip[:, 0::2])
 
 
-#: Share of answers at atoms above which, and share of smooth answers below which, ties bias Kendall's τ-b.
+#: Ties bias Kendall's τ-b if a larger share of the answers is at atoms, or a smaller share in the smooth part.
 _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 
@@ -322,7 +322,8 @@ class Chain:
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
         """Draw values by inverting each conditional given the model before (Rosenblatt 1952): (*shape, *batch, k).
 
-        The chain depends on a value, not on its rank within a point mass; the rank is drawn anew for the next model.
+        The next model depends on the value alone. A value in a point mass has no rank of its own, so a rank within the
+        mass is drawn anew.
         """
         batch, k = self.batch_shape, self.size
         draws = self.from_uniform(jax.random.uniform(key, (*batch, 2, k, math.prod(shape))))
@@ -412,7 +413,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 
 def _smooth_log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
-    """Return the log density of the smooth part; some finite number for values not `inside` it."""
+    """Return the log density of the smooth part; an arbitrary finite number for values not `inside` the part."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth_mass))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

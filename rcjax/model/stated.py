@@ -110,9 +110,9 @@ class StatedValues:
 def find_stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """Find the values that k models state, rising raw log-probabilities padded with NaN: (k, V); None: none.
 
-    A confidence of 1 may be a rounded computed probability. It counts as stated on two conditions: a value below 1 is
-    stated too, or all answers are certain; and at most a tenth of the answers are neither certain nor at a stated
-    value.
+    A confidence of 1 may be a rounded computed probability. It counts as a stated value on two conditions. First, the
+    model states a value below 1 too, or is certain of all answers. Second, at most a tenth of its answers are neither
+    certain nor at a stated value.
 
     Args:
         logprob: (n, k) raw log-probability.

@@ -1,4 +1,4 @@
-"""The objective of a cascade: error and cost as functions of its thresholds, in u-space, exact on quadrature nodes.
+"""Error and cost of a cascade as functions of its thresholds, in u-space, exact on quadrature nodes.
 
 Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
 nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
@@ -45,7 +45,7 @@ PANELS, ORDER = 17, 8
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 _MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even panel
 _TRIALS = 16  # places that are tried for each edge of a panel
-_TIE = 1e-4  # penalty in steepness per place away from the middle
+_OFF_CENTRE = 1e-4  # penalty in steepness per place away from the middle
 
 
 @jax.tree_util.register_dataclass
@@ -170,9 +170,8 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
 def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Insert the atoms into the edges of panels.
 
-    Returns (edges of the panels in z, masses between panels, values of these masses).
-
-    Without atoms, masses and values are empty.
+    Returns (edges of the panels in z, masses between panels, values of these masses); without atoms, masses and values
+    are empty.
     """
     edges, atoms = lax.stop_gradient(edges), marginal.atoms
     if atoms is None:
@@ -230,7 +229,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
     # Between two probes steepness is equal up to rounding: the penalty prefers the middle.
     half = _TRIALS // 2
-    precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
+    precedence = 1 - _OFF_CENTRE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
     best = jnp.argmax(steepness[half:-half].reshape(panels - 1, _TRIALS) * precedence, axis=1)
     cell = half + _TRIALS * jnp.arange(panels - 1) + best
     edges = jnp.pad((fine_z[cell] + fine_z[cell + 1]) / 2, 1, constant_values=(0.0, 1.0))
@@ -318,10 +317,9 @@ def build_tables(
 def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     """Return the density at the target's nodes given the source's node: (G, G).
 
-    Rows integrate to 1 with the target's weights.
-
-    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass (a, b] of
-    the source, h is averaged over the mass, exactly: (C(b, v) − C(a, v)) / (b − a).
+    The density follows from the conditional cdf h(v given u) on the edges of the target's cells, and rows integrate to
+    1 with the target's weights. Given a point mass (a, b] of the source, h is averaged over the mass, exactly:
+    (C(b, v) − C(a, v)) / (b − a).
     """
     v, masses = target.edges[1:-1], source.mass_indices
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]

@@ -60,7 +60,7 @@ class CopulaTest:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """The ties of a margin's m values; slot i holds the i-th least value, at ranks from i/m to (i + 1)/m."""
+    """The ties of a margin's m values; slot i holds the i-th smallest value, and spans the ranks i/m to (i + 1)/m."""
 
     upper: jax.Array  # (n,) number of values not above the slot's
     tied: jax.Array  # (n,) whether the slot shares its value with another
@@ -75,12 +75,12 @@ class Ties:
         return cls(upper, tied, present.sum())
 
     def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
-        """Return the ranks to which `impose` moves draws tied at the atoms (A,): (A,); infinite for infinite atoms."""
+        """Return the rank to which `impose` moves draws tied at each atom (A,): (A,); infinite for infinite atoms."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
     def impose(self, u: jax.Array) -> jax.Array:
-        """Tie draws u (…) in (0, 1) as the margin is: a draw among tied ranks moves to their common upper end."""
+        """Give draws u (…) in (0, 1) the ties of the margin: draws among tied ranks move to the ranks' upper end."""
         slot = jnp.clip((u * self.m).astype(int), 0, jnp.maximum(self.m - 1, 0))
         return jnp.where(self.tied[slot], self.upper[slot] / self.m, u)
 
@@ -154,7 +154,7 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
     def measure(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
-        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
+        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit the log's copula.
 
         One function does both, because the statistic takes long to compile.
         """
@@ -276,11 +276,9 @@ def ranks_of_values(
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """Compute the empirical copula C_n at each observation: (n,).
+    """Compute the empirical copula C_n at each observation, in O(n²) comparisons: (n,).
 
-    It is the share of the observations present whose x (n,) and y (n,) are not above the observation's.
-
-    It takes O(n²) comparisons.
+    C_n is the share of the observations present whose x (n,) and y (n,) are not above the observation's.
 
     >>> empirical_copula(jnp.array([1, 2, 3]), jnp.array([1, 3, 2]), jnp.ones(3, bool)).tolist()
     [0.333..., 0.666..., 0.666...]

@@ -1,11 +1,11 @@
 """Calibration and discrimination on a log, and changes between two logs.
 
 Calibration asks whether 80 % of the answers are right at a confidence of 80 %; discrimination, whether right answers
-rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares them
-with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a statistic is a
-Pearson III with the statistic's first three moments. A difference of means takes the moments of the pooled sample, as a
-permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A quadratic form in nearly
-normal sums takes the moments of Σ λ χ².
+rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares
+p-values with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a
+statistic is a Pearson III with the statistic's first three moments. A difference of means takes the moments of the
+pooled sample, as a permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A
+quadratic form in nearly normal sums takes the moments of Σ λ χ².
 """
 
 import math
@@ -19,7 +19,7 @@ from rcjax._base.figures import half_width
 from rcjax.logs.columns import are_scores
 from rcjax.model.calibration import binned_gap, decile_bins
 
-_LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
+_LEAST = 1e-16  # least p-value reported, because the approximation of the tail is no longer accurate
 _SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
 _MOST_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
 
@@ -155,10 +155,10 @@ def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
 
 
 def holm_adjusted(p_values: Sequence[float]) -> np.ndarray:
-    """Adjust p-values for multiple tests: with probability at least 1 − α, no true null hypothesis falls below α.
+    """Adjust p-values for multiple tests by Holm's method; the tests may depend on each other.
 
-    Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN stays
-    NaN and does not count as a test.
+    With probability at least 1 − α, no true null hypothesis has an adjusted p-value below α (Holm 1979, "A simple
+    sequentially rejective multiple test procedure"). NaN stays NaN and does not count as a test.
 
     >>> holm_adjusted([0.01, 0.5, 0.02]).round(2).tolist()
     [0.03, 0.5, 0.04]

@@ -90,10 +90,10 @@ def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
 
 
 def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
-    """Return the shares of the queries that go by each of R rungs where a ladder's bill is some money: (…, M, R).
+    """Return the shares of the queries that go by each of R rungs of a ladder that follows its bill: (…, M, R).
 
-    A service that follows its bill stands there: at the last position of the ladder whose bill is within the money, or
-    else on the rung with the least bill. Bills on a log may be in another order than the costs expected of the rungs.
+    For each amount of money, the service stands at the last position of the ladder whose bill is within the money, or
+    else on the rung with the least bill. Bills on a log may be in another order than the expected costs of the rungs.
     Only neighbouring rungs are mixed.
 
     Args:
@@ -166,9 +166,9 @@ def choose_rows(
 def list_best_buys(
     cost: npt.ArrayLike, error: npt.ArrayLike, single_cost: npt.ArrayLike, single_error: npt.ArrayLike
 ) -> list[int]:
-    """Return the indices of the single models that are the best buy for their money.
+    """Return the indices of the single models that no policy beats.
 
-    No policy gains `LEAST_GAIN` errors for the same money, or errs as little for less.
+    A policy beats a model if it makes `LEAST_GAIN` errors fewer for the same money, or no more errors for less money.
 
     Args:
         cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
@@ -186,9 +186,9 @@ def list_best_buys(
 
 
 class InfeasibleError(ValueError):
-    """The error that no point of the frontier meets the target; the message names the best reachable figure."""
+    """Raised if no point of the frontier meets the target; the message names the best figure that is reached."""
 
-    #: Result of `rcjax.tune` without a policy, a `Tuned`; None if nothing was tuned.
+    #: The `Tuned` of `rcjax.tune`, without a policy; None if nothing was tuned.
     tuned: Any = None
 
 

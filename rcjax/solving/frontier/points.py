@@ -234,16 +234,16 @@ class Points:
     policies: Policies  # (L,) policies
 
 
-_TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weights
+_TAIL = 0.95 - 1e-9  # share of the queries below the quantile, less the rounding of sums of weights
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Seconds that queries wait under a policy, or under each of the L policies of a frontier.
+    """Seconds that queries wait under a policy, or under each of the L policies of a frontier; numpy arrays.
 
-    They are summed along a query's path; of two parallel calls the slower counts.
-    Only queries whose seconds are known along the whole path count; NaN without any. Numpy arrays.
+    The seconds of a query are summed along its path; of two parallel calls the slower counts. A query counts if the
+    seconds of its whole path are known. The figures are NaN without such queries.
     """
 
     mean: Array
@@ -262,9 +262,7 @@ class Seconds:
 
 
 def summarise_seconds(waits: ArrayLike, weights: ArrayLike) -> Seconds:
-    """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies.
-
-    Both are NaN if there is no such query.
+    """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies; else NaN.
 
     Args:
         waits: (P, n) seconds of n queries under P policies; NaN if they are not known.
