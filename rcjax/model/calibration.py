@@ -368,8 +368,11 @@ def binned_gap(bins: np.ndarray, gap: np.ndarray) -> float:
 def decile_bins(confidence: np.ndarray) -> np.ndarray:
     """Assign each confidence (n,) to one of ten bins between the deciles: (n,).
 
-    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.
+    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty. Raises ValueError without
+    confidences.
     """
+    if not len(confidence):
+        raise ValueError("confidence is empty: deciles need at least one answer")
     # Rounding in np.percentile can make a decile differ from the data point that it equals.
     low, remainder = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)

@@ -32,6 +32,7 @@ from rcjax._base.codec import (
     read,
     read_list,
     require,
+    whole,
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
@@ -305,8 +306,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     >>> log.logprob.shape, log.source
     ((300, 5), 'rcjax demo (synthetic)')
     """
-    if n < 2:
-        raise ValueError(f"n is {n}; a log needs at least 2 queries")
+    n = whole(n, "n", 2)
     content = _content()
     model = model_from_json(content)
     variation = np.float64(content["demo"]["length_variation"])

@@ -270,7 +270,8 @@ def fit_copula(
         method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
     Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, also for NaN, negative
-    weights and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a point mass.
+    weights, a constant u or v and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a
+    point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -294,6 +295,8 @@ def fit_copula(
         wrong = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
         if len(wrong):
             raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite, {low:g} to {high:g}")
+        if name != "weights" and (values == values[0]).all():
+            raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
         if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
             raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
     rows = u, v, None if weights is None else counted

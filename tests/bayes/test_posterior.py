@@ -204,12 +204,13 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
 def test_invalid_arguments_are_refused(log):
     for wrong, message in (
         ({"method": "gibbs"}, "'nuts' or 'laplace'"),
-        ({"draws": 0, "method": "laplace"}, "at least 1 and 1"),
-        ({"draws": 3}, "at least 4 and 1"),
-        ({"chains": 0}, "at least 4 and 1"),
+        ({"draws": 0, "method": "laplace"}, "draws must be at least 1, not 0"),
+        ({"draws": 2.5}, "draws must be a whole number, not a float"),
+        ({"draws": 3}, "draws must be at least 4, not 3"),
+        ({"chains": 0}, "chains must be at least 1, not 0"),
         ({"copula": "frnk"}, "unknown copula"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             sample_posterior(log, **wrong)
 
 

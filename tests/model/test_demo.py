@@ -85,6 +85,12 @@ def test_the_seed_determines_the_log(log, compilations):
     assert not compiled, "another seed compiled again"
 
 
+@pytest.mark.parametrize(("n", "message"), [(1, "n must be at least 2, not 1"), (10.5, "n must be a whole number")])
+def test_an_invalid_number_of_queries_is_refused(n, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sample_log(n)
+
+
 @pytest.mark.thorough
 def test_the_demo_works_in_float32(model):
     with jax.enable_x64(False):

@@ -85,6 +85,7 @@ def test_invalid_pairs_are_refused_by_name(sample):
     for changed, message in (
         ({"family": "frnk"}, "unknown copula 'frnk'"),
         ({"method": "moments"}, "method is 'moments'; it is 'tau' or 'likelihood'"),
+        ({"u": np.full_like(u, 0.5)}, "u is 0.5 throughout: a constant has no dependence to fit"),
         ({"v": v[1:]}, r"v has shape \(119,\); u, v and weights must be \(n,\)"),
         ({"u": sample, "v": sample}, r"u has shape \(2, 120\).*jax.vmap for more"),
         ({"u": np.where(u == u[3], np.nan, u)}, r"u\[3\] is nan; it must be finite"),

@@ -138,8 +138,9 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
     [
         ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),
         ({"abstain_price": np.nan}, "abstain_price is nan"),
+        ({"abstain_price": "0.3"}, "abstain_price must be a number, not a text"),
     ],
 )
 def test_invalid_abstain_prices_are_refused(demo, options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         solve_frontier(demo, lam=[1.0], **options)

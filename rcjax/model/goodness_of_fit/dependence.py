@@ -304,7 +304,7 @@ class CopulaResult:
     parameters: dict[str, float]
     """Estimates by name."""
     standard_errors: dict[str, float]
-    """Standard errors by name, from the Hessian; infinite if there is none, as at an end of a support."""
+    """Standard errors by name, from the Hessian, valid if `status` is "converged"; infinite if there are none."""
     log_likelihood: float
     """Log-likelihood of the ranks; NaN if the fit failed."""
     aic: float
@@ -342,7 +342,7 @@ def compare_copulas(
         replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
         seed: seed of the replicates.
 
-    Raises ValueError for other shapes, NaN, and unknown families.
+    Raises ValueError for other shapes, NaN, a constant x or y, and unknown families.
 
     >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (300,))
@@ -358,6 +358,10 @@ def compare_copulas(
     for name, values in zip("xy", columns, strict=True):
         if not np.isfinite(values).all():
             raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
+        if np.ptp(values) == 0:
+            raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
+    if not len(families):
+        raise ValueError("families is empty: name at least one family")
     tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
     ranks = [jnp.asarray(rankdata(values) / (len(values) + 1), jnp.result_type(float)) for values in columns]
     results = [_fit_family(as_family(family), ranks, replicates, seed) for family in tried]

@@ -58,8 +58,9 @@ def calibration_test(
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
+    confidence, correct = np.asarray(confidence), np.asarray(correct)
     bins, n = decile_bins(confidence), len(confidence)
-    gap = np.asarray(correct, float) - confidence
+    gap = correct.astype(float) - confidence
     signs = np.issubdtype(correct.dtype, np.floating)
     drawn = (rng.random(n) for _ in range(replicates))
     gaps = (np.where(u < 0.5, gap, -gap) if signs else (u < confidence) - confidence for u in drawn)

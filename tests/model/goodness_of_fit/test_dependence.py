@@ -206,6 +206,8 @@ def test_the_test_of_fit_rejects_the_wrong_family(drawn_pairs):
         (np.arange(20.0), np.arange(19.0), "auto", "both must be"),
         (np.r_[np.nan, np.arange(19.0)], np.arange(20.0), "auto", r"x\[0\] is no finite number"),
         (np.arange(20.0), np.arange(20.0), "nope", "unknown copula 'nope'"),
+        (np.arange(20.0), np.arange(20.0), [], "families is empty"),
+        (np.arange(20.0), np.ones(20), "gumbel", "y is 1 throughout: a constant has no dependence"),
     ],
 )
 def test_bad_input_gets_one_line(x, y, families, message):

@@ -150,6 +150,12 @@ def test_degenerate_samples_have_defined_figures(confidence, correct):
         assert area_under_roc(confidence, correct) == 0.5
 
 
+def test_lists_are_samples_and_empty_samples_are_refused():
+    assert calibration_test([0.5, 0.6], [1, 0], np.random.default_rng(0)).error == pytest.approx(0.55)
+    with pytest.raises(ValueError, match="confidence is empty"):
+        reliability_curve([], [])
+
+
 def distance(x, y):
     """√∫ (F − G)² dH by its definition: mid-distribution functions, one value at a time."""
     both = np.concatenate([x, y])
