@@ -138,7 +138,7 @@ def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
             alone = getattr(member, name)(u, v) if member is members[0] else _METHODS[name](member, u, v)
             if name == "log_density" and _is_derived(member):
                 row, alone = np.exp(row), np.exp(alone)
-                row, alone = (np.where(np.nan_to_num(x) < _NOTHING, 0.0, x) for x in (row, alone))
+                row, alone = (np.where(np.nan_to_num(x) < _DENSITY_ROUNDING, 0.0, x) for x in (row, alone))
             if not np.allclose(row, alone, rtol=1e-6, atol=1e-9, equal_nan=True):
                 at = int(np.nanargmax(np.abs(np.asarray(row) - np.asarray(alone))))
                 failures.append(f"vmap and jit change {name}, at {_where(member, float(u[at]), float(v[at]))}")
@@ -171,7 +171,7 @@ _LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3
 _SAMPLES = 2000
 
 #: A numerical density below this is a rounding error.
-_NOTHING = 1e-8
+_DENSITY_ROUNDING = 1e-8
 
 _BLOCK = 256
 
@@ -285,7 +285,7 @@ def _densities(c: Copula) -> Iterator[Finding]:
     got = np.exp(_log_density(c, u, v))
     # A density below 0 has no logarithm.
     yield "∂²C/∂u∂v ≥ 0", u, v, expected, -expected - 1e-6
-    got = np.where(_is_derived(c) & (np.abs(expected) < _NOTHING), np.nan_to_num(got), got)
+    got = np.where(_is_derived(c) & (np.abs(expected) < _DENSITY_ROUNDING), np.nan_to_num(got), got)
     yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
     yield from _log_densities(c)
     masses = np.array([_mass_between_quantiles(c, u) for u in _INSIDE])
@@ -329,7 +329,7 @@ def _log_densities(c: Copula) -> Iterator[Finding]:
     if _is_derived(c):
         inside = (np.minimum(u, v) > 1e-4) & (np.maximum(u, v) < 1 - 1e-4)
         u, v, got = u[inside], v[inside], got[inside]
-        got = np.where(np.isnan(got) & (np.abs(_slopes(c, u, v, "conditional")[2]) < _NOTHING), 0.0, got)
+        got = np.where(np.isnan(got) & (np.abs(_slopes(c, u, v, "conditional")[2]) < _DENSITY_ROUNDING), 0.0, got)
     yield "log_density is a number, or −∞", u, v, np.where(got == -np.inf, 0.0, got), 0 * u
 
 
@@ -360,7 +360,7 @@ def _gradients(c: Copula) -> Iterator[Finding]:
             u, v = np.clip(u, 1e-3, 1 - 1e-3), np.clip(v, 1e-3, 1 - 1e-3)
         total = np.sum(jax.tree.leaves(_slopes(c, u, v, name)), axis=0)
         if third:
-            total = np.where(_slopes(c, u, v, "conditional")[2] > _NOTHING, total, 0.0)
+            total = np.where(_slopes(c, u, v, "conditional")[2] > _DENSITY_ROUNDING, total, 0.0)
         yield f"gradients of {name} are finite", u, v, total, 0 * u
 
 

@@ -40,14 +40,14 @@ from rcjax._core.batching import count_cores, is_repeating
 MOST_BYTES = 256 * 2**20
 
 #: A full folder is emptied down to this share, so that not every new program has to delete files.
-_LEFT = 0.75
+_SHARE_KEPT = 0.75
 
 _SUFFIX = ".program"
 
 _JAX_FOLDER = "jax"  # the folder of JAX's own cache
 
 #: Names of files that may be deleted: stored programs, and JAX's files. The folder may also hold files of the user.
-_OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
+_DELETABLE = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
 
 Program = Callable[..., Any]
 
@@ -107,7 +107,7 @@ class ProgramFiles:
         for folder in (self.folder, self.folder.with_name(_JAX_FOLDER)):
             for path in folder.iterdir() if folder.is_dir() else ():
                 with suppress(OSError):  # another process may have deleted it
-                    if _OURS.fullmatch(path.name):
+                    if _DELETABLE.fullmatch(path.name):
                         status = path.lstat()
                         entries.append((status.st_mtime, status.st_size, path))
         size = sum(entry[1] for entry in entries)
@@ -117,7 +117,7 @@ class ProgramFiles:
             with suppress(OSError):
                 path.unlink()
             size -= file_size
-            if size <= _LEFT * MOST_BYTES:
+            if size <= _SHARE_KEPT * MOST_BYTES:
                 return
 
 
@@ -287,7 +287,7 @@ def _features() -> str:
 #: long; level 1 compiles in three quarters, and runs as long as at XLA's default, level 3.
 LEVELS = {"once": 0, "long": 1}
 
-_LONG = 2**18  # entries of an array, from which a program runs for long
+_LARGE_ARRAY = 2**18  # entries of an array, from which a program runs for long
 
 #: Threads trace one after the other, so that XLA compiles the first program while the second is traced. Concurrent
 #: traces would wait for Python's global lock before XLA had anything to do.
@@ -443,7 +443,7 @@ def _level(runs: str, largest: int) -> int | None:
     if runs != "often":
         return LEVELS[runs]
     quick = jax.config.read("jax_disable_most_optimizations")
-    return LEVELS["long" if is_repeating() or largest >= _LONG else "once"] if quick else None
+    return LEVELS["long" if is_repeating() or largest >= _LARGE_ARRAY else "once"] if quick else None
 
 
 def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:

@@ -36,7 +36,7 @@ from rcjax.copulas.base import (
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
-_TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
+_SERIES_BELOW = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
 
 
 class Clayton(ClosedForm):
@@ -97,7 +97,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     # In log-space the slope in θ is a difference of two numbers of order 1/θ. For small θ the formula is therefore y
     # less the gain; for large θ that difference would cancel.
     size = theta * jnp.maximum(jnp.abs(x), y)
-    tiny, near = size < _TINY, size < 0.5
+    tiny, near = size < _SERIES_BELOW, size < 0.5
     divisor = jnp.where(tiny, 1.0, theta)
     fall = jnp.expm1(-divisor * y)
     close = y + jnp.log1p(-jnp.expm1(-divisor * jnp.where(near & ~tiny, x, 0.0)) * fall) / divisor
@@ -107,7 +107,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Return g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ, which is 0 at θ = 0."""
-    tiny = theta * jnp.maximum(x, y) < _TINY
+    tiny = theta * jnp.maximum(x, y) < _SERIES_BELOW
     divisor = jnp.where(tiny, 1.0, theta)
     by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
     both = by_x * by_y

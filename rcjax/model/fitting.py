@@ -344,7 +344,7 @@ def _fit_differentiably(
 #: Newton steps from a fit that is nearly at its maximum.
 _REFINING_STEPS = 8
 #: Curvatures below this share of the largest count as 0, and their directions stay unchanged.
-_FLAT = 1e-10
+_FLAT_CURVATURE = 1e-10
 
 
 def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
@@ -363,7 +363,7 @@ def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *input
 
     def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
         bends, axes = jnp.linalg.eigh(curvature)
-        down = bends < -_FLAT * jnp.abs(bends).max()
+        down = bends < -_FLAT_CURVATURE * jnp.abs(bends).max()
         return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
 
     def step(_: Any, x: jax.Array) -> jax.Array:

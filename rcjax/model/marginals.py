@@ -27,7 +27,7 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
 
 #: Machine epsilons within which a confidence counts as an atom: other programs round the same confidence otherwise.
-_SNAP = 8
+_ROUNDING_ERRORS = 8
 
 
 @jax.tree_util.register_dataclass
@@ -50,7 +50,7 @@ def matches_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
     >>> matches_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
     """
-    near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _SNAP * float(jnp.finfo(values.dtype).eps)
+    near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _ROUNDING_ERRORS * float(jnp.finfo(values.dtype).eps)
     return near & first_true(near)
 
 
@@ -209,7 +209,7 @@ class Marginal:
     @property
     def snap(self) -> float:
         """The distance within which a confidence counts as an atom, in confidence."""
-        return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
+        return _ROUNDING_ERRORS * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
         """Return 1 for atoms that a confidence reaches, else 0: (…, A)."""

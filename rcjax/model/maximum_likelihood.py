@@ -36,10 +36,10 @@ class FitStatus(Status):
 
 
 _COPULA_STEPS = 16  # most Newton steps of a copula's fit
-_LONGEST = 3.0  # longest step from z = 0, in unconstrained numbers
-_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
-_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
-_WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
+_LONGEST_STEP = 3.0  # longest step from z = 0, in unconstrained numbers
+_FARTHEST_Z = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
+_Z_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
+_START_SHARE = 1 / 3  # share of the way to an end, in z, within which a fit starts
 
 
 @jax.tree_util.register_dataclass
@@ -87,9 +87,9 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
 
     z = to_unconstrained(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
-    best = _newton(value, jnp.clip(z, _WITHIN * nearest, _WITHIN * farthest), (nearest, farthest))
+    best = _newton(value, jnp.clip(z, _START_SHARE * nearest, _START_SHARE * farthest), (nearest, farthest))
     z, mean, _, hessian = best
-    low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
+    low, high = (jnp.where(jnp.abs(end) == _FARTHEST_Z, jnp.sign(end) * _Z_AT_END, end) for end in (nearest, farthest))
     bounded = jnp.any((z <= low) | (z >= high))
     settled = jnp.where(best.can_rise, FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
@@ -123,7 +123,7 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
         best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), current, best)
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
-        longest = _LONGEST + jnp.abs(best.z) / 2
+        longest = _LONGEST_STEP + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
         return _Climb(count + 1, jnp.clip(ahead, *ends), length, best)
 
@@ -205,9 +205,9 @@ def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """Invert `constrain`; about ±`_FAR` at finite ends."""
+    """Invert `constrain`; about ±`_FARTHEST_Z` at finite ends."""
     low, high = support
-    tiny = float(np.exp(-_FAR))
+    tiny = float(np.exp(-_FARTHEST_Z))
     if np.isfinite(low) and np.isfinite(high):
         share = jnp.clip((value - low) / (high - low), tiny, 1 - tiny)
         return jnp.log(share) - jnp.log1p(-share)
@@ -218,9 +218,9 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """Return the least and the largest z: ±`_FAR` at finite ends of the support, else ±`FARTHEST_PARAMETER`."""
+    """Return the least and the largest z: ±`_FARTHEST_Z` at finite ends of the support, else ±`FARTHEST_PARAMETER`."""
     low, high = np.isfinite(support)
-    return -_FAR if low or high else -FARTHEST_PARAMETER, _FAR if low and high else FARTHEST_PARAMETER
+    return -_FARTHEST_Z if low or high else -FARTHEST_PARAMETER, _FARTHEST_Z if low and high else FARTHEST_PARAMETER
 
 
 @jax.tree_util.register_dataclass

@@ -33,7 +33,7 @@ from rcjax.solving.objective import Grid, Tables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
 _MOST_MODELS = 12  # largest number of models of which all subcascades are searched
-_SMALLEST = 4  # least size to which the arrays of a plan are padded
+_LEAST_SIZE = 4  # least size to which the arrays of a plan are padded
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         2**k - 1 - k,
         (len(suffixes), len(suffixes), 0),
     )
-    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _SMALLEST)
+    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
     cut_steps = np.full((len(suffix_first), k), -1)
     writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
@@ -156,7 +156,7 @@ def list_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int,
     return list(dict.fromkeys(paths))
 
 
-def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
+def _fill(items: list, most: int, filler: Any, least: int = _LEAST_SIZE) -> list:
     """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
     return items + [filler] * (size - len(items))

@@ -336,7 +336,7 @@ _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes
 #: than a rounding error; the slope is then √(2·curvature·rounding). The curvature is largest, in the hundreds, where
 #: panels of the quadrature meet.
 _ROUNDING_SLOPE = 200
-_FEW = 16  # smaller padded number of starts beside `TOGETHER`; each number needs a program
+_FEW_STARTS = 16  # smaller padded number of starts beside `TOGETHER`; each number needs a program
 
 
 @takes(model=CascadeModel)
@@ -437,7 +437,7 @@ def _search(
     target = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
     start = DescentStart(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
-    together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
+    together = len(rows) if jax.default_backend() != "cpu" else _FEW_STARTS if len(rows) <= _FEW_STARTS else TOGETHER
 
     def descend(start: DescentStart, settling: bool) -> tuple[TrialCascade, np.ndarray]:
         return map_in_chunks(

@@ -37,8 +37,8 @@ from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cu
 from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
-#: number of rows; with `_MANY` the integrands still fit into a CPU's caches.
-_FEW, _MANY = 16, 384
+#: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
+_FEW_ROWS, _MANY_ROWS = 16, 384
 
 
 class ErrorAndCost(NamedTuple):
@@ -93,7 +93,7 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     if traced:
         expected = with_automatic_axes(_predict_rows, *fitted, rows, like=rows, trailing=1)
     else:
-        size = _FEW if len(rows) <= _FEW else _MANY
+        size = _FEW_ROWS if len(rows) <= _FEW_ROWS else _MANY_ROWS
         expected = map_in_chunks(lambda piece: _predict_rows(*fitted, piece), rows, size)
     return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
@@ -220,7 +220,7 @@ def _describe_search(
 
 
 #: Points of each pass of the automatic grid, and the ratio of neighbouring λ up to which no λ is inserted.
-_GRID, _CLOSEST = 64, 1.0005
+_GRID_SIZE, _CLOSEST = 64, 1.0005
 _SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
 _MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
@@ -303,7 +303,7 @@ def solve_on_grid(
         evaluate: function in place of `evaluate_optima`.
     """
     cost = np.asarray(search.tables.cost, float)
-    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
+    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID_SIZE)
     solved = solve(search, lam)
     infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
     solved = keep_best(_merge(solved, infill), search.refusal_worth)
@@ -350,15 +350,15 @@ def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> 
 
 
 def _share_out(gaps: np.ndarray) -> np.ndarray:
-    """Distribute `_GRID` new points over the gaps such that the widest remaining gap is smallest."""
+    """Distribute `_GRID_SIZE` new points over the gaps such that the widest remaining gap is smallest."""
     inserted = np.zeros(len(gaps), int)
-    for _ in range(_GRID):
+    for _ in range(_GRID_SIZE):
         inserted[np.argmax(gaps / (inserted + 1))] += 1
     return inserted
 
 
 def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
-    """Return `_GRID` new λ, spaced geometrically within the gaps."""
+    """Return `_GRID_SIZE` new λ, spaced geometrically within the gaps."""
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 

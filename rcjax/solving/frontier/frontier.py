@@ -54,11 +54,11 @@ from rcjax.solving.frontier.points import (
 )
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
-_INSIDE = 1e-13
+_LIMIT_MARGIN = 1e-13
 #: Most rungs of a ladder. Dropping rungs within 0.1 standard errors of the hull raised errors by 0.7 % (TriviaQA).
 MAX_RUNGS = 20
 
-_ON = 1e-9  # distance within which a position is on a rung
+_RUNG_DISTANCE = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
@@ -310,10 +310,10 @@ class Frontier:
 
 def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
     """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
-    limit = target.value * (1 - _INSIDE)
+    limit = target.value * (1 - _LIMIT_MARGIN)
     budget = target.name == "budget"
     position = position_at(cost, limit) if budget else len(error) - 1 - position_at(error[::-1], limit)
-    return float(round(position)) if abs(position - round(position)) < _ON else position
+    return float(round(position)) if abs(position - round(position)) < _RUNG_DISTANCE else position
 
 
 def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
@@ -359,9 +359,9 @@ def make_frontier(model: Fitted, points: Points, spec: Spec, compare: AnswerForm
 
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
-_LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
+_QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
 
-_Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
+_Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
 
 
 def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
