@@ -89,7 +89,7 @@ def test_another_length_of_a_size_class_compiles_nothing(compilations, float64):
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(batching, "cores", lambda: 2)
+    monkeypatch.setattr(batching, "count_cores", lambda: 2)
 
 
 def test_results_are_in_order_of_the_items(two_cores):
