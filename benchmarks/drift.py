@@ -200,7 +200,7 @@ def separate_looks(draws: int = 40_000) -> str:
 
 def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
     """Return a table of three promises of the error: how far they are off, and how often they raise an alarm."""
-    from rcjax.model.goodness_of_fit.reliability import Mean, mean_rise
+    from rcjax.model.goodness_of_fit.reliability import SampleMean, rise_of_mean
     from rcjax.tuning.replaying.replay import replay_queries
 
     rows: dict[str, list[tuple[float, float]]] = {"expected": [], "on the queries tuned on": [], "middle": []}
@@ -213,7 +213,7 @@ def promises(chosen: Sequence[tuple[str, rcjax.Log]], splits: int) -> str:
             before, after = (replay_queries(policy, log.take(part)).wrong for part in (order[:n], order[n:]))
             middle = (policy.expected["error_low"] + policy.expected["error_high"]) / 2
             for kind, promise in zip(rows, (policy.expected["error"], before.mean(), middle), strict=True):
-                rise = mean_rise(Mean.of(before, promise), Mean.of(after[:TUNED_ON]))
+                rise = rise_of_mean(SampleMean.estimate(before, promise), SampleMean.estimate(after[:TUNED_ON]))
                 rows[kind].append((100 * (after.mean() - promise), rise[1]))
     table = [
         {

@@ -190,11 +190,11 @@ def chain(sizes: Sizes) -> dict[str, dict[str, int]]:
     bellman.batch_size = lambda count, most: count
     numerics.unrolled_terms = lambda: numerics.UNROLLED
     fitted = model.marginals, model.copulas, model.cost
-    tables = solution.pair_tables(*fitted, plan.pairs)
+    tables = solution.build_pair_tables(*fitted, plan.pairs)
     search = SearchTables(tables, plan)
     optima = solution.optimise(search, jnp.asarray(lam))
     return {
-        "tables": loops(lambda fitted: solution.pair_tables(*fitted, plan.pairs), fitted),
+        "tables": loops(lambda fitted: solution.build_pair_tables(*fitted, plan.pairs), fitted),
         "search": loops(solution.optimise, search, lam),
         "thresholds": loops(solution.points_at, search, optima),
     }

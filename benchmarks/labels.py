@@ -38,7 +38,7 @@ from benchmarks.methods import Curve, areas, change
 from benchmarks.paper.inputs import pooled
 from benchmarks.report import collected, machine, markdown, with_error
 from rcjax.logs.log import HandLabels
-from rcjax.model.label_outcomes import labelled_by_hand
+from rcjax.model.label_outcomes import take_hand_labelled
 from rcjax.solving.frontier.frontier import Frontier
 
 FURTHER, LEFT, FRESH = 1000, 200, 20_000
@@ -223,7 +223,7 @@ def guarantee(splits: int, labels: list[int]) -> pl.DataFrame:
 
 
 def _is_given(frontier: Frontier, held: rcjax.Log, train: rcjax.Log, limit: float, judged: bool) -> bool:
-    log, options = (held, {"judged": True, "tuned_on": train}) if judged else (labelled_by_hand(held), {})
+    log, options = (held, {"judged": True, "tuned_on": train}) if judged else (take_hand_labelled(held), {})
     try:
         rcjax.certify(frontier, log, max_error=limit, **options)
     except rcjax.InfeasibleError:

@@ -52,7 +52,7 @@ def limited(log: rcjax.Log, count: int, name: str) -> Iterator[dict]:
         in_hand = {"limit": kept.admits, "limit, nothing in hand": lambda *of, kept=kept: kept.figures(*of)[0] <= 0.05}
         for way, admits in {"no limit": None, **in_hand}.items():
             frontier = tuned(train, admits)
-            point = frontier.choose(error_cost=100 * float(np.asarray(train.cost).max()))
+            point = frontier.index_for(error_cost=100 * float(np.asarray(train.cost).max()))
             policy = frontier.policies.on_host().take(np.array([point]))
             replayed = rcjax.replay(frontier.point(point), population)
             beyond = float(truth.figures(policy, frontier.model)[0][0])

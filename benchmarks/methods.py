@@ -222,7 +222,7 @@ def _by_budgets(frontier: rcjax.Frontier, error: np.ndarray, low: float, high: f
     """Mean error, over budgets between two costs, of the policy that each gets: one that costs as much or less."""
     cost = np.unique(np.asarray(frontier.cost, float))
     knots = np.concatenate([[low], cost[(cost > low) & (cost < high)], [high]])
-    chosen = [frontier.choose(budget=float(budget)) for budget in knots[:-1]]
+    chosen = [frontier.index_for(budget=float(budget)) for budget in knots[:-1]]
     return float((error[chosen] * np.diff(knots)).sum() / (high - low))
 
 

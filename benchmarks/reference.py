@@ -120,7 +120,7 @@ def at_budgets(frontier: rcjax.Frontier) -> dict[int, int]:
     chosen = {}
     for number, budget in enumerate(np.geomspace(cost.min(), cost.max(), BUDGETS) * (1 + 1e-6)):
         try:
-            chosen[number] = frontier.choose(budget=float(budget))
+            chosen[number] = frontier.index_for(budget=float(budget))
         except rcjax.InfeasibleError:  # nothing is as cheap by the bills of these queries
             continue
     return chosen

@@ -50,14 +50,14 @@ def with_f1(log: rcjax.Log, seed: int = 0) -> rcjax.Log:
 
 def at_budgets(frontier: rcjax.Frontier, unseen: rcjax.Log, budgets: np.ndarray) -> np.ndarray:
     """(B,) the score that the policies for some budgets lose."""
-    chosen = [frontier.choose(budget=float(budget)) for budget in budgets]
+    chosen = [frontier.index_for(budget=float(budget)) for budget in budgets]
     return np.asarray(rcjax.replay(frontier, unseen).error, float)[chosen]
 
 
 def covered(frontier: rcjax.Frontier, log: rcjax.Log, unseen: rcjax.Log, budgets: np.ndarray, replicates: int) -> float:
     """Share of the budgets for which the interval of the loss holds what is lost on unseen queries."""
     bands = rcjax.tuning.bootstrap(frontier, log, replicates=replicates)
-    chosen = [frontier.choose(budget=float(budget)) for budget in budgets]
+    chosen = [frontier.index_for(budget=float(budget)) for budget in budgets]
     low, high = np.asarray(bands.error, float)[chosen].T
     lost = at_budgets(frontier, unseen, budgets)
     return float(((low <= lost) & (lost <= high)).mean())

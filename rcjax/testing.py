@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import kendall_tau
 from rcjax.copulas import Copula
-from rcjax.copulas.base import farthest, tau_by_quadrature
+from rcjax.copulas.base import finite_ends, tau_by_quadrature
 
 __all__ = ["check_copula"]
 
@@ -35,7 +35,8 @@ def check_copula(copula: Copula | type[Copula]) -> None:
     """Raise an AssertionError with every failed law and the (u, v, parameters) at which it fails worst.
 
     A class is checked at its default parameters, at the ends of their supports, and at τ = −0.5, 0.2, 0.7, 0.95 and
-    ±0.98 as far as the family reaches. An infinite end is replaced by 300 beyond the other end, or beyond 0. The laws:
+    ±0.98, or at the nearest τ that the family reaches. In place of an infinite end, a parameter is 300 away from the
+    other end, or from 0. The laws:
 
     - cdf: boundary conditions, Fréchet's bounds, 2-increasing, C(u, v) = C(v, u) if `exchangeable`;
     - conditionals: within [0, 1], monotone, slopes of the cdf; their inverse;
@@ -97,11 +98,11 @@ def _worst(law: Callable[[Any], Iterable[Finding]], members: Sequence[Copula]) -
 
 
 def _members(family: type[Copula]) -> list[Copula]:
-    """Members of the family across its support: default, ends, and several τ."""
+    """Return members of the family across its support: default, ends, and several τ."""
     default: Any = family()
     members = [default]
     for name, support in family.supports.items():
-        ends = farthest(support) if name in family.free else [end for end in support if np.isfinite(end)]
+        ends = finite_ends(support) if name in family.free else [end for end in support if np.isfinite(end)]
         members += [dataclasses.replace(default, **{name: end}) for end in ends]
     if family.free:
         # Padded to the number of members, as in `_structure`: operations of one shape compile once.
@@ -137,7 +138,7 @@ def _structure(family: type[Copula], members: Sequence[Copula]) -> list[str]:
             alone = getattr(member, name)(u, v) if member is members[0] else _METHODS[name](member, u, v)
             if name == "log_density" and _is_derived(member):
                 row, alone = np.exp(row), np.exp(alone)
-                row, alone = (np.where(np.nan_to_num(x) < _NOTHING, 0.0, x) for x in (row, alone))
+                row, alone = (np.where(np.nan_to_num(x) < _DENSITY_ROUNDING, 0.0, x) for x in (row, alone))
             if not np.allclose(row, alone, rtol=1e-6, atol=1e-9, equal_nan=True):
                 at = int(np.nanargmax(np.abs(np.asarray(row) - np.asarray(alone))))
                 failures.append(f"vmap and jit change {name}, at {_where(member, float(u[at]), float(v[at]))}")
@@ -170,7 +171,7 @@ _LINES = np.concatenate([[1e-4, 1e-3], np.arange(1, 96) / 96, 1 - np.array([1e-3
 _SAMPLES = 2000
 
 #: A numerical density below this is a rounding error.
-_NOTHING = 1e-8
+_DENSITY_ROUNDING = 1e-8
 
 _BLOCK = 256
 
@@ -218,7 +219,7 @@ _defined_tau = jax.jit(tau_by_quadrature)
 
 
 def _mesh(first: np.ndarray, second: np.ndarray) -> Iterator[np.ndarray]:
-    """The coordinates of all pairs of points, flattened."""
+    """Return the coordinates of all pairs of points, flattened."""
     return (points.ravel() for points in np.meshgrid(first, second, indexing="ij"))
 
 
@@ -284,7 +285,7 @@ def _densities(c: Copula) -> Iterator[Finding]:
     got = np.exp(_log_density(c, u, v))
     # A density below 0 has no logarithm.
     yield "∂²C/∂u∂v ≥ 0", u, v, expected, -expected - 1e-6
-    got = np.where(_is_derived(c) & (np.abs(expected) < _NOTHING), np.nan_to_num(got), got)
+    got = np.where(_is_derived(c) & (np.abs(expected) < _DENSITY_ROUNDING), np.nan_to_num(got), got)
     yield "exp(log_density) is ∂²C/∂u∂v", u, v, got, np.abs(got - expected) - 1e-5 * (1 + np.abs(expected))
     yield from _log_densities(c)
     masses = np.array([_mass_between_quantiles(c, u) for u in _INSIDE])
@@ -313,7 +314,7 @@ def _mass_between_quantiles(c: Copula, u: float) -> float:
 
 
 def _masses(c: Copula, u: float, ends: np.ndarray) -> np.ndarray:
-    """Masses of the density at u between m + 1 values of v: (m,)."""
+    """Integrate the density at u between m + 1 values of v: (m,)."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
     low, width = ends[:-1, None], np.diff(ends)[:, None]
     at = low + width * (nodes + 1) / 2
@@ -328,12 +329,12 @@ def _log_densities(c: Copula) -> Iterator[Finding]:
     if _is_derived(c):
         inside = (np.minimum(u, v) > 1e-4) & (np.maximum(u, v) < 1 - 1e-4)
         u, v, got = u[inside], v[inside], got[inside]
-        got = np.where(np.isnan(got) & (np.abs(_slopes(c, u, v, "conditional")[2]) < _NOTHING), 0.0, got)
+        got = np.where(np.isnan(got) & (np.abs(_slopes(c, u, v, "conditional")[2]) < _DENSITY_ROUNDING), 0.0, got)
     yield "log_density is a number, or −∞", u, v, np.where(got == -np.inf, 0.0, got), 0 * u
 
 
 def _is_derived(c: Copula) -> bool:
-    """Whether `log_density` is the base class's, the logarithm of a derivative of the cdf."""
+    """Return whether `log_density` is the base class's, the logarithm of a derivative of the cdf."""
     return type(c).log_density is Copula.log_density
 
 
@@ -359,7 +360,7 @@ def _gradients(c: Copula) -> Iterator[Finding]:
             u, v = np.clip(u, 1e-3, 1 - 1e-3), np.clip(v, 1e-3, 1 - 1e-3)
         total = np.sum(jax.tree.leaves(_slopes(c, u, v, name)), axis=0)
         if third:
-            total = np.where(_slopes(c, u, v, "conditional")[2] > _NOTHING, total, 0.0)
+            total = np.where(_slopes(c, u, v, "conditional")[2] > _DENSITY_ROUNDING, total, 0.0)
         yield f"gradients of {name} are finite", u, v, total, 0 * u
 
 

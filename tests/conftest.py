@@ -21,7 +21,7 @@ from helpers import next_steps
 from hypothesis import settings
 
 import rcjax
-from rcjax._core.compilation import LEVELS, forget_programs, keep_programs
+from rcjax._core.compilation import LEVELS, forget_programs, store_programs
 
 # A machine that is busy makes no test wrong. CI draws the same examples each time, as Hypothesis's own profile for it
 # does: what fails there is of the change. Elsewhere every run draws anew.
@@ -192,7 +192,7 @@ def own_settings(request, tmp_path_factory, monkeypatch):
     before = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_compilation_cache_dir")}
     with next_steps.collected(tmp_path_factory):
         yield
-    keep_programs(None)
+    store_programs(None)
     before["jax_disable_most_optimizations"] = request.node.get_closest_marker("optimised") is None
     for name, value in before.items():
         jax.config.update(name, value)

@@ -13,7 +13,7 @@ import pytest
 
 import rcjax
 import rcjax.report.plots
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -56,11 +56,11 @@ def undated(document: dict[str, Any]) -> str:
 
 
 def figures_of(found: Any) -> Any:
-    return plain(dataclasses.asdict(found))
+    return as_json_values(dataclasses.asdict(found))
 
 
 def certificate_of(found: Any) -> Any:
-    return plain(vars(found) | {"policy": found.policy.expected})
+    return as_json_values(vars(found) | {"policy": found.policy.expected})
 
 
 def refusal_of(call: Callable[[], Any]) -> str:
@@ -87,7 +87,9 @@ def test_the_order_of_the_columns_changes_nothing(name, the):
     for order in ORDERS:
         again = TAKES_A_LOG[name](the, the.fresh.select(order))
         assert jax.tree.structure(seen) == jax.tree.structure(again)
-        for one, other in zip(jax.tree.leaves(plain(seen)), jax.tree.leaves(plain(again)), strict=True):
+        for one, other in zip(
+            jax.tree.leaves(as_json_values(seen)), jax.tree.leaves(as_json_values(again)), strict=True
+        ):
             assert one == other or (isinstance(one, float) and np.isclose(one, other, rtol=1e-12, equal_nan=True))
 
 

@@ -236,7 +236,7 @@ def test_a_broken_law_is_named_with_its_point(copula, line):
     assert re.search(f"^- {line}", text, re.MULTILINE), text
 
 
-def test_the_worst_point_is_named_and_what_holds_is_not():
+def test_only_failed_laws_are_named_with_their_worst_point():
     # h = v (1 + θ (1 − 2u)(1 − v)) leaves [0, 1] most at u = 1, v = 1/6 and at u = 0, v = 5/6, between grid points.
     laws = [
         "C(u, v) ≤ min(u, v)",

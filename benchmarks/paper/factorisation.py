@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 
 import rcjax
-from rcjax._core.batching import in_pieces, take_entries
+from rcjax._core.batching import map_in_chunks, take_entries
 from rcjax.copulas import Copula
 from rcjax.model import Marginal
 from rcjax.policy.spec import Spec
@@ -26,8 +26,8 @@ from rcjax.solving.bellman import CascadePlan, Cut, SearchTables, gain_tolerance
 from rcjax.solving.frontier.frontier import make_frontier
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, LossTerms, PointStatus, Policies, check_lam
 from rcjax.solving.objective import Grid, Tables, build_tables
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, asked_at_all, thresholds_of_cuts
-from rcjax.solving.tradeoff import search_tables, select, solve_on_grid
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, drop_unreached, thresholds_of_cuts
+from rcjax.solving.tradeoff import build_search_tables, keep_best, solve_on_grid
 
 _STEPS = 6
 
@@ -68,7 +68,7 @@ def evaluate(
         above: (k,) E[Φ_j; Φ_j > φ_j] in closed form, in place of the quadrature over the panel that u cuts.
     """
     grid = tables.grid
-    below = jax.vmap(Grid.below)(grid, u)
+    below = jax.vmap(Grid.weights_below)(grid, u)
     law = jax.vmap(truncated_transition)(copulas, u[tables.left], take_entries(grid, tables.right))
 
     def pass_on(density: jax.Array, link: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
@@ -114,21 +114,21 @@ def solve_frontier(model: rcjax.CascadeModel, cascades: Any = "full", lam: Any =
     """
     plan = plan_cascades(model.models, cascades)
     assert plan is not None  # adaptive policies have no such factorisation
-    search, copulas = search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
+    search, copulas = build_search_tables(model, plan, None), take_entries(model.copulas, np.asarray(plan.pairs))
 
     def points(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
-        return in_pieces(
+        return map_in_chunks(
             lambda some: _points_at(search.tables, copulas, some, plan), optima, _AT_ONCE, same_programs=False
         )
 
     def solve(search: SearchTables, lam: Any) -> SolvedPoints:
         lam = np.asarray(lam, search.tables.cost.dtype)
-        optima = in_pieces(
+        optima = map_in_chunks(
             lambda some: _optimise(search.tables, copulas, some, plan), lam, _AT_ONCE, same_programs=False
         )
         return points(search, optima)
 
-    solved = solve_on_grid(search, solve, points) if lam is None else select(solve(search, check_lam(lam)), None)
+    solved = solve_on_grid(search, solve, points) if lam is None else keep_best(solve(search, check_lam(lam)), None)
     return make_frontier(model, solved, Spec(cascade=cascades))
 
 
@@ -160,9 +160,9 @@ def _points_at(tables: Tables, copulas: Copula, optima: OptimalCuts, plan: Casca
         return evaluate(tables, copulas, u, plan.links[path], plan.first[path], above)
 
     expected = jax.vmap(single)(ranks, above, path)
-    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
+    members = jnp.where(plan.has_all_prefixes, drop_unreached(thresholds, members), members)
     thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    return SolvedPoints(lam, status, expected, Policies.of_cascades(thresholds, members, None, jnp), ranks, path)
+    return SolvedPoints(lam, status, expected, Policies.from_cascades(thresholds, members, None, jnp), ranks, path)
 
 
 def _newton(
@@ -242,7 +242,7 @@ def _pass_or_answer(tables: Tables, copulas: Copula) -> tuple[jax.Array, jax.Arr
 
     The same (k, N) of each model that is asked first.
     """
-    below = jax.vmap(lambda grid: jax.vmap(grid.below)(grid.edges))(tables.grid)
+    below = jax.vmap(lambda grid: jax.vmap(grid.weights_below)(grid.edges))(tables.grid)
     earned = (tables.grid.weight[:, None] - below) * tables.grid.quantile[:, None]
     law = jax.vmap(jax.vmap(truncated_transition, (None, 0, None)))
     density = law(copulas, tables.grid.edges[tables.left], take_entries(tables.grid, tables.right))

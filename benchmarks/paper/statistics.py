@@ -6,7 +6,7 @@ import numpy as np
 from jax.scipy import special
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import pad_to_size_class
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
 from rcjax.model.fitting import pair_taus_compiled
@@ -56,7 +56,7 @@ def rank_correlations(confidence: ArrayLike, correct: ArrayLike, answered: Array
     for here, present in zip(table, (answered, answered & correct, answered & ~correct), strict=True):
         count = (present[:, left] & present[:, right]).sum(0)
         here[left, right] = here[right, left] = np.where(
-            count < FEWEST, np.nan, pair_taus_compiled(*fill_up(confidence, present))
+            count < FEWEST, np.nan, pair_taus_compiled(*pad_to_size_class(confidence, present))
         )
     return table
 

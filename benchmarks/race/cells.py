@@ -20,7 +20,7 @@ from benchmarks.timing import timed
 from rcjax._base.files import write_atomically
 from rcjax.model.cascade_model import model_from_json
 from rcjax.solving.bellman import SearchTables, best_cascades, make_plan
-from rcjax.solving.solution import pair_tables
+from rcjax.solving.solution import build_pair_tables
 
 FEW = 3  # λ at which losses are compared
 FRESH = 20_000
@@ -119,9 +119,9 @@ def solved_at_once(model: rcjax.CascadeModel, problems: int, batch: int) -> dict
 
     def solve(factor):
         copulas = jax.tree.map(lambda x: 1 + (x - 1) * factor, model.copulas)
-        tables = pair_tables(model.marginals, copulas, model.cost * factor, plan.pairs)
-        _, cut, gain = best_cascades(SearchTables(tables, plan), lam)
-        return cut.u, gain
+        tables = build_pair_tables(model.marginals, copulas, model.cost * factor, plan.pairs)
+        found = best_cascades(SearchTables(tables, plan), lam)
+        return found.cut.u, found.gain
 
     factors = jnp.linspace(0.9, 1.1, max(1, problems // LAMBDAS))
     sweep = jax.jit(partial(jax.lax.map, solve, batch_size=batch))

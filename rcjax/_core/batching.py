@@ -1,8 +1,9 @@
-"""Arrays and batches of them: result codes, batched pytrees, padding to size classes, threads, shards over a mesh.
+"""Result codes, batched pytrees, padding to size classes, threads, and sharding over a mesh.
 
-A compiled program serves one number of queries, and logs differ in theirs. A log is therefore padded to a size class,
-with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while compilation
-takes longer than the run, and then grow by an eighth. XLA compiles and runs without Python's global lock.
+A compiled program serves one number of queries, and logs have different numbers. A log is therefore padded to a size
+class, with queries that have no answers and no weight. The first class is `_LEAST` queries; classes double while
+compilation takes longer than the run, and then grow by an eighth. Threads work in parallel, since XLA compiles and runs
+without Python's global lock.
 
 With explicit axes every operation must state the sharding of its result; the loops and gathers of a search do not. A
 function therefore runs with automatic axes, and its result gets the sharding of an argument.
@@ -27,18 +28,18 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 Array: TypeAlias = np.ndarray | jax.Array
 
 
-def plain(value: Any) -> Any:
+def as_json_values(value: Any) -> Any:
     """Convert arrays to lists, and numbers that are not finite (an undefined standard error) to None, recursively.
 
-    >>> plain({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
+    >>> as_json_values({"error": np.array([0.5, np.nan]), "models": ("small", "large")})
     {'error': [0.5, None], 'models': ['small', 'large']}
     """
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: as_json_values(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [as_json_values(item) for item in value]
     if hasattr(value, "__array__"):
-        return plain(np.asarray(value).tolist())
+        return as_json_values(np.asarray(value).tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -63,7 +64,7 @@ class Status(IntEnum):
         return member
 
 
-def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:
+def with_automatic_axes(function: Callable[..., Any], *arguments: Any, like: Any = None, trailing: int = 0) -> Any:
     """Return function(*arguments), also if some arrays are sharded over an explicit mesh.
 
     Args:
@@ -73,7 +74,7 @@ def automatic(function: Callable[..., Any], *arguments: Any, like: Any = None, t
         like: array whose sharding the result gets; None to replicate the result on every device.
         trailing: number of last axes of `like` that the result lacks.
 
-    >>> float(automatic(jax.numpy.sum, jax.numpy.arange(3.0)))
+    >>> float(with_automatic_axes(jax.numpy.sum, jax.numpy.arange(3.0)))
     3.0
     """
     # The mesh of a number is empty.
@@ -130,10 +131,10 @@ def join(batches: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def varying_together(tree: Any) -> Any:
-    """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices: loops need it.
+def vary_over_same_devices(tree: Any) -> Any:
+    """Add zero to the floats of a pytree, so that under `jax.shard_map` all vary over the same devices, as loops need.
 
-    >>> varying_together({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
+    >>> vary_over_same_devices({"mean": jnp.array([1.0, 2.0]), "count": 3})["mean"].tolist()
     [1.0, 2.0]
     """
 
@@ -186,12 +187,12 @@ def size_class(n: int) -> int:
     return n if n > LARGEST else min(size, LARGEST)
 
 
-def fill_up(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, ...]:
+def pad_to_size_class(*arrays: Any, axis: int = 0, size: int | None = None) -> tuple[Any, ...]:
     """Pad arrays with n entries along an axis to the size class of n, or to `size`, with zeros and False.
 
     Padded arrays are numpy arrays; arrays that need no padding are returned unchanged.
 
-    >>> [len(array) for array in fill_up(np.zeros(300), np.ones((300, 2), bool))]
+    >>> [len(array) for array in pad_to_size_class(np.zeros(300), np.ones((300, 2), bool))]
     [384, 384]
     """
     n = np.shape(arrays[0])[axis]
@@ -208,12 +209,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
+def with_thread_settings(function: Callable[..., Result]) -> Callable[..., Result]:
     """Bind a function to this thread's float type and device, which other threads do not inherit."""
     wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
@@ -226,14 +227,14 @@ def as_here(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-#: Flags of a thread: `busy` in a worker of `side_by_side`, `repeating` if its item is one of many that share programs.
+#: Flags of a thread: `busy` in a worker of `map_in_threads`; `repeating` for one of many items that share programs.
 _WORKER = threading.local()
 
 #: Number of items from which more compilation pays off in run time.
 _REPEATS = 50
 
 
-def side_by_side(
+def map_in_threads(
     function: Callable[[Item], Result], items: Iterable[Item], n: int, same_programs: bool = True
 ) -> list[Result]:
     """Map a function over items, in order, with one thread per core; inside such a thread, without more threads.
@@ -244,7 +245,7 @@ def side_by_side(
         n: entries of an item; from `MANY` entries on, items are computed one after the other.
         same_programs: whether all items need the same programs; the first item then runs alone, to compile them once.
 
-    >>> side_by_side(lambda x: x + 1, [1, 2, 3], n=1)
+    >>> map_in_threads(lambda x: x + 1, [1, 2, 3], n=1)
     [2, 3, 4]
     """
     items = list(items)
@@ -253,16 +254,16 @@ def side_by_side(
     ahead = items[:1] if same_programs else []
     repeating = same_programs and len(items) >= _REPEATS
     before, _WORKER.repeating = is_repeating(), repeating
-    threads = ThreadPoolExecutor(cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
+    threads = ThreadPoolExecutor(count_cores() if n < MANY else 1, initializer=_keep_busy, initargs=(repeating,))
     try:
         results = [function(item) for item in ahead]
-        return results + list(threads.map(as_here(function), items[len(ahead) :]))
+        return results + list(threads.map(with_thread_settings(function), items[len(ahead) :]))
     finally:  # after a failure or an interrupt, do not start the other items
         _WORKER.repeating = before
         threads.shutdown(cancel_futures=True)
 
 
-def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
+def map_in_chunks(function: Callable[[Any], Any], rows: Any, size: int, same_programs: bool = True) -> Any:
     """Map a function over batched rows in chunks, and join the results on the host.
 
     All chunks have one size, so that they share a program: the last chunk repeats its last row.
@@ -271,25 +272,25 @@ def in_pieces(function: Callable[[Any], Any], rows: Any, size: int, same_program
         function: function of the rows of a chunk.
         rows: pytree of (n, …) numpy arrays.
         size: number of rows of a chunk.
-        same_programs: whether all chunks need the same programs, as in `side_by_side`.
+        same_programs: whether all chunks need the same programs, as in `map_in_threads`.
 
-    >>> in_pieces(lambda x: x * x, np.arange(5.0), size=2).tolist()
+    >>> map_in_chunks(lambda x: x * x, np.arange(5.0), size=2).tolist()
     [0.0, 1.0, 4.0, 9.0, 16.0]
     """
     count = len(jax.tree.leaves(rows)[0])
     if not count:  # a row of zeros gives the shapes
         rows = jax.tree.map(lambda leaf: np.zeros((1, *leaf.shape[1:]), leaf.dtype), rows)
     chunks = np.minimum(np.arange(-(-max(count, 1) // size) * size), max(count, 1) - 1).reshape(-1, size)
-    solved = side_by_side(
+    solved = map_in_threads(
         lambda chunk: jax.device_get(function(take_entries(rows, chunk))), chunks, n=count, same_programs=same_programs
     )
     return take_entries(join(solved), slice(count))
 
 
 def is_repeating() -> bool:
-    """Return whether this thread works on one of many items of `side_by_side` that need the same programs.
+    """Return whether this thread works on one of many items of `map_in_threads` that need the same programs.
 
-    >>> [{*side_by_side(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
+    >>> [{*map_in_threads(lambda _: is_repeating(), range(count), n=1)} for count in (3, 200)]
     [{False}, {True}]
     """
     return getattr(_WORKER, "repeating", False)

@@ -1,6 +1,6 @@
 """`jax.jit` for rcjax's largest programs, which take seconds to compile, and their files in a private folder.
 
-A process may store compiled programs in a folder (`keep_programs`; the command line does), so that a later process
+A process may store compiled programs in a folder (`store_programs`; the command line does), so that a later process
 neither traces nor compiles them. JAX's own cache traces and lowers a program again to compute its key. Here the key is
 the signature of the call: the function's source, the versions, the machine, the settings, and the types and shapes of
 the arguments. Equal signatures give equal programs.
@@ -34,20 +34,20 @@ from jax.experimental import serialize_executable
 from jaxlib.version import __version__ as jaxlib_version
 
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import cores, is_repeating
+from rcjax._core.batching import count_cores, is_repeating
 
 #: Limit of the cache folder, JAX's files included; the least recently used files are deleted first.
 MOST_BYTES = 256 * 2**20
 
 #: A full folder is emptied down to this share, so that not every new program has to delete files.
-_LEFT = 0.75
+_SHARE_KEPT = 0.75
 
 _SUFFIX = ".program"
 
 _JAX_FOLDER = "jax"  # the folder of JAX's own cache
 
 #: Names of files that may be deleted: stored programs, and JAX's files. The folder may also hold files of the user.
-_OURS = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
+_DELETABLE = re.compile(rf"[0-9a-f]{{64}}{re.escape(_SUFFIX)}|.+-[0-9a-f]{{64}}-(cache|atime)")
 
 Program = Callable[..., Any]
 
@@ -107,7 +107,7 @@ class ProgramFiles:
         for folder in (self.folder, self.folder.with_name(_JAX_FOLDER)):
             for path in folder.iterdir() if folder.is_dir() else ():
                 with suppress(OSError):  # another process may have deleted it
-                    if _OURS.fullmatch(path.name):
+                    if _DELETABLE.fullmatch(path.name):
                         status = path.lstat()
                         entries.append((status.st_mtime, status.st_size, path))
         size = sum(entry[1] for entry in entries)
@@ -117,7 +117,7 @@ class ProgramFiles:
             with suppress(OSError):
                 path.unlink()
             size -= file_size
-            if size <= _LEFT * MOST_BYTES:
+            if size <= _SHARE_KEPT * MOST_BYTES:
                 return
 
 
@@ -169,7 +169,7 @@ _SETTINGS = (
 )
 
 
-def signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
+def call_signature(leaves: list[Any], tree: Any, static: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a hashable signature of a call, valid within a process.
 
     Args:
@@ -189,7 +189,7 @@ def signature_key(function: Callable[..., Any], signature: tuple[Any, ...], opti
     code of a user's copula family may change from run to run.
     """
     tree, shapes, static, settings = signature
-    code = fingerprint()
+    code = source_fingerprint()
     parts = [*_nested(tree), *(_named(value) for _, value in static)]
     if code is None or None in parts or not _is_ours(function) or "<" in function.__qualname__:
         return None
@@ -202,7 +202,7 @@ def is_traced(leaves: list[Any]) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
-def is_elsewhere(leaves: list[Any]) -> bool:
+def is_on_other_device(leaves: list[Any]) -> bool:
     """Return whether some arrays of a call are not on the default device."""
     default = jax.config.jax_default_device  # type: ignore[attr-defined]
     home = {default if isinstance(default, jax.Device) else jax.devices()[0]}
@@ -251,7 +251,7 @@ def _is_ours(value: Any) -> bool:
 
 
 @cache
-def fingerprint() -> str | None:
+def source_fingerprint() -> str | None:
     """Return a hash of rcjax's source, the versions and the machine; None if the source cannot be read."""
     root = str(Path(__file__).parents[1])
     sources = [os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names]
@@ -287,7 +287,7 @@ def _features() -> str:
 #: long; level 1 compiles in three quarters, and runs as long as at XLA's default, level 3.
 LEVELS = {"once": 0, "long": 1}
 
-_LONG = 2**18  # entries of an array, from which a program runs for long
+_LARGE_ARRAY = 2**18  # entries of an array, from which a program runs for long
 
 #: Threads trace one after the other, so that XLA compiles the first program while the second is traced. Concurrent
 #: traces would wait for Python's global lock before XLA had anything to do.
@@ -303,7 +303,7 @@ _CALLBACKS: list[Callable[[], None]] = []
 _ALL_PROGRAMS: "list[_Programs]" = []
 
 
-def keep_programs(cache_folder: Path | None, on_compile: Callable[[], None] | None = None) -> bool:
+def store_programs(cache_folder: Path | None, on_compile: Callable[[], None] | None = None) -> bool:
     """Store compiled programs below a folder from now on, or nowhere (None); return whether they are stored.
 
     Programs are stored on the CPU only (JAX's own cache serves accelerators), and in a private folder only.
@@ -321,7 +321,7 @@ def forget_programs() -> None:
         programs.runners.clear()
 
 
-def in_full(function: Callable[..., Any]) -> Callable[..., Any]:
+def in_full_precision(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with matrix products in the full precision of their factors.
 
     By default XLA multiplies float32 with ten bits of mantissa on a GPU (TF32). On an H200 that changed error + λ·cost
@@ -349,7 +349,7 @@ def compiled(
     The options are chosen at the first call, when the backend is known: an import compiles nothing.
     """
     static = {static_argnames} if isinstance(static_argnames, str) else {*static_argnames}
-    function = in_full(function)
+    function = in_full_precision(function)
 
     @wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:  # called by jax only to trace the function
@@ -393,9 +393,9 @@ class _Programs:
         bound.apply_defaults()  # explicit defaults mean the same program
         static = {name: value for name, value in bound.arguments.items() if name in self.static}
         leaves, tree = jax.tree.flatten({name: value for name, value in bound.arguments.items() if name not in static})
-        if is_elsewhere(leaves):
+        if is_on_other_device(leaves):
             return plain(*args, **kwargs)
-        call = signature(leaves, tree, static)
+        call = call_signature(leaves, tree, static)
         slot = call, repr(options), *_FILES
         with self.locks.setdefault(slot, Lock()):  # another thread may be compiling it
             if slot not in self.runners:
@@ -443,7 +443,7 @@ def _level(runs: str, largest: int) -> int | None:
     if runs != "often":
         return LEVELS[runs]
     quick = jax.config.read("jax_disable_most_optimizations")
-    return LEVELS["long" if is_repeating() or largest >= _LONG else "once"] if quick else None
+    return LEVELS["long" if is_repeating() or largest >= _LARGE_ARRAY else "once"] if quick else None
 
 
 def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
@@ -455,5 +455,5 @@ def _options(backend: str, level: int | None) -> dict[str, bool | int] | None:
     if jax.__version_info__ < (0, 11):
         options["xla_cpu_use_fusion_emitters"] = False
         # One part per core: XLA's default of 32 takes a tenth longer on two cores.
-        options["xla_cpu_parallel_codegen_split_count"] = min(32, cores())
+        options["xla_cpu_parallel_codegen_split_count"] = min(32, count_cores())
     return options or None

@@ -1,4 +1,4 @@
-"""Numerically stable primitives: scalar mathematics, probabilities with their complements, beta functions, tau-b."""
+"""Numerically stable primitives: scalar functions, probabilities with their complements, roots, beta functions, τ-b."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -11,7 +11,7 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import automatic
+from rcjax._core.batching import with_automatic_axes
 
 _ARTANH = [1 / (2 * power + 1) for power in range(17)]
 
@@ -137,7 +137,7 @@ class Unit(NamedTuple):
 
 
 def unit(u: ArrayLike) -> Unit:
-    """Clip u to [0, 1], and return it with its complement, both at least √tiny; tiny is the smallest normal number.
+    """Clip u to [0, 1], and return u with its complement, both at least the root of the smallest normal number.
 
     Quotients and products of two results, and logarithms times any parameter, then stay finite.
 
@@ -149,12 +149,12 @@ def unit(u: ArrayLike) -> Unit:
     return Unit(jnp.where(u > 1, 1.0, jnp.maximum(u, least)), jnp.maximum(1 - u, least))
 
 
-def turned(condition: jax.Array, u: Unit) -> Unit:
+def flipped_where(condition: jax.Array, u: Unit) -> Unit:
     """Return 1 − u where the condition holds, else u."""
     return jax.tree.map(lambda flipped, straight: jnp.where(condition, flipped, straight), u.flipped, u)
 
 
-def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
+def stacked_with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
     """Stack u with 1 − u and v with 1 − v along a new first axis, broadcast against the parameters.
 
     One program then computes C(u, v) and C(1 − u, 1 − v).
@@ -167,12 +167,12 @@ def with_flips(u: Unit, v: Unit, *parameters: jax.Array) -> tuple[Unit, Unit]:
     return jax.tree.map(stacked, u, u.flipped), jax.tree.map(stacked, v, v.flipped)
 
 
-def from_log(log: jax.Array) -> Unit:
+def unit_from_log(log: jax.Array) -> Unit:
     """Return the probability with the given logarithm ≤ 0."""
     return Unit(jnp.exp(log), -jnp.expm1(log))
 
 
-def is_zero(tangent: Any) -> bool:
+def is_symbolic_zero(tangent: Any) -> bool:
     """Return whether a tangent is a symbolic zero, in a derivative rule with `symbolic_zeros=True`."""
     return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
@@ -207,9 +207,9 @@ def extremes(values: ArrayLike, present: ArrayLike) -> tuple[jax.Array, jax.Arra
 
 
 def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.Array]:
-    """Return a solver for `implicit_root`: it finds the root of an increasing function in [low, high], to rounding.
+    """Return a solver for `implicit_root`, which finds the root of an increasing function in [low, high], to rounding.
 
-    Without a root in the bracket, it returns the end nearer to a root.
+    Without a root in the bracket, the solver returns the end nearer to a root.
     """
     halvings = jnp.finfo(dtype).nmant + 12
 
@@ -228,12 +228,23 @@ def bisection(low: ArrayLike, high: ArrayLike, dtype: Any) -> Callable[..., jax.
     return solve
 
 
+class _Bracket(NamedTuple):
+    """State of a bracketed Newton search."""
+
+    turn: jax.Array  # () number of steps taken
+    done: jax.Array  # () bool
+    z: jax.Array  # () the current point
+    low: jax.Array  # () ends of the bracket
+    high: jax.Array
+    last: jax.Array  # () length of the last step
+
+
 def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: ArrayLike, high: ArrayLike) -> jax.Array:
     """Find the root of an increasing function of order 1 in [low, high] by Newton's method, to rounding.
 
-    A bracket shrinks around the root. A step that leaves the bracket, is longer than half the last step, or is short
-    although the function is far from 0, is replaced by halving the bracket. Without a root in the bracket, the result
-    is the end nearer to a root.
+    A bracket shrinks around the root. The bracket is halved in place of a step that leaves the bracket, is longer than
+    half the last step, or is short although the function is far from 0. Without a root in the bracket, the result is
+    the end nearer to a root.
 
     Args:
         increasing: scalar function with a derivative.
@@ -248,7 +259,7 @@ def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: Arra
     # Newton's method squares errors: after a step as short as this the root is exact to rounding.
     short, near, most = float(info.eps) ** 0.6, 0.01, 2 * (info.nmant + 12)
 
-    def advance(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def advance(state: _Bracket) -> _Bracket:
         turn, _, z, low, high, last = state
         value, slope = jax.jvp(increasing, (z,), (jnp.ones_like(z),))
         low, high = jnp.where(value > 0, low, z), jnp.where(value > 0, z, high)
@@ -259,13 +270,13 @@ def bracketed_newton(increasing: Callable[..., Any], start: jax.Array, low: Arra
         middle, width = (low + high) / 2, high - low
         done = (value == 0) | usable & (length <= short) | (width <= info.eps * jnp.maximum(jnp.abs(middle), 1.0))
         z = jnp.where(value == 0, z, jnp.where(usable, newton, middle))
-        return turn + 1, done, z, low, high, jnp.where(usable, length, width)
+        return _Bracket(turn + 1, done, z, low, high, jnp.where(usable, length, width))
 
     # Zeros that depend on the function: under `jax.shard_map` the state then varies over the same devices.
     never = jnp.isnan(increasing(start)) & False
     like = never.astype(info.dtype)
-    state = jnp.asarray(0), never, start + like, low + like, high + like, high - low + like
-    return lax.while_loop(lambda state: (state[0] < most) & ~state[1], advance, state)[2]
+    state = _Bracket(jnp.asarray(0), never, start + like, low + like, high + like, high - low + like)
+    return lax.while_loop(lambda state: (state.turn < most) & ~state.done, advance, state).z
 
 
 def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..., jax.Array], dtype: Any) -> Any:
@@ -286,17 +297,17 @@ def implicit_root(function: Callable[[jax.Array], jax.Array], solve: Callable[..
 
 
 def ndtri(p: jax.Array) -> jax.Array:
-    """Return the normal quantile, elementwise: `jax.scipy.special.ndtri`, which alone fails under an explicit mesh.
+    """Return the normal quantile, elementwise. `jax.scipy.special.ndtri` alone fails under an explicit mesh.
 
     >>> round(float(ndtri(jnp.asarray(0.975))), 2)
     1.96
     """
-    return automatic(special.ndtri, p, like=p)
+    return with_automatic_axes(special.ndtri, p, like=p)
 
 
 _FRACTION_TERMS = 80  # enough for 1e-12 up to shapes of 10⁴
-#: Terms of a continued fraction per kernel on an accelerator: kernels that wait for each other take most of the time of
-#: a frontier there. On a CPU unrolling is no quicker, and takes longer to compile.
+#: Terms of a continued fraction per kernel on an accelerator, where most of a frontier's time goes to kernels that wait
+#: for each other. On a CPU unrolling is no quicker, and takes longer to compile.
 UNROLLED = 8
 
 
@@ -363,17 +374,17 @@ def _betainc_and_power_jvp(
     safe = jnp.where(inside, x, 0.5)
     value_tangent, log_tangent = jnp.zeros_like(value), jnp.zeros_like(value)
 
-    if not is_zero(tangents[2]):
+    if not is_symbolic_zero(tangents[2]):
         value_tangent += power / (safe * (1 - safe)) * tangents[2]
         log_tangent += (a / safe - b / (1 - safe)) * tangents[2]
-    if not (is_zero(tangents[0]) and is_zero(tangents[1])):
+    if not (is_symbolic_zero(tangents[0]) and is_symbolic_zero(tangents[1])):
         (digamma_a, digamma_b, digamma_both), _ = polygammas(jnp.stack(jnp.broadcast_arrays(a, b, a + b)))
         by_a, by_b = _shape_gradients(a, b, x, power, (digamma_a, digamma_b, digamma_both))
         for tangent, gradient, log_gradient in (
             (tangents[0], by_a, jnp.log(safe) - digamma_a + digamma_both),
             (tangents[1], by_b, jnp.log1p(-safe) - digamma_b + digamma_both),
         ):
-            if not is_zero(tangent):
+            if not is_symbolic_zero(tangent):
                 value_tangent += gradient * tangent
                 log_tangent += log_gradient * tangent
     return (value, power), (value_tangent, power * log_tangent)

@@ -50,7 +50,7 @@ from rcjax._core.numerics import betaln, divide, extremes
 from rcjax.copulas import Copula
 from rcjax.model.calibration import Calibrator
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.likelihood import SMOOTH, Ranks, log_likelihood, ranks
+from rcjax.model.likelihood import SMOOTH, Ranks, compute_ranks, log_likelihood
 from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Marginal
 
 Tau = Annotated[float, Between(-0.999, 0.999)]
@@ -163,7 +163,7 @@ def _located(marginals: Marginal, confidence: jax.Array, answered: jax.Array) ->
     """Scale confidences (k, n) to (0, 1) between each model's extremes, and return (scaled confidences, ranks)."""
     # The extremes are recomputed: another program's may differ by a rounding error.
     lowest, highest = extremes(confidence, answered)
-    placed = jax.vmap(ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
+    placed = jax.vmap(compute_ranks)(dataclasses.replace(marginals, lowest=lowest, highest=highest), confidence)
     scaled = divide(confidence - lowest[:, None], (highest - lowest)[:, None], 0.5)
     info = jnp.finfo(scaled.dtype)
     return jnp.clip(jnp.where(placed.mass == SMOOTH, scaled, 0.5), info.tiny, 1 - info.epsneg), placed
@@ -184,12 +184,12 @@ def _pair_curves(family: type[Copula], first: Ranks, second: Ranks, both: jax.Ar
     return jax.vmap(curve)(first, second, both)
 
 
-def interpolate(curves: jax.Array, dependence: jax.Array) -> jax.Array:
+def interpolate_curves(curves: jax.Array, dependence: jax.Array) -> jax.Array:
     """Evaluate natural cubic splines through values (P, T) at `KNOTS`, constant beyond them, at dependences (P,): (P,).
 
     A straight line is its own spline:
 
-    >>> round(float(interpolate(jnp.asarray(KNOTS)[None], jnp.array([0.3]))[0]), 4)
+    >>> round(float(interpolate_curves(jnp.asarray(KNOTS)[None], jnp.array([0.3]))[0]), 4)
     0.3
     """
     x = (jnp.clip(dependence, KNOTS[0], KNOTS[-1]) - KNOTS[0]) / (KNOTS[1] - KNOTS[0])
@@ -257,7 +257,7 @@ def hierarchical_model(evidence: Observations) -> None:
         "dependence_pool", dist.Normal(_as_dependence(priors.tau_center, evidence.tau_range), priors.dependence_scale)
     )
     dependence = site("dependence", dist.Normal(dependence_pool, priors.dependence_spread), evidence.pairs.shape[0])
-    numpyro.factor("pairs", interpolate(evidence.pairs, dependence).sum())
+    numpyro.factor("pairs", interpolate_curves(evidence.pairs, dependence).sum())
 
 
 def mixture_terms(evidence: Observations, share: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -320,7 +320,7 @@ def draw_masses(evidence: Observations, key: jax.Array, draws: int) -> jax.Array
     return jnp.where((others == 0)[:, None], jnp.asarray(at_highest, masses.dtype), masses)
 
 
-def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
+def readable_parameters(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, jax.Array]:
     """Convert the sites of one draw to the readable parameters of `Posterior.sites`; `vmap` it over draws."""
     a, b = _shapes(sites["lower"], sites["gap"], sites["concentration"])
     names = ("intercept", "slope", "slope_pool", "share")
@@ -333,8 +333,8 @@ def described(sites: dict[str, jax.Array], tau_range: jax.Array) -> dict[str, ja
     }
 
 
-def assemble(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
-    """Turn one draw, `described` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
+def model_of_draw(fitted: CascadeModel, evidence: Observations, draw: dict[str, jax.Array]) -> CascadeModel:
+    """Turn one draw, `readable_parameters` and with its `masses`, into a `CascadeModel`; `vmap` it over draws."""
     calibrators, marginals = fitted.calibrators, fitted.marginals
     slope = draw["slope"] * evidence.steepness
     coefficients = jnp.stack([draw["intercept"] - slope * evidence.center, slope], axis=-1)

@@ -9,7 +9,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.scipy import special
 
-from rcjax._base.codec import check_fields, prefix_place, takes
+from rcjax._base.codec import check_fields, prefix_place, takes, whole
 from rcjax._base.extras import import_extra
 from rcjax._core.batching import take_entries
 from rcjax._core.compilation import compiled
@@ -27,11 +27,11 @@ from rcjax.bayes.hierarchy import (
     PRIORS,
     Observations,
     Priors,
-    assemble,
     build_observations,
-    described,
     draw_masses,
     hierarchical_model,
+    model_of_draw,
+    readable_parameters,
     starting_point,
 )
 from rcjax.copulas import Copula
@@ -190,9 +190,8 @@ def _check_draws(method: str, draws: int, chains: int) -> None:
     """Raise ValueError for an unknown method, or too few draws or chains."""
     if method not in ("nuts", "laplace"):
         raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
-    least = 4 if method == "nuts" else 1
-    if draws < least or chains < 1:
-        raise ValueError(f"draws is {draws} and chains {chains}; they must be at least {least} and 1")
+    whole(draws, "draws", 4 if method == "nuts" else 1)
+    whole(chains, "chains", 1)
 
 
 @compiled
@@ -226,6 +225,15 @@ def _potential(
     return energy, flat, constrain
 
 
+class _Descent(NamedTuple):
+    """State of Newton's method on the energy."""
+
+    step: jax.Array | int  # () number of steps taken
+    z: jax.Array  # (d,) unconstrained parameters
+    scale: jax.Array  # (d, d) S, with S Sᵀ the inverse of the Hessian at the point before
+    gain: jax.Array  # () gain of the last step that the slope promised
+
+
 @compiled
 def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Find the mode by Newton's method, and return (mode (d,), S (d, d)); S Sᵀ inverts the energy's Hessian there."""
@@ -237,12 +245,11 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         slope = jax.grad(energy)(z)
         return slope, slope
 
-    def unfinished(state: tuple[Any, ...]) -> jax.Array:
-        step, *_, gain = state
-        return (step < _NEWTON_STEPS) & (gain > tolerance)
+    def unfinished(state: _Descent) -> jax.Array:
+        return (state.step < _NEWTON_STEPS) & (state.gain > tolerance)
 
-    def advance(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        step, z, *_ = state
+    def advance(state: _Descent) -> _Descent:
+        z = state.z
         hessian, slope = jax.jacfwd(slope_twice, has_aux=True)(z)
         precision, axes = jnp.linalg.eigh(hessian)
         precision = jnp.maximum(jnp.abs(precision), _LEAST_PRECISION)
@@ -250,11 +257,12 @@ def _approximate(evidence: Observations, start: dict[str, jax.Array]) -> tuple[j
         trials = z - lengths[:, None] * ahead
         # If no length lowers the energy, rounding decides.
         least = jnp.argmin(jnp.nan_to_num(jax.vmap(energy)(trials), nan=jnp.inf))
-        return step + 1, trials[least], axes / jnp.sqrt(precision), lengths[least] * (slope @ ahead)
+        scale = axes / jnp.sqrt(precision)
+        return _Descent(state.step + 1, trials[least], scale, lengths[least] * (slope @ ahead))
 
     identity, unknown = jnp.eye(flat.shape[0], dtype=flat.dtype), jnp.asarray(jnp.inf, flat.dtype)
-    _, mode, scale, _ = lax.while_loop(unfinished, advance, (0, flat, identity, unknown))
-    return mode, scale
+    last = lax.while_loop(unfinished, advance, _Descent(0, flat, identity, unknown))
+    return last.z, last.scale
 
 
 def _run_nuts(
@@ -295,9 +303,11 @@ def _describe(
     """Convert draws (C, N, d) to (sites (C, N, …), models with leading axis D = C N)."""
     *_, constrain = _potential(evidence, start)
     shape = flat.shape[:2]
-    parameters = jax.vmap(lambda z: described(constrain(z), evidence.tau_range))(flat.reshape(-1, flat.shape[-1]))
+    parameters = jax.vmap(lambda z: readable_parameters(constrain(z), evidence.tau_range))(
+        flat.reshape(-1, flat.shape[-1])
+    )
     parameters["masses"] = draw_masses(evidence, key, shape[0] * shape[1])
-    drawn = jax.vmap(lambda draw: assemble(fitted, evidence, draw))(parameters)
+    drawn = jax.vmap(lambda draw: model_of_draw(fitted, evidence, draw))(parameters)
     return {name: value.reshape(*shape, *value.shape[1:]) for name, value in parameters.items()}, drawn
 
 
@@ -317,14 +327,14 @@ def _diagnose(sites: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[s
 _BATCH = 256  # policies evaluated at a time
 
 
-def accuracy(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
+def accuracy_at_reference(draw: Calibrator, reference: Calibrator, confidence: jax.Array) -> jax.Array:
     """Return g(φ̂), the probability under a draw's calibrator that an answer of reference confidence φ̂ is right.
 
     It is elementwise in the confidence, for one model; `vmap` it over models and draws.
 
     >>> from rcjax import demo_model
     >>> calibrator = take_entries(demo_model().calibrators, 0)
-    >>> round(float(accuracy(calibrator, calibrator, 0.7)), 4)
+    >>> round(float(accuracy_at_reference(calibrator, calibrator, 0.7)), 4)
     0.7
     """
     features = divide(special.logit(open_unit(confidence)) - reference.coefficients[0], reference.feature_slope)
@@ -394,9 +404,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     Names are dropped: they are static in a pytree, and without names posteriors of one size share a program.
     """
     count = model.cost.shape[0]
-    if draws is not None and draws < 1:
-        raise ValueError(f"draws is {draws}; it must be at least 1")
-    number = count if draws is None else min(draws, count)
+    number = count if draws is None else min(whole(draws, "draws", 1), count)
     return take_entries(dataclasses.replace(model, models=()), np.arange(number) * count // number)
 
 
@@ -410,7 +418,7 @@ def _evaluate(
 
     def under(draw: CascadeModel) -> LossTerms:
         tables = build_tables(draw.marginals, draw.copulas, draw.cost, left, right)
-        quantile = jax.vmap(accuracy)(draw.calibrators, reference, tables.grid.quantile)
+        quantile = jax.vmap(accuracy_at_reference)(draw.calibrators, reference, tables.grid.quantile)
         tables = dataclasses.replace(tables, grid=dataclasses.replace(tables.grid, quantile=quantile))
 
         def single(policy: tuple[jax.Array, ...]) -> LossTerms:

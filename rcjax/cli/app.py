@@ -192,7 +192,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     gc.set_threshold(1_000_000, 50, 50)  # collecting cycles takes a sixth of the time of imports
     import jax
 
-    from rcjax._core.compilation import jax_folder, keep_programs
+    from rcjax._core.compilation import jax_folder, store_programs
     from rcjax.cli.console import COMPILES
 
     jax.config.update("jax_enable_x64", float64)
@@ -212,7 +212,7 @@ def start_jax(cpu_devices: int | None = None, float64: bool = True, long: bool =
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return
     # Exported programs load faster; programs of a sweep are for several devices, and only JAX's cache can keep them.
-    if (long or not keep_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
+    if (long or not store_programs(folder, COMPILES.set)) and (of_jax := jax_folder(folder)) is not None:
         jax.config.update("jax_compilation_cache_dir", str(of_jax))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -169,13 +169,13 @@ def _predicted(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
 
     The error is left out if the log counts another quantity.
     """
-    from rcjax._core.batching import plain
+    from rcjax._core.batching import as_json_values
 
     if isinstance(tuned, AbstractPolicy):
         is_same = recorded_counted(tuned.provenance).noun == log.counted.noun
         return {name: figure for name, figure in tuned.expected.items() if is_same or not name.startswith("error")}
     figures = {"error": tuned.error, "cost": tuned.cost, "abstention": tuned.abstention}
-    return {name: plain(values) for name, values in figures.items() if values is not None}
+    return {name: as_json_values(values) for name, values in figures.items() if values is not None}
 
 
 def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
@@ -186,12 +186,15 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     """
     import numpy as np
 
-    from rcjax._core.batching import plain
+    from rcjax._core.batching import as_json_values
     from rcjax.tuning.replaying.replay import error_interval, replay as replay_, replay_stream
 
     replay = replay_(tuned, log)
     names = ("cost", "error", "cost_se", "error_se", "spent", "spent_se", "share", "abstention", "error_answered")
-    figures = {name: plain(getattr(replay, name)) for name in names} | {"n": replay.n, "models": list(replay.models)}
+    figures = {name: as_json_values(getattr(replay, name)) for name in names} | {
+        "n": replay.n,
+        "models": list(replay.models),
+    }
     spread = np.array([-1, 1]) * interval_half_width(LEVEL)
     intervals = {"error_interval": error_interval(replay, log, LEVEL)}
     for name in ("cost", "spent"):
@@ -202,9 +205,9 @@ def replay_on(tuned: AbstractPolicy | Frontier, log: Log) -> dict[str, Any]:
     if isinstance(tuned, AbstractPolicy) and (stream := replay_stream(tuned, log)) is not None:
         se = stream.wrong.std() / math.sqrt(len(stream.wrong))
         served = dataclasses.replace(replay, error=stream.wrong.mean(), error_se=se)
-        interval = {"error_interval": plain(error_interval(served, log, LEVEL))}
+        interval = {"error_interval": as_json_values(error_interval(served, log, LEVEL))}
         followed = {"followed": stream.to_json() | interval | {"tuned": tuned.position}}
-    return figures | plain(intervals) | {"level": LEVEL} | seconds | followed
+    return figures | as_json_values(intervals) | {"level": LEVEL} | seconds | followed
 
 
 def _replayed(replayed: Mapping[str, Any], money: Money, noun: str) -> dict[str, list[Fact]]:
@@ -298,7 +301,7 @@ def retune(
     require_outputs({"--out": out}, reading.inputs(log[0] if log else policy))  # it may be the file of POLICY
     start_jax()
     import rcjax
-    from rcjax._core.batching import plain
+    from rcjax._core.batching import as_json_values
 
     steps = staged(3)
     with steps("reading"):
@@ -318,7 +321,7 @@ def retune(
     if out and problem is None and written_to is None:
         remarks.append("nothing is written, as the new policy gains too little: --anyway writes it")
     document = {"before": old.to_json(), "policy": new.to_json(), "replayed": replays, "check": facts}
-    document |= {"replacement": plain(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
+    document |= {"replacement": as_json_values(replacement.to_json()), "comparison": to_json_value(retuned.comparison)}
     document |= {"remarks": remarks} | ({"written": str(written_to)} if written_to else {})
     again = command("retune", policy, *(log or ()), **reading.as_options(), out=policy)
     step = ("", "") if problem else grounds.next_step(again) if facts is None else advise_next(facts, again)

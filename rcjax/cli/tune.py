@@ -81,9 +81,9 @@ def sweep(
         ray: Solve on a Ray cluster, a batch on each core or GPU: address of its head, or `auto` for RAY_ADDRESS or the
             cluster of this machine.
     """
-    from rcjax._core.batching import cores
+    from rcjax._core.batching import count_cores
 
-    start_jax(cpu_devices=cores(), float64=not float32, long=True)
+    start_jax(cpu_devices=count_cores(), float64=not float32, long=True)
     if ray is not None:
         require_libraries("--ray", "ray", "ray")
         import jax
@@ -243,13 +243,13 @@ def show_tuning(
     screen.print(heading, style="bold")
     single_models = {row["model"]: facts({**row, "error": 1 - row["accuracy"]}, money, noun) for row in rows}
     screen.print(facts_rows("each model alone", single_models, money))
-    from rcjax.solving.frontier.hull import rows_to_show
+    from rcjax.solving.frontier.hull import choose_rows
 
     refusing = any(point.get("abstention") for point in points)
     points = [*points, *([] if refusing else _models_left_out(rows, points))]
     costs, errors = ([point[name] for point in points] for name in ("cost", "error"))
     single_rows = [i for i, point in enumerate(points) if len(point["models"]) == 1]
-    listed = rows_to_show(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
+    listed = choose_rows(costs, errors, _MORE_POINTS if chosen is None else _POINTS, refusing, single_rows)
     chosen_row = (
         None if chosen is None else next((i for i, point in enumerate(points) if _is_chosen(point, chosen)), None)
     )
@@ -273,12 +273,12 @@ def _is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
 
 def _models_left_out(rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the single models that are best buys and not points: a ladder between two points is slightly better."""
-    from rcjax.solving.frontier.hull import best_buys
+    from rcjax.solving.frontier.hull import list_best_buys
 
     cost, error = ([point[name] for point in points] for name in ("cost", "error"))
     present = {point["models"][0] for point in points if len(point["models"]) == 1}
     costs_and_errors = [row["cost"] for row in rows], [1 - row["accuracy"] for row in rows]
-    best = [rows[i] for i in best_buys(cost, error, *costs_and_errors)]
+    best = [rows[i] for i in list_best_buys(cost, error, *costs_and_errors)]
     return [
         {
             "cost": row["cost"],

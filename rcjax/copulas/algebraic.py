@@ -7,17 +7,25 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from rcjax._core.numerics import Unit
-from rcjax.copulas.base import ClosedForm, Exchangeable, clip_unit, floats, no_tails, outside, param
+from rcjax.copulas.base import (
+    ClosedForm,
+    Exchangeable,
+    as_floats,
+    clip_unit,
+    is_outside_square,
+    no_tail_dependence,
+    param,
+)
 
 
 class Independence(ClosedForm):
-    """The copula C(u, v) = u v, without a free parameter; the shape of `scale` is that of the batch of pairs.
+    """The copula C(u, v) = u v, without a free parameter; the shape of `placeholder` is that of the batch.
 
     >>> float(Independence().cdf(0.5, 0.5))
     0.25
     """
 
-    scale: jax.Array | float = param(1.0, support=(-float("inf"), float("inf")), free=False)
+    placeholder: jax.Array | float = param(1.0, support=(-float("inf"), float("inf")), free=False)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v and S = (1 − u)(1 − v)."""
@@ -40,20 +48,20 @@ class Independence(ClosedForm):
         """Return Spearman's ρ = 0."""
         return self.tau()
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 0."""
-        return jnp.zeros_like(jnp.asarray(self.scale))
+        return jnp.zeros_like(jnp.asarray(self.placeholder))
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return independence for every τ, in the shape of τ."""
-        return cls(jnp.ones_like(floats(tau)))
+        return cls(jnp.ones_like(as_floats(tau)))
 
     def _spread(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:
         """Broadcast u and v against each other and the batch."""
-        shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.scale)))
+        shape = jnp.broadcast_shapes(*map(jnp.shape, (u.value, v.value, self.placeholder)))
         return jax.tree.map(lambda part: jnp.broadcast_to(part, shape), (u, v))
 
 
@@ -79,14 +87,14 @@ class Plackett(Exchangeable):
 
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return the log of θ (1 + (θ − 1)(u + v − 2 u v)) / root³."""
-        beyond, theta = outside(u, v), jnp.asarray(self.theta)
+        beyond, theta = is_outside_square(u, v), jnp.asarray(self.theta)
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         # The same as 1 + (θ − 1)(…), with both terms positive.
         mixed = (u * v + (1 - u) * (1 - v)) + theta * (u * (1 - v) + v * (1 - u))
         inside = jnp.log(theta) + jnp.log(mixed) - 1.5 * jnp.log(self._discriminant(u, v))
         return jnp.where(beyond, -jnp.inf, inside)
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def _discriminant(self, u: jax.Array, v: jax.Array) -> jax.Array:
         """Return the discriminant of the quadratic equation, (1 + (θ − 1)(u − v))² + 4 (θ − 1) v (1 − u)."""
@@ -114,7 +122,7 @@ class FGM(Exchangeable):
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c = log(1 + θ (1 − 2u)(1 − 2v))."""
         # Where c is small, it is 1 − |θ| + 2 |θ| (a + b − 2ab), of the distances a and b to the nearest corner.
-        beyond, size = outside(u, v), jnp.abs(jnp.asarray(self.theta))
+        beyond, size = is_outside_square(u, v), jnp.abs(jnp.asarray(self.theta))
         u, v = (jnp.where(beyond, 0.5, jnp.asarray(z)) for z in (u, v))
         excess = self.theta * (1 - 2 * u) * (1 - 2 * v)
         a, b = jnp.minimum(u, 1 - u), jnp.minimum(v, 1 - v)
@@ -134,7 +142,7 @@ class FGM(Exchangeable):
         """Return Spearman's ρ = θ/3."""
         return jnp.asarray(self.theta) / 3
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 2θ/9."""

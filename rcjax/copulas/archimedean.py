@@ -13,30 +13,30 @@ from jax.typing import ArrayLike
 from rcjax._core.numerics import (
     Unit,
     divide,
-    from_log,
+    flipped_where,
     implicit_root,
     log1mexp,
     log1p_ratio,
     polygammas,
     polynomial,
     softplus,
-    turned,
+    unit_from_log,
 )
 from rcjax.copulas.base import (
     ClosedForm,
     RadialForm,
     Rotation,
     TailDependence,
+    as_floats,
     cdf_of_gain,
-    floats,
-    lower_tail,
-    no_tails,
+    clayton_lower_tail,
+    no_tail_dependence,
     param,
 )
 
 _NEWTON_STEPS = 12  # of the inverses of Gumbel and Joe
 _SERIES = [(-1) ** power / math.factorial(power + 1) for power in range(15)]  # of Frank's (1 − e^{−x})/x
-_TINY = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
+_SERIES_BELOW = 1e-4  # Clayton's θ times the larger logarithm, below which a series in θ avoids dividing by θ
 
 
 class Clayton(ClosedForm):
@@ -52,26 +52,26 @@ class Clayton(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C = u v e^g and S = (1 − u)(1 − v) + u v (e^g − 1)."""
-        return cdf_of_gain(u, v, _gain(floats(self.theta), -u.log, -v.log))
+        return cdf_of_gain(u, v, _gain(as_floats(self.theta), -u.log, -v.log))
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −(1 + 1/θ) log(1 + (v^{−θ} − 1) u^θ)."""
-        theta = floats(self.theta)
-        return from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
+        theta = as_floats(self.theta)
+        return unit_from_log(-(1 + theta) * _log_sum(theta, -u.log, -v.log))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = log(1 + θ) + (2θ + 1) g − θ (x + y)."""
-        theta, x, y = floats(self.theta), -u.log, -v.log
+        theta, x, y = as_floats(self.theta), -u.log, -v.log
         return jnp.log1p(theta) + (2 * theta + 1) * _gain(theta, x, y) - theta * (x + y)
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Return v with θ y = log(1 + (p^{−θ/(1 + θ)} − 1) u^{−θ})."""
-        theta = floats(self.theta)
-        return from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
+        theta = as_floats(self.theta)
+        return unit_from_log(-_log_sum(theta, u.log, -p.log / (1 + theta)))
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^(−1/θ), 0 at θ = 0, and λ_U = 0."""
-        lower = lower_tail(self.theta)
+        lower = clayton_lower_tail(self.theta)
         return TailDependence(lower, jnp.zeros_like(lower))
 
     def tau(self) -> jax.Array:
@@ -82,11 +82,11 @@ class Clayton(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with θ = 2τ / (1 − τ), held between 0 (τ ≤ 0: independence) and 98 (τ = 0.98)."""
-        tau = jnp.maximum(cls._within_reach(tau), 0.0)
+        tau = jnp.maximum(cls._clip_tau(tau), 0.0)
         return cls(2 * tau / (1 - tau))
 
 
-class SurvivalClayton(Rotation, of=Clayton, degrees=180):
+class SurvivalClayton(Rotation, family=Clayton, degrees=180):
     """The law of (1 − U, 1 − V) for a Clayton (U, V): upper tail dependence."""
 
     theta: jax.Array | float
@@ -97,7 +97,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     # In log-space the slope in θ is a difference of two numbers of order 1/θ. For small θ the formula is therefore y
     # less the gain; for large θ that difference would cancel.
     size = theta * jnp.maximum(jnp.abs(x), y)
-    tiny, near = size < _TINY, size < 0.5
+    tiny, near = size < _SERIES_BELOW, size < 0.5
     divisor = jnp.where(tiny, 1.0, theta)
     fall = jnp.expm1(-divisor * y)
     close = y + jnp.log1p(-jnp.expm1(-divisor * jnp.where(near & ~tiny, x, 0.0)) * fall) / divisor
@@ -107,7 +107,7 @@ def _log_sum(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _gain(theta: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
     """Return g = log(C / (u v)) = −log(1 − (1 − u^θ)(1 − v^θ)) / θ, which is 0 at θ = 0."""
-    tiny = theta * jnp.maximum(x, y) < _TINY
+    tiny = theta * jnp.maximum(x, y) < _SERIES_BELOW
     divisor = jnp.where(tiny, 1.0, theta)
     by_x, by_y = jnp.expm1(-divisor * x), jnp.expm1(-divisor * y)
     both = by_x * by_y
@@ -154,8 +154,8 @@ class Gumbel(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = −x expm1(d) − (θ − 1) d with d = log(1 + (y/x)^θ)/θ."""
         x, y = -u.log, -v.log
-        d = _gumbel_growth(self.theta, x, y)
-        return from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
+        d = softplus(self.theta * (jnp.log(y) - jnp.log(x))) / self.theta
+        return unit_from_log(-x * jnp.expm1(d) - (self.theta - 1) * d)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = x + y − w − (θ − 1)(d + d′) + log(w + θ − 1) − log w, with d′ the d of (y, x).
@@ -184,7 +184,7 @@ class Gumbel(ClosedForm):
         d = lax.fori_loop(0, _NEWTON_STEPS, step, d)
         scaled = theta * d
         log_ratio = scaled + jnp.log(-jnp.expm1(-jnp.maximum(scaled, jnp.finfo(d.dtype).tiny)))
-        return from_log(-x * jnp.exp(log_ratio / theta))
+        return unit_from_log(-x * jnp.exp(log_ratio / theta))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (min(x, y), max(x, y), |log(y/x)|, log(w/max(x, y)))."""
@@ -206,18 +206,13 @@ class Gumbel(ClosedForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with θ = 1/(1 − τ), between 1 (τ ≤ 0: independence) and 50 (section 4.2 of the paper)."""
-        return cls(1 / (1 - jnp.maximum(cls._within_reach(tau), 0.0)))
+        return cls(1 / (1 - jnp.maximum(cls._clip_tau(tau), 0.0)))
 
 
-class SurvivalGumbel(Rotation, of=Gumbel, degrees=180):
+class SurvivalGumbel(Rotation, family=Gumbel, degrees=180):
     """The law of (1 − U, 1 − V) for a Gumbel (U, V): lower tail dependence."""
 
     theta: jax.Array | float
-
-
-def _gumbel_growth(theta: jax.Array | float, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Return log(1 + (y/x)^θ)/θ = log(w/x)."""
-    return softplus(theta * (jnp.log(y) - jnp.log(x))) / theta
 
 
 class Joe(ClosedForm):
@@ -239,7 +234,7 @@ class Joe(ClosedForm):
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = log(1 − v̄^θ) − (1 − 1/θ) log(s / ū^θ)."""
         a, b = self.theta * u.log_complement, self.theta * v.log_complement
-        return from_log(log1mexp(b) - (1 - 1 / jnp.asarray(self.theta)) * _joe_growth(a, b))
+        return unit_from_log(log1mexp(b) - (1 - 1 / jnp.asarray(self.theta)) * _joe_growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1/θ − 2) log s + (1 − 1/θ)(a + b) + log(θ − 1 + s)."""
@@ -250,22 +245,22 @@ class Joe(ClosedForm):
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve log h = log p for −b, in which log h is concave and increasing, by Newton's method."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         solve = jnp.vectorize(_solve_joe)
         b = solve(theta, theta * u.log_complement, p.log, p.log_complement)
-        return from_log(b / theta).flipped
+        return unit_from_log(b / theta).flipped
 
     tail_dependence = _upper_tail
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − (2/θ) (ψ(1 + 2/θ) − ψ(2)) / (2/θ − 1), the quotient as the mean of ψ′ in between."""
-        theta = floats(self.theta)
+        theta = as_floats(self.theta)
         nodes, weights = np.polynomial.legendre.leggauss(16)
         between = 2 + (2 / theta[..., None] - 1) * jnp.asarray((nodes + 1) / 2)
         return 1 - 2 / theta * (polygammas(between)[1] @ jnp.asarray(weights / 2))
 
 
-class SurvivalJoe(Rotation, of=Joe, degrees=180):
+class SurvivalJoe(Rotation, family=Joe, degrees=180):
     """The law of (1 − U, 1 − V) for a Joe (U, V): lower tail dependence."""
 
     theta: jax.Array | float
@@ -324,7 +319,7 @@ def _solve_joe(theta: jax.Array, a: jax.Array, log_p: jax.Array, log_rest: jax.A
     return -implicit_root(excess, newton, a.dtype)
 
 
-class NegativeClayton(Rotation, of=Clayton, degrees=90):
+class NegativeClayton(Rotation, family=Clayton, degrees=90):
     """The law of (1 − U, V) for a Clayton (U, V): low values of V come with high values of 1 − U.
 
     >>> float(NegativeClayton(2.0).tau())
@@ -376,14 +371,14 @@ class Frank(RadialForm):
 
         return Unit(solve(logit + theta * u.value), solve(theta * u.complement - logit))
 
-    tail_dependence = no_tails
+    tail_dependence = no_tail_dependence
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 (1 − D₁(θ))/θ, with D₁ Debye's function."""
         nodes, weights = np.polynomial.legendre.leggauss(64)
         # (1 − D₁)/θ = ∫₀¹ s φ(θs) ds with φ(z) = (1 − z/(e^z − 1))/z, which is ½ − z/12 + … near 0.
         s = (nodes + 1) / 2
-        z = floats(self.theta)[..., None] * jnp.asarray(s)
+        z = as_floats(self.theta)[..., None] * jnp.asarray(s)
         small = jnp.abs(z) < 0.1
         safe = jnp.where(small, 1.0, z)
         series = 0.5 - z / 12 * (1 - z**2 / 60 * (1 - z**2 / 42 * (1 - z**2 / 40)))
@@ -393,7 +388,7 @@ class Frank(RadialForm):
 
 def _strength(theta: jax.Array | float) -> tuple[jax.Array, ...]:
     """Return (θ, whether |θ| < ½, |θ| where strong, θ where weak); elsewhere the last two are harmless numbers."""
-    theta = floats(theta)
+    theta = as_floats(theta)
     weak = jnp.abs(theta) < 0.5
     return theta, weak, jnp.where(weak, 1.0, jnp.abs(theta)), jnp.where(weak, theta, 0.0)
 
@@ -430,7 +425,7 @@ def _two_terms(theta: jax.Array | float, u: Unit, v: Unit) -> tuple[jax.Array, j
     theta, weak, strength, slight = _strength(theta)
     near = jnp.exp(-slight * u.value) * v.value * _e(slight * v.value)
     far = jnp.exp(-slight * v.value) * v.complement * _e(slight * v.complement)
-    other = turned(theta < 0, v)
+    other = flipped_where(theta < 0, v)
     lower = u.value <= other.value
     apart = jnp.where(lower, other.value - u.value, u.value - other.value)
     fall = jnp.exp(-strength * apart)

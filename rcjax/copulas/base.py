@@ -20,10 +20,10 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
-from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, unit, with_flips
+from rcjax._core.numerics import Unit, bisection, bracketed_newton, implicit_root, open_unit, stacked_with_flips, unit
 
 #: The largest distance that a fit by likelihood goes from the finite end of a half-open support, or from 0.
-FARTHEST = 300.0
+FARTHEST_PARAMETER = 300.0
 
 
 def param(default: float, *, support: tuple[float, float], grid: tuple[float, ...] = (), free: bool = True) -> Any:
@@ -50,16 +50,16 @@ class Copula:
     Every method is elementwise: u, v and the parameters broadcast against each other, in jax's default float type.
     A parameter outside its support raises ValueError, unless JAX traces and its value is unknown.
 
-    >>> class FGM(Copula):
+    >>> class MyFGM(Copula):
     ...     theta: float = param(0.5, support=(-1.0, 1.0))
     ...     def cdf(self, u, v):
     ...         return u * v * (1 + self.theta * (1 - u) * (1 - v))
-    >>> round(float(FGM(0.9).tau()), 4)        # 2 θ / 9
+    >>> round(float(MyFGM(0.9).tau()), 4)      # 2 θ / 9
     0.2
-    >>> FGM(1.5)
+    >>> MyFGM(1.5)
     Traceback (most recent call last):
     ...
-    ValueError: FGM: theta is 1.5; it must lie in [-1, 1]
+    ValueError: MyFGM: theta is 1.5; it must lie in [-1, 1]
     """
 
     #: Supports of the parameters; names of the free parameters; grids over which a fit profiles other parameters.
@@ -109,7 +109,7 @@ class Copula:
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         density = self._pointwise(lambda copula, u, v: jax.grad(copula.conditional, argnums=1)(u, v), u, v)
-        beyond = outside(u, v)
+        beyond = is_outside_square(u, v)
         return jnp.where(beyond, -jnp.inf, jnp.log(jnp.where(beyond, 1.0, density)))
 
     def pdf(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
@@ -142,7 +142,7 @@ class Copula:
         >>> round(float(Gaussian(0.5).spearman()), 4), round(float(Clayton(2.0).spearman()), 4)
         (0.4826, 0.6822)
         """
-        node, weight = nodes()
+        node, weight = gauss_nodes()
         return self._pointwise(lambda copula: 12 * weight @ copula.cdf(node[:, None], node) @ weight - 3)
 
     def tail_dependence(self) -> "TailDependence":
@@ -169,8 +169,10 @@ class Copula:
         """
         if not cls.free:
             raise TypeError(f"{cls.__name__} has no free parameter to fit to tau")
-        name, goals = cls.free[0], cls._within_reach(tau)
-        others = {field: value for field, value in (_defaults(cls) | cls._others_at(goals)).items() if field != name}
+        name, goals = cls.free[0], cls._clip_tau(tau)
+        others = {
+            field: value for field, value in (_defaults(cls) | cls._other_parameters(goals)).items() if field != name
+        }
         others = {field: goals * 0 + value for field, value in others.items()}
 
         def solve(goal: jax.Array, *values: jax.Array) -> jax.Array:
@@ -180,19 +182,19 @@ class Copula:
         return cls(**{name: jnp.vectorize(solve)(goals, *others.values())}, **others)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return the parameters, by name, that `from_tau` sets from τ in place of their defaults; elementwise in τ."""
         return {}
 
     @classmethod
-    def _within_reach(cls, tau: ArrayLike) -> jax.Array:
+    def _clip_tau(cls, tau: ArrayLike) -> jax.Array:
         """Clip τ to ±0.98, as an array of JAX's default float type."""
-        return jnp.clip(floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
+        return jnp.clip(as_floats(tau), -cls.MAX_TAU, cls.MAX_TAU)
 
     # Methods that take u together with 1 − u, for copulas written in terms of another copula (`Rotation`). Closed forms
     # keep the digits that 1 − u loses (`ClosedForm`); a family given by its cdf alone loses them.
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with the score of u that stays the same during a fit, such as its normal score; by default u itself.
 
         A likelihood prepares its data once, and then evaluates many members of the family.
@@ -270,29 +272,31 @@ class TailDependence(NamedTuple):
     """λ_U, the upper tail."""
 
 
-def farthest(support: tuple[float, float]) -> tuple[float, float]:
+def finite_ends(support: tuple[float, float]) -> tuple[float, float]:
     """Return the ends of a support; the farthest value that a fit by likelihood reaches replaces an infinite end.
 
     Beyond this value, rounding hides any stronger dependence.
 
-    >>> farthest((1.0, float("inf"))), farthest((-1.0, 1.0)), farthest((-float("inf"), float("inf")))
+    >>> finite_ends((1.0, float("inf"))), finite_ends((-1.0, 1.0)), finite_ends((-float("inf"), float("inf")))
     ((1.0, 301.0), (-1.0, 1.0), (-300.0, 300.0))
     """
     low, high = support
     left, right = (end if np.isfinite(end) else 0.0 for end in support)
-    return low if np.isfinite(low) else right - FARTHEST, high if np.isfinite(high) else left + FARTHEST
+    return low if np.isfinite(low) else right - FARTHEST_PARAMETER, high if np.isfinite(
+        high
+    ) else left + FARTHEST_PARAMETER
 
 
-def no_tails(self: Copula) -> TailDependence:
+def no_tail_dependence(self: Copula) -> TailDependence:
     """Return λ_L = λ_U = 0."""
     zero = jnp.zeros_like(jnp.asarray(jax.tree.leaves(self)[0]))
     return TailDependence(zero, zero)
 
 
-def floats(values: ArrayLike) -> jax.Array:
+def as_floats(values: ArrayLike) -> jax.Array:
     """Convert values to an array of JAX's default float type.
 
-    >>> floats(2).dtype.kind
+    >>> as_floats(2).dtype.kind
     'f'
     """
     return jnp.asarray(values, jnp.result_type(float))
@@ -304,21 +308,21 @@ def clip_unit(u: ArrayLike) -> jax.Array:
     >>> clip_unit(np.array([-0.1, 0.5, 1.1])).tolist()
     [0.0, 0.5, 1.0]
     """
-    u = floats(u)
+    u = as_floats(u)
     return jnp.where(u < 0, 0.0, jnp.where(u > 1, 1.0, u))
 
 
-def outside(u: ArrayLike, v: ArrayLike) -> jax.Array:
+def is_outside_square(u: ArrayLike, v: ArrayLike) -> jax.Array:
     """Return whether (u, v) lies outside the unit square; False for NaN.
 
-    >>> outside(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
+    >>> is_outside_square(np.array([-0.1, 0.0, 1.0, 1.1]), 0.5).tolist()
     [True, False, False, True]
     """
     u, v = jnp.asarray(u), jnp.asarray(v)
     return (u < 0) | (u > 1) | (v < 0) | (v > 1)
 
 
-def nodes() -> tuple[jax.Array, jax.Array]:
+def gauss_nodes() -> tuple[jax.Array, jax.Array]:
     """Return Gauss–Legendre nodes and weights on (0, 1), crowded towards the ends by t²(3 − 2t): (48,) each."""
     nodes, weights = np.polynomial.legendre.leggauss(48)
     t = (nodes + 1) / 2
@@ -332,7 +336,7 @@ def tau_by_quadrature(copula: Copula) -> jax.Array:
     >>> round(float(tau_by_quadrature(Gumbel(2.0))), 4)
     0.5
     """
-    node, weight = nodes()  # V varies fastest with u and p towards the ends
+    node, weight = gauss_nodes()  # V varies fastest with u and p towards the ends
     u, p = jnp.meshgrid(node, node, indexing="ij")
     return 4 * weight @ copula.cdf(u, copula.inverse_conditional(u, p)) @ weight - 1
 
@@ -445,7 +449,7 @@ class ClosedForm(Copula):
     def log_density(self, u: ArrayLike, v: ArrayLike) -> jax.Array:
         """Return log c(u, v) = log ∂²C/∂u∂v; −∞ outside the unit square."""
         inside = self.two_sided_log_density(unit(u), unit(v))
-        return jnp.where(outside(u, v), -jnp.inf, inside)
+        return jnp.where(is_outside_square(u, v), -jnp.inf, inside)
 
     def inverse_conditional(self, u: ArrayLike, p: ArrayLike) -> jax.Array:
         """Solve h(v given u) = p for v."""
@@ -470,7 +474,7 @@ def cdf_of_gain(u: Unit, v: Unit, gain: jax.Array) -> tuple[jax.Array, jax.Array
     return jnp.exp(gain + u.log + v.log), above
 
 
-def lower_tail(theta: ArrayLike) -> jax.Array:
+def clayton_lower_tail(theta: ArrayLike) -> jax.Array:
     """Return λ_L = 2^(−1/θ) of a Clayton copula, 0 at θ = 0."""
     theta = jnp.asarray(theta)
     return jnp.where(theta > 0, 2 ** (-1 / jnp.where(theta > 0, theta, 1.0)), 0.0)
@@ -485,7 +489,7 @@ class RadialForm(ClosedForm):
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return C(u, v) and S(u, v) = C(1 − u, 1 − v)."""
-        below, above = self.lower_cdf(*with_flips(u, v, *jax.tree.leaves(self)))
+        below, above = self.lower_cdf(*stacked_with_flips(u, v, *jax.tree.leaves(self)))
         return below, above
 
 
@@ -499,21 +503,21 @@ class Rotation(ClosedForm):
     The class statement names the family, and the rotation has its parameters. 180 degrees is the survival copula.
 
     >>> from rcjax.copulas import Clayton
-    >>> class NegativeClayton(Rotation, of=Clayton, degrees=90):
+    >>> class NegativeClayton(Rotation, family=Clayton, degrees=90):
     ...     pass
     >>> float(NegativeClayton(2.0).tau())
     -0.5
     """
 
-    _of: ClassVar[type[Copula]]
+    _family: ClassVar[type[Copula]]
     _degrees: ClassVar[int]
 
-    def __init_subclass__(cls, *, of: type[Copula], degrees: int, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, family: type[Copula], degrees: int, **kwargs: Any) -> None:
         if degrees not in (90, 180, 270):
             raise ValueError(f"degrees is {degrees}; a copula turns by 90, 180 or 270")
-        cls._of, cls._degrees = of, degrees
-        cls.exchangeable = degrees == 180 and of.exchangeable
-        fields = dataclasses.fields(of)  # pyright: ignore[reportArgumentType]
+        cls._family, cls._degrees = family, degrees
+        cls.exchangeable = degrees == 180 and family.exchangeable
+        fields = dataclasses.fields(family)  # pyright: ignore[reportArgumentType]
         cls.__annotations__ = {field.name: field.type for field in fields} | inspect.get_annotations(cls)
         for field in fields:
             if field.name not in vars(cls):
@@ -521,17 +525,17 @@ class Rotation(ClosedForm):
         super().__init_subclass__(**kwargs)
 
     @property
-    def _base(self) -> Copula:
+    def _unturned(self) -> Copula:
         leaves, _ = jax.tree.flatten(self)
-        return jax.tree.unflatten(jax.tree.structure(self._of()), leaves)
+        return jax.tree.unflatten(jax.tree.structure(self._family()), leaves)
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Prepare u as the family does."""
-        return self._base.prepared(u)
+        return self._unturned.with_score(u)
 
     def two_sided_cdf(self, u: Unit, v: Unit) -> tuple[jax.Array, jax.Array]:
         """Return (P(U ≤ u, V ≤ v), P(U > u, V > v))."""
-        below, above = self._base.two_sided_cdf(*self._turn(u, v))
+        below, above = self._unturned.two_sided_cdf(*self._turn(u, v))
         if self._degrees == 180:
             return above, below
         if self._degrees == 270:
@@ -541,43 +545,43 @@ class Rotation(ClosedForm):
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h(v given u) and its complement."""
-        h = self._base.two_sided_conditional(*self._turn(u, v))
+        h = self._unturned.two_sided_conditional(*self._turn(u, v))
         return h if self._degrees == 90 else h.flipped
 
     def two_sided_conditional_on_v(self, u: Unit, v: Unit) -> Unit:
         """Return ∂C/∂v and its complement."""
-        h = self._base.two_sided_conditional_on_v(*self._turn(u, v))
+        h = self._unturned.two_sided_conditional_on_v(*self._turn(u, v))
         return h if self._degrees == 270 else h.flipped
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c(u, v)."""
-        return self._base.two_sided_log_density(*self._turn(u, v))
+        return self._unturned.two_sided_log_density(*self._turn(u, v))
 
     def two_sided_inverse(self, u: Unit, p: Unit) -> Unit:
         """Solve h(v given u) = p for v and its complement."""
-        v = self._base.two_sided_inverse(*self._turn(u, p))
+        v = self._unturned.two_sided_inverse(*self._turn(u, p))
         return v if self._degrees == 90 else v.flipped
 
     def spearman(self) -> jax.Array:
         """Return Spearman's ρ of the family, negated for 90 and 270 degrees."""
-        return self._base.spearman() if self._degrees == 180 else -self._base.spearman()
+        return self._unturned.spearman() if self._degrees == 180 else -self._unturned.spearman()
 
     def tail_dependence(self) -> TailDependence:
         """Return the family's coefficients, exchanged, for 180 degrees; numerical ones for the other rotations."""
         if self._degrees != 180:
             return super().tail_dependence()
-        lower, upper = self._base.tail_dependence()
+        lower, upper = self._unturned.tail_dependence()
         return TailDependence(upper, lower)
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ of the family, negated for 90 and 270 degrees."""
-        return self._base.tau() if self._degrees == 180 else -self._base.tau()
+        return self._unturned.tau() if self._degrees == 180 else -self._unturned.tau()
 
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Rotate the family's `from_tau` of τ, or of −τ for 90 and 270 degrees."""
-        tau = cls._within_reach(tau)
-        turned = cls._of.from_tau(tau if cls._degrees == 180 else -tau)
+        tau = cls._clip_tau(tau)
+        turned = cls._family.from_tau(tau if cls._degrees == 180 else -tau)
         return jax.tree.unflatten(jax.tree.structure(cls()), jax.tree.leaves(turned))
 
     def _turn(self, u: Unit, v: Unit) -> tuple[Unit, Unit]:

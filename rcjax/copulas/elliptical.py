@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, betaln, divide, is_zero, log_of_pair, ndtri, turned
-from rcjax.copulas.base import RadialForm, TailDependence, floats, param
+from rcjax._core.numerics import Unit, betaln, divide, flipped_where, is_symbolic_zero, log_of_pair, ndtri
+from rcjax.copulas.base import RadialForm, TailDependence, as_floats, param
 
 #: Nodes of the normal integral; `_FEW_NODES` suffice if it starts from ρ = 0 and all quantiles lie within ±`_NEAR`.
 _NODES, _FEW_NODES, _NEAR = 48, 20, 6.0
@@ -32,7 +32,7 @@ class Gaussian(RadialForm):
 
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with its normal quantile."""
         return u._replace(score=_normal_quantile(u))
 
@@ -71,7 +71,7 @@ class Gaussian(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with ρ = sin(πτ/2), for τ held within ±0.98."""
-        return cls(jnp.sin(np.pi / 2 * cls._within_reach(tau)))
+        return cls(jnp.sin(np.pi / 2 * cls._clip_tau(tau)))
 
 
 # Formulas in ρ that keep their digits near ±1, shared by the Gaussian and Student's t copulas.
@@ -79,7 +79,7 @@ class Gaussian(RadialForm):
 
 def _off_the_ends(rho: ArrayLike) -> jax.Array:
     """Clip ρ just inside ±1, so that 1 − ρ² > 0; the slope stays 1."""
-    rho = floats(rho)
+    rho = as_floats(rho)
     last = 1 - 2 * jnp.finfo(rho.dtype).eps
     return jnp.where(jnp.abs(rho) <= last, rho, rho * last)
 
@@ -138,7 +138,7 @@ def _normal_cdf(rho: jax.Array, u: Unit, v: Unit) -> jax.Array:
     """
     # For ρ < 0 and u + v > 1, C(u, v) = u + v − 1 + C(1 − u, 1 − v) has the smaller integral.
     reflect = (rho < 0) & (v.value > u.complement)
-    first, second = turned(reflect, u), turned(reflect, v)
+    first, second = flipped_where(reflect, u), flipped_where(reflect, v)
     x, y = _normal_quantile(first), _normal_quantile(second)
     apart, product = _gap(rho, x, y), jnp.where(rho < 0, -x * y, x * y)
     from_zero = (jnp.abs(apart) < jnp.arccos(jnp.abs(rho))) | (rho >= 0) & (rho < 0.9)
@@ -160,11 +160,11 @@ def _normal_cdf_jvp(
     rho_tangent, u_tangent, v_tangent = tangents
     value = _normal_cdf(rho, u, v)
     change = jnp.zeros_like(value)
-    if not is_zero(rho_tangent):
+    if not is_symbolic_zero(rho_tangent):
         form = _quadratic_form(rho, _normal_quantile(u), _normal_quantile(v))
         change += jnp.exp(-form / 2) / (2 * np.pi * _spread(rho)) * rho_tangent
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_zero(tangent.value):
+        if not is_symbolic_zero(tangent.value):
             change += _normal_conditional(rho, condition, other).value * tangent.value
     return value, change
 
@@ -211,7 +211,7 @@ class StudentT(RadialForm):
     rho: jax.Array | float = param(0.5, support=(-1.0, 1.0))
     df: jax.Array | float = param(4.0, support=(1.0, float("inf")), grid=(2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
-    def prepared(self, u: Unit) -> Unit:
+    def with_score(self, u: Unit) -> Unit:
         """Return u with its t quantile, which the correlation does not change."""
         return u._replace(score=_student_quantile(self._parameters()[1], u))
 
@@ -248,7 +248,7 @@ class StudentT(RadialForm):
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = λ_U = 2 P(T ≤ −√((ν + 1)(1 − ρ)/(1 + ρ))), T with ν + 1 degrees of freedom."""
-        rho, df = jnp.broadcast_arrays(*(floats(value) for value in (self.rho, self.df)))
+        rho, df = jnp.broadcast_arrays(*(as_floats(value) for value in (self.rho, self.df)))
         apart = jnp.sqrt((df + 1) * (1 - rho) / jnp.where(rho > -1, 1 + rho, 1.0))
         share = jnp.where(rho > -1, 2 * _student_probability(df + 1, -apart).value, 0.0)
         return TailDependence(share, share)
@@ -260,12 +260,12 @@ class StudentT(RadialForm):
     @classmethod
     def from_tau(cls, tau: ArrayLike) -> Self:
         """Return the member with ρ = sin(πτ/2), for τ held within ±0.98, with 4 degrees of freedom."""
-        rho = jnp.sin(np.pi / 2 * cls._within_reach(tau))
+        rho = jnp.sin(np.pi / 2 * cls._clip_tau(tau))
         return cls(rho, jnp.full_like(rho, 4.0))
 
     def _parameters(self) -> tuple[jax.Array, jax.Array]:
         """Return (ρ kept off ±1, df), in JAX's default float type."""
-        return _off_the_ends(self.rho), floats(self.df)
+        return _off_the_ends(self.rho), as_floats(self.df)
 
 
 @jax.custom_jvp
@@ -278,7 +278,7 @@ def _student_cdf(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> jax.Array:
     the relative error is 1e-13 for uniform ranks, and at most 1e-11 for ν ≤ 40 where both coordinates are extreme.
     """
     reflect = v.value > u.complement
-    first, second = turned(reflect, u), turned(reflect, v)
+    first, second = flipped_where(reflect, u), flipped_where(reflect, v)
     x, y = _student_quantile(df, first), _student_quantile(df, second)
     x, y, rho, df = jnp.broadcast_arrays(x, y, rho, df)
     down = (rho > 0.7) | ((rho > -0.6) & (jnp.abs(x - y) > 4 * jnp.abs(x + y)))
@@ -315,17 +315,17 @@ def _student_cdf_jvp(
     rho_tangent, df_tangent, u_tangent, v_tangent = tangents
     value = _student_cdf(rho, df, u, v)
     change = jnp.zeros_like(value)
-    if not is_zero(rho_tangent):
+    if not is_symbolic_zero(rho_tangent):
         x, y = _student_quantile(df, u), _student_quantile(df, v)
         change += (
             jnp.exp(-df / 2 * jnp.log1p(_quadratic_form(rho, x, y) / df)) / (2 * np.pi * _spread(rho)) * rho_tangent
         )
-    if not is_zero(df_tangent):
+    if not is_symbolic_zero(df_tangent):
         # The quantiles depend on df, so that cached quantiles do not serve.
         bare = [z._replace(score=None) for z in (u, v)]
         change += jax.jvp(lambda df: _student_cdf.fun(rho, df, *bare), (df,), (df_tangent,))[1]
     for condition, other, tangent in ((u, v, u_tangent), (v, u, v_tangent)):
-        if not is_zero(tangent.value):
+        if not is_symbolic_zero(tangent.value):
             change += _student_conditional(rho, df, condition, other).value * tangent.value
     return value, change
 
@@ -334,11 +334,6 @@ def _student_conditional(rho: jax.Array, df: jax.Array, u: Unit, v: Unit) -> Uni
     x, y = _student_quantile(df, u), _student_quantile(df, v)
     stretch = jnp.sqrt(df + 1) / jnp.hypot(jnp.sqrt(df), x)
     return _student_probability(df + 1, _residual(rho, x, y) * stretch)
-
-
-def _log_power_law(df: jax.Array) -> jax.Array:
-    """Return log lim P(T > x) x^df, as x → ∞."""
-    return (df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5)
 
 
 def _angle(df: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -413,9 +408,9 @@ def _student_probability_jvp(
     df, x = primals
     value = _student_probability(df, x)
     slope = jnp.zeros_like(value.value)
-    if not is_zero(tangents[1]):
+    if not is_symbolic_zero(tangents[1]):
         slope += jnp.exp(_log_student_density(df, x)) * tangents[1]
-    if not is_zero(tangents[0]):
+    if not is_symbolic_zero(tangents[0]):
         slope += jax.jvp(lambda df: _student_probability.fun(df, x).value, (df,), tangents[:1])[1]
     return value, Unit(slope, -slope)
 
@@ -439,19 +434,20 @@ def _quantile_jvp(primals: tuple[jax.Array, Unit], tangents: tuple[Any, Any]) ->
     df, u = primals
     x = _quantile(df, u)
     change = jnp.zeros_like(x)
-    if not is_zero(tangents[1].value):
+    if not is_symbolic_zero(tangents[1].value):
         change += tangents[1].value
-    if not is_zero(tangents[0]):
+    if not is_symbolic_zero(tangents[0]):
         change -= jax.jvp(lambda df: _student_probability(df, x).value, (df,), tangents[:1])[1]
     return x, change * jnp.exp(-_log_student_density(df, x))
 
 
 def _upper_quantile(df: jax.Array, tail: jax.Array) -> jax.Array:
     """Find x > 0 with P(T > x) = tail, by Halley's method on log P in log x, where log P is concave and falls."""
-    # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the power law of the tail.
+    # Start from the stretched normal quantile (Hill 1970 gives the exponent) or from the tail's power law, whose
+    # logarithm is log lim P(T > x) x^df.
     z, log_tail = ndtri(tail), jnp.log(tail)
     stretched = (jnp.log(df) + jnp.log(jnp.expm1(jnp.minimum(z * z / df * (1 + 0.5 / df), 600.0)))) / 2
-    power = (_log_power_law(df) - log_tail) / df
+    power = ((df / 2 - 1) * jnp.log(df) - betaln(df / 2, 0.5) - log_tail) / df
     start = jnp.minimum(stretched, power)
     ratio, beta = _tail_ratio(df, start.size), jnp.exp(betaln(df / 2, 0.5))
 

@@ -7,12 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.numerics import Unit, divide, from_log, log1mexp, log1p_ratio, log_of_pair, softplus
+from rcjax._core.numerics import Unit, divide, log1mexp, log1p_ratio, log_of_pair, softplus, unit_from_log
 from rcjax.copulas.archimedean import Clayton, cdf_of_s
-from rcjax.copulas.base import ClosedForm, TailDependence, cdf_of_gain, floats, lower_tail, nodes, param
+from rcjax.copulas.base import (
+    ClosedForm,
+    TailDependence,
+    as_floats,
+    cdf_of_gain,
+    clayton_lower_tail,
+    gauss_nodes,
+    param,
+)
 
-_FAR = -30.0  # log k below which a series takes the place of a logarithm
-_FEW = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
+_SMALLEST_LOG_K = -30.0  # log k below which a series takes the place of a logarithm
+_SMALLEST_THETA = 1e-30  # a floor for θ: as good as 0, and its logarithm is finite in float32
 
 
 class BB1(ClosedForm):
@@ -35,21 +43,21 @@ class BB1(ClosedForm):
 
     def two_sided_conditional(self, u: Unit, v: Unit) -> Unit:
         """Return h with log h = (1 + θ) log(C/u) − (δ − 1) log(W/X)."""
-        theta, (x, log_x, _, log_y) = floats(self.theta), self._powers(u, v)
+        theta, (x, log_x, _, log_y) = as_floats(self.theta), self._powers(u, v)
         by_x = softplus(self.delta * (log_y - log_x)) / self.delta
-        return from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
+        return unit_from_log(-(1 + theta) * _fall(theta, x, log_x, by_x) - (self.delta - 1) * by_x)
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1 + θ) g − (δ − 1) log(W²/(X Y)) − log W + log(δ − 1 + (1 + θ) W/(1 + θ W))."""
         gain, log_w, apart = self._by_size(u, v)
-        theta, delta = floats(self.theta), floats(self.delta)
+        theta, delta = as_floats(self.theta), as_floats(self.delta)
         share = jnp.exp(log_w - theta * _log1p_over(theta, log_w))  # W/(1 + θ W)
         return (1 + theta) * gain - (delta - 1) * apart - log_w + jnp.log(delta - 1 + (1 + theta) * share)
 
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/(θ δ)} and λ_U = 2 − 2^{1/δ}."""
         delta = jnp.asarray(self.delta)
-        lower = lower_tail(jnp.asarray(self.theta) * delta)
+        lower = clayton_lower_tail(jnp.asarray(self.theta) * delta)
         return TailDependence(lower, jnp.broadcast_to(2 - 2 ** (1 / delta), lower.shape))
 
     def tau(self) -> jax.Array:
@@ -62,18 +70,18 @@ class BB1(ClosedForm):
 
         Each parameter then has half of the dependence.
         """
-        delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._within_reach(tau), 0.0))
+        delta = 1 / jnp.sqrt(1 - jnp.maximum(cls._clip_tau(tau), 0.0))
         return cls(2 * (delta - 1), delta)
 
     def _powers(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (x, log X, y, log Y)."""
-        x, y, theta = -u.log, -v.log, floats(self.theta)
+        x, y, theta = -u.log, -v.log, as_floats(self.theta)
         return x, _log_expm1_over(theta, x, jnp.log(x)), y, _log_expm1_over(theta, y, jnp.log(y))
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (g = x + y + log C, log W, log(W²/(X Y)))."""
         x, log_x, y, log_y = self._powers(u, v)
-        theta, swap = floats(self.theta), x > y
+        theta, swap = as_floats(self.theta), x > y
         less, more, log_more = jnp.where(swap, y, x), jnp.where(swap, x, y), jnp.where(swap, log_x, log_y)
         apart = jnp.where(swap, log_x - log_y, log_y - log_x)
         growth = softplus(-self.delta * apart) / self.delta  # log(W/max(X, Y))
@@ -108,14 +116,14 @@ class BB7(ClosedForm):
         """Return h with log h = (1 + δ) log(C′/(1 − ū^θ)) − (1 − 1/θ) log(s/ū^θ)."""
         a, b = self._logs(u, v)
         fall = _log1p_over(jnp.asarray(self.delta), self._log_odds(a, b))
-        return from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
+        return unit_from_log(-(1 + self.delta) * fall - (1 - 1 / jnp.asarray(self.theta)) * self._growth(a, b))
 
     def two_sided_log_density(self, u: Unit, v: Unit) -> jax.Array:
         """Return log c = (1 − 1/θ)(a + b) + (1/θ − 2) log s + log(c′/(1 + δ)) + log(θ − 1 + (1 + θ δ) s).
 
         c′ is Clayton's density.
         """
-        theta, (a, b) = floats(self.theta), self._logs(u, v)
+        theta, (a, b) = as_floats(self.theta), self._logs(u, v)
         log_s = self._log_s(a, b)
         inner = Clayton(self.delta).two_sided_log_density(_turned(a), _turned(b)) - jnp.log1p(jnp.asarray(self.delta))
         last = jnp.log(theta - 1 + (1 + theta * self.delta) * jnp.exp(log_s))
@@ -124,12 +132,12 @@ class BB7(ClosedForm):
     def tail_dependence(self) -> TailDependence:
         """Return λ_L = 2^{−1/δ} and λ_U = 2 − 2^{1/θ}."""
         upper = 2 - 2 ** (1 / jnp.asarray(self.theta))
-        return TailDependence(*jnp.broadcast_arrays(lower_tail(self.delta), upper))
+        return TailDependence(*jnp.broadcast_arrays(clayton_lower_tail(self.delta), upper))
 
     def tau(self) -> jax.Array:
         """Return Kendall's τ = 1 − 4 ∫₀¹ z (1 − z^θ) (1 − (1 − z^θ)^δ)/(δ z^θ) dz / θ, from the generator."""
-        node, weight = nodes()
-        theta, delta = (floats(value)[..., None] for value in (self.theta, self.delta))
+        node, weight = gauss_nodes()
+        theta, delta = (as_floats(value)[..., None] for value in (self.theta, self.delta))
         power = jnp.exp(theta * jnp.log(node))  # z^θ
         tiny = power < 1e-9
         log_complement = jnp.log1p(-jnp.where(tiny, 0.5, power))
@@ -139,7 +147,7 @@ class BB7(ClosedForm):
         return 1 - 4 * (integrand @ weight) / jnp.asarray(self.theta)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return δ of the Clayton copula with τ/2; `from_tau` then solves for θ."""
         half = jnp.maximum(tau, 0.0) / 2
         return {"delta": 2 * half / (1 - half)}
@@ -149,13 +157,13 @@ class BB7(ClosedForm):
 
     def _log_odds(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log K, with K = ((1 − v̄^θ)^{−δ} − 1) (1 − ū^θ)^δ/δ: −log(C′/(1 − ū^θ)) is log(1 + δ K)/δ."""
-        delta = floats(self.delta)
+        delta = as_floats(self.delta)
         return delta * log1mexp(a) + _log_expm1_over(delta, -log1mexp(b), _log_of_minus_log1mexp(b))
 
     def _growth(self, a: jax.Array, b: jax.Array) -> jax.Array:
         """Return log(s/ū^θ) = log(1 + (1 − ū^θ)(1 − C′/(1 − ū^θ))/ū^θ)."""
-        delta, log_k = floats(self.delta), self._log_odds(a, b)
-        tiny = log_k < _FAR
+        delta, log_k = as_floats(self.delta), self._log_odds(a, b)
+        tiny = log_k < _SMALLEST_LOG_K
         fall = _log1p_over(delta, jnp.where(tiny, 0.0, log_k))
         log_share = jnp.where(tiny, log_k - (1 + delta) / 2 * jnp.exp(jnp.where(tiny, log_k, 0.0)), log1mexp(-fall))
         return softplus(log1mexp(a) + log_share - a)
@@ -181,8 +189,8 @@ def _log_of_minus_log1mexp(b: jax.Array) -> jax.Array:
 
 def _log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
     """Return log(1 + θ k)/θ for k = exp(log_k) and θ ≥ 0; k at θ = 0."""
-    theta = floats(theta)
-    log_y = jnp.log(jnp.maximum(theta, _FEW)) + log_k
+    theta = as_floats(theta)
+    log_y = jnp.log(jnp.maximum(theta, _SMALLEST_THETA)) + log_k
     near = log_y < -1.0
     k = jnp.exp(jnp.where(near, log_k, 0.0))
     small = k * log1p_ratio(jnp.where(near, theta * k, 0.0))
@@ -192,7 +200,7 @@ def _log1p_over(theta: jax.Array, log_k: jax.Array) -> jax.Array:
 
 def _log_expm1_over(theta: jax.Array, x: jax.Array, log_x: jax.Array | float) -> jax.Array:
     """Return log((e^{θx} − 1)/θ) for x ≥ 0 and θ ≥ 0; log x at θ = 0."""
-    z = floats(theta) * x
+    z = as_floats(theta) * x
     near = z < 0.5
     # (1 − e^{−z})/z, as its Taylor polynomial of degree 10.
     little = jnp.where(near, z, 0.0)
@@ -268,20 +276,20 @@ class Tawn(ClosedForm):
         It follows from ∫ t (1 − t) A″/A dt for C = exp(−(x + y) A(y/(x + y))) (Ghoudi, Khoudraji & Rivest 1998), by
         substituting p = t^θ/(s^θ + t^θ).
         """
-        node, weight = nodes()
+        node, weight = gauss_nodes()
         theta, alpha, beta = (value[..., None] for value in self._arrays())
         below = (1 - alpha) * beta * (1 - node) ** (1 / theta) + (1 - beta) * alpha * node ** (1 / theta)
         return (1 - 1 / theta[..., 0]) * (divide(alpha * beta, alpha * beta + below) @ weight)
 
     @classmethod
-    def _others_at(cls, tau: jax.Array) -> dict[str, Any]:
+    def _other_parameters(cls, tau: jax.Array) -> dict[str, Any]:
         """Return α = β such that the largest τ, α/(2 − α) at θ = ∞, is (1 + τ)/2."""
         tau = jnp.maximum(tau, 0.0)
         share = 2 * (1 + tau) / (3 + tau)
         return {"alpha": share, "beta": share}
 
     def _arrays(self) -> list[jax.Array]:
-        return [floats(value) for value in (self.theta, self.alpha, self.beta)]
+        return [as_floats(value) for value in (self.theta, self.alpha, self.beta)]
 
     def _by_size(self, u: Unit, v: Unit) -> tuple[jax.Array, ...]:
         """Return (g = s + t − w, log w, log(w/s), log(w/t))."""
@@ -297,13 +305,13 @@ class Tawn(ClosedForm):
 
 def _log(share: jax.Array | float) -> jax.Array:
     """Return the log of a share, with 0 replaced by the smallest number."""
-    share = floats(share)
+    share = as_floats(share)
     return jnp.log(jnp.maximum(share, jnp.finfo(share.dtype).tiny))
 
 
 def _log_mixed(share: jax.Array | float, k: jax.Array) -> jax.Array:
     """Return log(1 − α + α e^{−k}) for k ≥ 0, finite at α = 1 even if e^{−k} underflows."""
-    complement = 1 - floats(share)
+    complement = 1 - as_floats(share)
     far = -0.9 * float(np.log(jnp.finfo(complement.dtype).tiny))
     near = jnp.log(complement + share * jnp.exp(-jnp.minimum(k, far)))
     mixed_in = _log(share) - jnp.maximum(k, far)

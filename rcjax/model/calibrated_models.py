@@ -22,14 +22,14 @@ from jax.typing import ArrayLike
 from rcjax._base.codec import SCHEMA_VERSION, Amount, Object, choice, read_fields, read_value, to_json_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import fill_up, map_entries, plain, unstack
+from rcjax._core.batching import as_json_values, map_entries, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import describe_kept_sample
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, calibrate_rows, fit_calibrator
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.stated import stated_logprobs
+from rcjax.model.stated import find_stated_logprobs
 from rcjax.policy.counted import SAME_AS, SCORES
 from rcjax.policy.spec import Spec
 
@@ -131,7 +131,8 @@ def calibrators_to_json(calibrators: Calibrator) -> list[dict[str, Any]]:
     """Return the calibration of each model in a policy's format, with `slope_p` and `status` of its fit."""
     rows = unstack(calibrators)
     return [
-        to_json_value(row.to_calibration()) | {"slope_p": plain(row.slope_p), "status": int(row.status)} for row in rows
+        to_json_value(row.to_calibration()) | {"slope_p": as_json_values(row.slope_p), "status": int(row.status)}
+        for row in rows
     ]
 
 
@@ -226,18 +227,18 @@ def fit_calibrated(log: Log, transform: Transform | Literal["auto"] = "auto") ->
     'llama3.2-1b'
     """
     check_overlap(log)
-    return _fit_calibrated(log, log.task if transform == "auto" else transform, stated_in(log))
+    return _fit_calibrated(log, log.task if transform == "auto" else transform, find_stated_in_log(log))
 
 
 def refit_calibrated(model: FittedModel, log: Log) -> CalibratedModels:
     """Fit the calibrators of another log's models, with the transform and the stated values of a fitted model."""
-    return _fit_calibrated(log, model.calibrators.transform, model.calibrators.values)
+    return _fit_calibrated(log, model.calibrators.transform, model.calibrators.stated_logprobs)
 
 
 def _fit_calibrated(log: Log, transform: Transform, values: ArrayLike | None) -> CalibratedModels:
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
-    rows = fill_up(log.logprob, expected_log(log).correct, log.answered)
+    rows = pad_to_size_class(log.logprob, expected_log(log).correct, log.answered)
     calibrators, _ = fit_calibrators_compiled(*rows, transform=transform, values=values)
     return CalibratedModels(calibrators, log.cost, log.models, Details.of_log(log))
 
@@ -252,7 +253,7 @@ def fit_calibrators(
         correct: (n, k) whether the answer is right.
         answered: (n, k) whether there is an answer.
         transform: transform of the raw confidence.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
+        values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
 
     def calibrate(logprob: jax.Array, correct: jax.Array, answered: jax.Array, values: jax.Array | None) -> Calibrator:
@@ -266,15 +267,15 @@ def fit_calibrators(
 fit_calibrators_compiled = compiled(fit_calibrators, "transform", runs="long")
 
 
-def stated_in(log: Log) -> np.ndarray | None:
-    """Find the stated values of a log's models (`stated_logprobs`), counting each query once.
+def find_stated_in_log(log: Log) -> np.ndarray | None:
+    """Find the stated values of a log's models (`find_stated_logprobs`), counting each query once.
 
     A bootstrap may have drawn a query repeatedly.
     """
     rows = list({query: row for row, query in enumerate(log.queries)}.values())
     all_distinct = len(rows) == log.n_queries
     columns = log.logprob, log.answered
-    return stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
+    return find_stated_logprobs(*(columns if all_distinct else (np.asarray(column)[rows] for column in columns)))
 
 
 def check_overlap(log: Log) -> None:

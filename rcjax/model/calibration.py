@@ -1,8 +1,8 @@
-"""Raw confidence → calibrated confidence: the transforms of the paper, and logistic regression on them.
+"""Calibration of raw confidences: the transforms of the paper, and logistic regression on the transformed confidence.
 
 Section 3 of Zellinger & Thomson (2025). LLM confidences crowd together near certainty; the transform ξ spreads them out
-before the regression. Functions take log-probabilities, since 1 − exp(logprob) rounds to 0 near certainty, where ξ
-still tells confidences apart.
+before the regression. Functions take log-probabilities: near certainty 1 − exp(logprob) rounds to 0, while ξ still
+tells confidences apart.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from jax import lax
 from jax.scipy import special
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import Status, fill_up
-from rcjax._core.compilation import compiled, in_full
+from rcjax._core.batching import Status, pad_to_size_class
+from rcjax._core.compilation import compiled, in_full_precision
 from rcjax._core.numerics import divide, extremes, log1mexp
-from rcjax.model.stated import StatedValues, estimate_stated, stated_of_pairs
+from rcjax.model.stated import StatedValues, estimate_stated, stack_stated_values
 from rcjax.policy.decisions import NO_CONFIDENCE, Calibration, Transform
 
 
@@ -43,11 +43,9 @@ _ARMIJO_SHARE = 0.25  # share of the gain predicted by the slope that a step mus
 
 
 def transform_confidence(logprob: jax.Array, transform: Transform) -> jax.Array:
-    """Transform the raw confidence p = exp(logprob) to ξ, elementwise.
+    """Transform the raw confidence p = exp(logprob) to ξ, elementwise; a missing confidence counts as p = 0.
 
-    ξ is infinite at an end of [0, 1] where its formula is.
-
-    A missing confidence is p = 0. The transforms:
+    ξ is infinite at an end of [0, 1] where its formula is. The transforms:
 
     - `choice`: log 1/(1 − p);
     - `generation`: log 1/(1 − p) − log 2 for p ≥ ½, and log p + log 2 below. It is monotone and antisymmetric about
@@ -115,9 +113,9 @@ class Calibrator:
         return special.expit(self.coefficients[0] + self.coefficients[1] * features)
 
     def features(self, logprob: jax.Array) -> jax.Array:
-        """Return the feature at which the regression alone gives the calibrated confidence, elementwise.
+        """Return the ξ at which the regression alone would give the calibrated confidence, elementwise.
 
-        It is ξ except at and near stated values. Requires `feature_slope` ≠ 0.
+        It differs from ξ at and near stated values. Requires `feature_slope` ≠ 0.
         """
         features = self._without_infinities(transform_confidence(logprob, self.transform))
         if self.stated is None:
@@ -125,7 +123,7 @@ class Calibrator:
         return divide(special.logit(self(logprob)) - self.coefficients[0], self.feature_slope, features)
 
     @property
-    def values(self) -> jax.Array | None:
+    def stated_logprobs(self) -> jax.Array | None:
         """(…, V) raw log-probabilities of the stated values, for `fit_calibrator`; None: no model states values."""
         return None if self.stated is None else self.stated.logprob
 
@@ -159,7 +157,7 @@ class Calibrator:
         values, lowest = [c.stated or () for c in calibrations], [c.no_confidence for c in calibrations]
         unknown: Any = np.full_like(low, np.nan)
         status: Any = np.zeros(len(low), int)
-        stated = stated_of_pairs(values, dtype, lowest)
+        stated = stack_stated_values(values, dtype, lowest)
         return cls(line, low, high, unknown, status, calibrations[0].transform, stated)  # type: ignore[arg-type]
 
     def inverse(self, confidence: jax.Array) -> jax.Array:
@@ -178,7 +176,7 @@ class Calibrator:
 
 # Jitted, so that the programs that contain it do not trace it again.
 @partial(jax.jit, static_argnames="transform")
-@in_full
+@in_full_precision
 def fit_calibrator(
     logprob: jax.Array, correct: jax.Array, answered: jax.Array, transform: Transform, values: jax.Array | None = None
 ) -> Calibrator:
@@ -196,8 +194,8 @@ def fit_calibrator(
         correct: (n,) whether the answer is right, or its probability if there is no label.
         answered: (n,) whether there is an answer; other queries are ignored.
         transform: transform of the raw confidence.
-        values: (V,) raw log-probabilities that the model states, padded with NaN (`stated_logprobs`); None: no stated
-            values. Missing confidences count as a value, and are left out of the regression.
+        values: (V,) raw log-probabilities that the model states, padded with NaN (`find_stated_logprobs`); None: the
+            model states no values. Missing confidences count as a value, and are left out of the regression.
     """
     all_answered = answered
     if values is not None:
@@ -246,7 +244,7 @@ def _ends_of(features: jax.Array, correct: jax.Array, answered: jax.Array) -> tu
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def calibrate_all(calibrators: Calibrator, logprob: jax.Array, answered: jax.Array | None = None) -> jax.Array:
     """Calibrate the answers of k models: (…, k); a finite placeholder where `answered` (…, k) is False."""
     finite = logprob if answered is None else jnp.where(answered, logprob, -1.0)
@@ -260,7 +258,7 @@ def calibrate_rows(calibrators: Calibrator, logprob: ArrayLike, answered: ArrayL
     """Calibrate the rows of a log (n, k) by `calibrate_all`, padded so that logs of similar size share a program."""
     rows = (logprob,) if answered is None else (logprob, answered)
     n = np.shape(logprob)[0]
-    confidence = _calibrate_all_compiled(calibrators, *fill_up(*rows))
+    confidence = _calibrate_all_compiled(calibrators, *pad_to_size_class(*rows))
     return confidence if len(confidence) == n else jax.device_put(np.asarray(confidence)[:n])
 
 
@@ -359,19 +357,22 @@ def expected_calibration_error(confidence: np.ndarray, correct: np.ndarray) -> f
     0.0
     """
     confidence = np.asarray(confidence, float)
-    return mean_gap(tenths(confidence), np.asarray(correct, float) - confidence)
+    return binned_gap(decile_bins(confidence), np.asarray(correct, float) - confidence)
 
 
-def mean_gap(bins: np.ndarray, gap: np.ndarray) -> float:
-    """Return Σ_bins |Σ gaps of the bin| / n, for gaps (n,) between outcome and confidence in numbered bins (n,)."""
+def binned_gap(bins: np.ndarray, gap: np.ndarray) -> float:
+    """Return Σ over bins of |Σ gaps in the bin| / n, for gaps (n,) between outcome and confidence, and bins (n,)."""
     return float(np.abs(np.bincount(bins, weights=gap)).sum() / len(gap))
 
 
-def tenths(confidence: np.ndarray) -> np.ndarray:
+def decile_bins(confidence: np.ndarray) -> np.ndarray:
     """Assign each confidence (n,) to one of ten bins between the deciles: (n,).
 
-    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty.
+    Bins are [edge, next edge); the last bin is closed. Bins between equal deciles are empty. Raises ValueError without
+    confidences.
     """
+    if not len(confidence):
+        raise ValueError("confidence is empty: deciles need at least one answer")
     # Rounding in np.percentile can make a decile differ from the data point that it equals.
     low, remainder = np.divmod(np.arange(1, 10) * (len(confidence) - 1), 10)
     ordered = np.sort(confidence)

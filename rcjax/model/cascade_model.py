@@ -32,10 +32,11 @@ from rcjax._base.codec import (
     read_list,
     read_value,
     require,
+    whole,
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
-from rcjax._core.batching import fill_up, plain, unstack
+from rcjax._core.batching import as_json_values, pad_to_size_class, unstack
 from rcjax._core.compilation import compiled, is_traced
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
@@ -44,7 +45,7 @@ from rcjax.model.calibrated_models import FORMAT, CalibratedModels, Details, Fit
 from rcjax.model.calibration import CalibrationStatus, Calibrator
 from rcjax.model.likelihood import Chain
 from rcjax.model.marginals import Atoms, Marginal
-from rcjax.model.stated import SIZES, padded_rows
+from rcjax.model.stated import SIZES, pad_rows
 from rcjax.policy.decisions import Calibration
 
 
@@ -115,10 +116,10 @@ def marginals_to_json(marginals: Marginal) -> list[dict[str, Any]]:
 
 
 def _marginal_to_json(marginal: Marginal) -> dict[str, Any]:
-    data = {name: plain(values) for name, values in vars(marginal).items() if name != "atoms"}
+    data = {name: as_json_values(values) for name, values in vars(marginal).items() if name != "atoms"}
     if marginal.atoms is None:
         return data
-    atoms = zip(plain(marginal.atoms.value), plain(marginal.atoms.mass), strict=True)
+    atoms = zip(as_json_values(marginal.atoms.value), as_json_values(marginal.atoms.mass), strict=True)
     return data | {"atoms": [[value, mass] for value, mass in atoms if mass > 0]}
 
 
@@ -128,11 +129,11 @@ def marginals_from_json(data: Any, calibrators: Calibrator) -> Marginal:
     dtype, names = jnp.result_type(float), [field.name for field in dataclasses.fields(Marginal)]
     columns: dict[str, Any] = {name: np.array([getattr(file, name) for file in files], dtype) for name in names[:-1]}
     rows = [file.atoms or () for file in files]
-    places = 0 if calibrators.values is None else calibrators.values.shape[-1]
+    places = 0 if calibrators.stated_logprobs is None else calibrators.stated_logprobs.shape[-1]
     if places or any(rows):
         size = max(places, *map(len, rows)) if places else None
-        value = padded_rows([[value for value, _ in row] for row in rows], np.inf, size)
-        mass = padded_rows([[mass for _, mass in row] for row in rows], 0.0, size)
+        value = pad_rows([[value for value, _ in row] for row in rows], np.inf, size)
+        mass = pad_rows([[mass for _, mass in row] for row in rows], 0.0, size)
         value = np.minimum(value, columns["highest"][:, None])
         columns["atoms"] = Atoms(value.astype(dtype), mass.astype(dtype))  # pyright: ignore
     return jax.device_put(Marginal(**columns))
@@ -229,12 +230,12 @@ class CascadeModel(FittedModel):
         return {
             "marginals": marginals_to_json(self.marginals),
             "copula": type(self.copulas).__name__,
-            "copulas": plain(vars(self.copulas)),
+            "copulas": as_json_values(vars(self.copulas)),
         }
 
 
 def model_from_json(data: Any) -> CascadeModel:
-    """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError if it is invalid."""
+    """Read a model from the object of `CascadeModel.to_json`, ignoring unknown keys; ValueError for an invalid one."""
     model = fitted_from_json(data)
     if not isinstance(model, CascadeModel):
         fail("marginals", "must be an object", None)
@@ -305,14 +306,13 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     >>> log.logprob.shape, log.source
     ((300, 5), 'rcjax demo (synthetic)')
     """
-    if n < 2:
-        raise ValueError(f"n is {n}; a log needs at least 2 queries")
+    n = whole(n, "n", 2)
     content = _content()
     model = model_from_json(content)
     variation = np.float64(content["demo"]["length_variation"])
     for_confidence, *others = jax.random.split(jax.random.key(seed), 3)
     uniform = np.asarray(jax.random.uniform(for_confidence, (2, len(model.models), n)))
-    columns = _draw(model, variation, others, *fill_up(uniform, axis=-1))
+    columns = _draw(model, variation, others, *pad_to_size_class(uniform, axis=-1))
     logprob, correct, query_cost = (np.asarray(column)[:n] for column in columns)
     prices = {name: Price(**price) for name, price in (model.prices or {}).items()}
     return Log(

@@ -1,4 +1,4 @@
-"""Fitting the Markov-copula model to a log or to a similar one, and a copula to pairs of numbers."""
+"""Fits of the Markov-copula model to a log, or to a log that resembles an earlier log, and of a copula to pairs."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,19 +12,26 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import automatic, fill_up, map_entries, take_entries
+from rcjax._core.batching import map_entries, pad_to_size_class, take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula
 from rcjax.copulas.families import as_family
 from rcjax.logs.log import Log
-from rcjax.model.calibrated_models import Details, check_overlap, fit_calibrators_compiled, stated_in
+from rcjax.model.calibrated_models import Details, check_overlap, find_stated_in_log, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, Transform
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.label_outcomes import expected_log
-from rcjax.model.likelihood import Ranks, pairs_by_likelihood, ranks, sum_of
+from rcjax.model.likelihood import Ranks, compute_ranks, pairs_by_likelihood, weighted_sum
 from rcjax.model.marginals import Marginal
-from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, fit_marginal, fit_pair, member_at, place_of
+from rcjax.model.maximum_likelihood import (
+    CopulaFit,
+    FitStatus,
+    fit_marginal,
+    fit_pair,
+    from_unconstrained,
+    to_unconstrained,
+)
 from rcjax.policy.decisions import NO_CONFIDENCE
 
 
@@ -45,12 +52,12 @@ def fit_marginals(
 def stated_confidences(calibrators: Calibrator) -> jax.Array | None:
     """Return the calibrated confidences of the stated values, padded with infinity: (k, V); None: no stated values.
 
-    The next larger value, which other answers may share, replaces the value of missing confidences.
+    Missing confidences have a value too; the next larger value, which other answers may share, replaces it.
     """
     stated = calibrators.stated
     if stated is None:
         return None
-    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.least()[:, None], stated.confidence)
+    confidence = jnp.where(stated.logprob == NO_CONFIDENCE, stated.lower_bound()[:, None], stated.confidence)
     return jnp.where(jnp.isnan(stated.logprob), jnp.inf, confidence)
 
 
@@ -110,14 +117,14 @@ def fit(
         raise ValueError(f"method is {method!r}; it is 'tau' or 'likelihood'")
     transform = log.task if transform == "auto" else transform
     family = as_family(copula)
-    options = transform, family, method, None, stated_in(log)
+    options = transform, family, method, None, find_stated_in_log(log)
     fitted = fit_arrays((log.logprob, expected_log(log).correct, log.answered), *options)
     details = Details.of_log(log, fit={"copula": family.__name__, "method": method})
     return CascadeModel(*fitted, log.cost, log.models, details)
 
 
 def refit(model: CascadeModel, log: Log) -> CascadeModel:
-    """Fit a model anew to another log of its models, with the options of its first fit."""
+    """Fit a model again, to another log of its models, with the options of its first fit."""
     options: Any = model.details.fit or {"copula": type(model.copulas)}
     return fit(log.select(model.models), transform=model.calibrators.transform, **options)
 
@@ -138,9 +145,9 @@ def fit_arrays(
         family: family of the copulas.
         method: "tau" or "likelihood", as in `fit`.
         near: marginals of a similar log, at which the fit of mixtures starts, which is faster.
-        values: (k, V) raw log-probabilities that models state (`stated_logprobs`); None: no stated values.
+        values: (k, V) raw log-probabilities that models state (`find_stated_logprobs`); None: no stated values.
     """
-    logprob, correct, answered = fill_up(*rows)
+    logprob, correct, answered = pad_to_size_class(*rows)
     if values is not None:
         values = jnp.asarray(values, jnp.result_type(float))
     calibrators, confidence = fit_calibrators_compiled(logprob, correct, answered, transform=transform, values=values)
@@ -150,7 +157,7 @@ def fit_arrays(
     if method == "likelihood":
         return calibrators, marginals, fit_family(*fitted, family=family).copula
     tied = np.asarray(pairs_by_likelihood(marginals))
-    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else from_taus(taus, family=family)
+    copulas = _fit_tied_pairs(tied, family, *fitted) if tied.any() else copulas_from_taus(taus, family=family)
     return calibrators, marginals, copulas
 
 
@@ -166,17 +173,23 @@ def fit_near(
         answered: (n, k) whether there is an answer.
         cost: (k,) mean money per answer.
     """
-    options = model.calibrators.transform, type(model.copulas), "tau", model.marginals, model.calibrators.values
+    options = (
+        model.calibrators.transform,
+        type(model.copulas),
+        "tau",
+        model.marginals,
+        model.calibrators.stated_logprobs,
+    )
     calibrators, marginals, copulas = fit_arrays((logprob, correct, answered), *options)
     return dataclasses.replace(model, calibrators=calibrators, marginals=marginals, copulas=copulas, cost=cost)
 
 
-def copulas_of(
+def fit_copulas_traced(
     family: type[Copula], marginals: Marginal, confidence: jax.Array, answered: jax.Array, taus: jax.Array
 ) -> Copula:
-    """Fit the copulas of all pairs as `fit` does by "tau", for use under a trace: (P,).
+    """Fit the copulas of all pairs as `fit` does by "tau", inside a traced function: (P,).
 
-    The likelihood fit is always computed, since the choice between the methods is not known while JAX traces.
+    While JAX traces, it is not known which pairs need the likelihood; the likelihood fit of every pair is computed.
 
     Args:
         family: family of the copulas.
@@ -190,12 +203,12 @@ def copulas_of(
 
 def _fit_tied_pairs(tied: ArrayLike, family: type[Copula], *rows: Any) -> Copula:
     """Fit copulas (P,) by τ, and by likelihood for `tied` pairs (P,); `rows` are the arguments of `fit_family`."""
-    inverted, likeliest = from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
+    inverted, likeliest = copulas_from_taus(rows[-1], family=family), fit_family(*rows, family=family).copula
     return jax.tree.map(lambda exact, by_tau: jnp.where(tied, exact, by_tau), likeliest, inverted)
 
 
 @partial(compiled, static_argnames="family")
-def from_taus(taus: jax.Array, family: type[Copula]) -> Any:
+def copulas_from_taus(taus: jax.Array, family: type[Copula]) -> Any:
     """Return the copulas of a family with Kendall's τ (P,): (P,)."""
     return jax.vmap(family.from_tau)(taus)
 
@@ -209,7 +222,7 @@ def pair_ranks(marginals: Marginal, confidence: jax.Array, answered: jax.Array) 
         answered: (n, k) whether there is an answer; a query counts for a pair if both models answered it.
     """
     left, right = np.triu_indices(confidence.shape[1], 1)
-    placed = jax.vmap(ranks, in_axes=(0, 1))(marginals, confidence)
+    placed = jax.vmap(compute_ranks, in_axes=(0, 1))(marginals, confidence)
     weights = (answered[:, left] & answered[:, right]).T.astype(confidence.dtype)
     return take_entries(placed, left), take_entries(placed, right), weights
 
@@ -257,7 +270,8 @@ def fit_copula(
         method: "tau" inverts Kendall's τ-b, which many ties bias; "likelihood" starts from there.
 
     Raises ValueError for other shapes, and for an unknown family or method. Unless JAX traces, also for NaN, negative
-    weights and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a point mass.
+    weights, a constant u or v and, by "likelihood", u or v outside [0, 1] or several values at 0 or at 1, which are a
+    point mass.
 
     >>> import rcjax
     >>> u, v = rcjax.copulas.Frank(5.0).sample(jax.random.key(0), (1000,))
@@ -281,10 +295,12 @@ def fit_copula(
         wrong = np.flatnonzero(~(np.isfinite(values) & (values >= low) & (values <= high)))
         if len(wrong):
             raise ValueError(f"{name}[{wrong[0]}] is {values[wrong[0]]:g}; it must be finite, {low:g} to {high:g}")
+        if name != "weights" and (values == values[0]).all():
+            raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
         if method == "likelihood" and name != "weights" and max((values == 0).sum(), (values == 1).sum()) > 1:
             raise ValueError(f"{name} is 0, or 1, more than once, a point mass: fit_copula by 'tau' takes ties")
     rows = u, v, None if weights is None else counted
-    return automatic(partial(_fit_copula, family=as_family(family), method=method), *rows)
+    return with_automatic_axes(partial(_fit_copula, family=as_family(family), method=method), *rows)
 
 
 @partial(jax.jit, static_argnames=("family", "method"))
@@ -315,9 +331,11 @@ def _fit_differentiably(
         return copula
 
     def likelihood(z: jax.Array, columns: tuple[jax.Array, jax.Array], weights: jax.Array) -> jax.Array:
-        return sum_of(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(member_at(copula, z)) / len(weights)
+        return weighted_sum(copula, Ranks(columns[0]), Ranks(columns[1]), weights)(from_unconstrained(copula, z)) / len(
+            weights
+        )
 
-    settled = member_at(copula, stationary(likelihood, place_of(copula), columns, weights))
+    settled = from_unconstrained(copula, refine_maximum(likelihood, to_unconstrained(copula), columns, weights))
     # A parameter at an end of its support stays there for all weights.
     inside = fitted.status == FitStatus.CONVERGED
     return jax.tree.map(lambda best, at_end: jnp.where(inside, best, lax.stop_gradient(at_end)), settled, copula)
@@ -326,10 +344,10 @@ def _fit_differentiably(
 #: Newton steps from a fit that is nearly at its maximum.
 _REFINING_STEPS = 8
 #: Curvatures below this share of the largest count as 0, and their directions stay unchanged.
-_FLAT = 1e-10
+_FLAT_CURVATURE = 1e-10
 
 
-def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
+def refine_maximum(objective: Callable[..., jax.Array], start: jax.Array, *inputs: Any) -> jax.Array:
     """Maximise objective(x, *inputs) near `start` by Newton steps, differentiably in the inputs: (d,).
 
     By the implicit function theorem dx = −(∂²f/∂x²)⁻¹ (∂²f/∂x∂inputs). Directions in which the objective is not concave
@@ -337,7 +355,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
 
     >>> def objective(x, goal):
     ...     return -((x - goal) ** 2).sum()
-    >>> slope = jax.jacobian(lambda goal: stationary(objective, jnp.zeros(1), goal))(jnp.ones(1))
+    >>> slope = jax.jacobian(lambda goal: refine_maximum(objective, jnp.zeros(1), goal))(jnp.ones(1))
     >>> float(slope[0, 0])
     1.0
     """
@@ -345,7 +363,7 @@ def stationary(objective: Callable[..., jax.Array], start: jax.Array, *inputs: A
 
     def divided(curvature: jax.Array, slope: jax.Array) -> jax.Array:
         bends, axes = jnp.linalg.eigh(curvature)
-        down = bends < -_FLAT * jnp.abs(bends).max()
+        down = bends < -_FLAT_CURVATURE * jnp.abs(bends).max()
         return axes @ (jnp.where(down, 1 / jnp.where(down, bends, 1.0), 0.0) * (axes.T @ slope))
 
     def step(_: Any, x: jax.Array) -> jax.Array:

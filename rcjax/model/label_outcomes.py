@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
-from rcjax._core.batching import fill_up
+from rcjax._core.batching import pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
@@ -46,7 +46,7 @@ _NEWTON_STEPS = 15  # from coefficients of 0
 _STEP_SHARES = np.array([1.0, 0.5, 0.25, 0.0625])  # shares of a Newton step that are tried
 
 
-class Scale(NamedTuple):
+class FeatureScale(NamedTuple):
     """Standardisation of the ξ of k models, kept so that another log is scaled alike; numpy arrays (k,)."""
 
     low: np.ndarray  # least finite ξ, which replaces −∞
@@ -55,7 +55,7 @@ class Scale(NamedTuple):
     spread: np.ndarray
 
     @classmethod
-    def of(cls, raw: np.ndarray) -> "Scale":
+    def measure(cls, raw: np.ndarray) -> "FeatureScale":
         """Compute the scale of a log's ξ (n, k), NaN for missing answers."""
         finite = np.where(np.isfinite(raw), raw, np.nan)
         with np.errstate(all="ignore"):
@@ -67,7 +67,7 @@ class Scale(NamedTuple):
         spread = np.sqrt((np.where(answered, bounded - centre, 0.0) ** 2).sum(0) / count)
         return cls(low, high, centre, np.where(spread > 0, spread, 1.0))
 
-    def standard(self, raw: np.ndarray) -> np.ndarray:
+    def standardise(self, raw: np.ndarray) -> np.ndarray:
         """Standardise ξ (n, k); missing answers become 0."""
         return np.nan_to_num((np.clip(raw, self.low, self.high) - self.centre) / self.spread)
 
@@ -76,12 +76,12 @@ class Scale(NamedTuple):
 class LabelRegression:
     """W regressions of the labels by hand, each fitted to a part of the queries, with the scale of their features."""
 
-    scale: Scale
+    scale: FeatureScale
     coefficients: np.ndarray  # (W, F·(k + 1))
     transform: Transform
 
     @classmethod
-    def of(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
+    def fit(cls, log: Log, counted: np.ndarray | None = None) -> "LabelRegression":
         """Fit the regressions to the labels of a log with `Log.hand_labels`.
 
         Args:
@@ -89,15 +89,15 @@ class LabelRegression:
             counted: (W, n) bool, the queries whose labels each regression uses; None: one regression on all.
         """
         assert log.hand_labels is not None
-        scale = Scale.of(_transformed(log, log.task))
+        scale = FeatureScale.measure(_transformed(log, log.task))
         columns = _features(log, scale, log.task)
         query, model = np.nonzero(log.labelled & np.asarray(log.answered))
         weight = np.ones((1, len(query))) if counted is None else counted[:, query]
         dtype = log.logprob.dtype
         zeros = np.zeros(len(log.models), log.logprob.dtype)
         right = np.asarray(log.correct)[query, model]
-        rows, right, model = fill_up(columns[query, model], right, model)
-        (weight,) = fill_up(weight, axis=1)
+        rows, right, model = pad_to_size_class(columns[query, model], right, model)
+        (weight,) = pad_to_size_class(weight, axis=1)
         fitted = _fit(rows.astype(dtype), model, right.astype(dtype), weight.astype(dtype), zeros)
         return cls(scale, np.asarray(fitted), log.task)
 
@@ -107,7 +107,7 @@ class LabelRegression:
         The log has the models of the training log.
         """
         columns = _features(log, self.scale, self.transform).astype(log.logprob.dtype)
-        (filled,) = fill_up(columns)
+        (filled,) = pad_to_size_class(columns)
         zeros = np.zeros(len(log.models), filled.dtype)
         return np.asarray(_predict(filled, self.coefficients, zeros), float)[:, : log.n_queries]
 
@@ -118,11 +118,11 @@ def _transformed(log: Log, transform: Transform) -> np.ndarray:
     return np.where(answered, transform_confidence(jnp.where(log.answered, log.logprob, -1.0), transform), np.nan)
 
 
-def _features(log: Log, scale: Scale, transform: Transform) -> np.ndarray:
+def _features(log: Log, scale: FeatureScale, transform: Transform) -> np.ndarray:
     """Compute the features of answers, which their labels do not enter; zeros for missing answers: (n, k, F)."""
     assert log.hand_labels is not None
     answered, judged = np.asarray(log.answered), np.asarray(log.hand_labels.judged, float)
-    z = scale.standard(_transformed(log, transform))
+    z = scale.standardise(_transformed(log, transform))
     verdict = 2 * np.nan_to_num(judged, nan=0.5) - 1  # (n, k, J) in [−1, 1]; 0: no verdict
     is_judged = np.isfinite(judged).any(-1) & answered
     others = _mean_of_others(z, answered)
@@ -208,22 +208,22 @@ def deal_folds(complete: np.ndarray, folds: int = FOLDS, seed: int = 0) -> np.nd
     return fold
 
 
-def expected_right(log: Log) -> np.ndarray:
+def expected_outcomes(log: Log) -> np.ndarray:
     """Return the label of each answer, or the probability that an unlabelled answer is right: (n, k).
 
     The result is the log's `correct` if every answer has a label.
 
     >>> import rcjax
-    >>> expected_right(rcjax.sample_log(300, seed=0)).dtype
+    >>> expected_outcomes(rcjax.sample_log(300, seed=0)).dtype
     dtype('bool')
     """
     if is_fully_labelled(log):
         return np.asarray(log.correct)
-    return np.where(log.labelled, np.asarray(log.correct), LabelRegression.of(log).predict(log)[0])
+    return np.where(log.labelled, np.asarray(log.correct), LabelRegression.fit(log).predict(log)[0])
 
 
-def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
-    """Compute `expected_right` without the labels of each fold in turn: (folds, n, k).
+def expected_outcomes_by_fold(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
+    """Compute `expected_outcomes` without the labels of each fold in turn: (folds, n, k).
 
     `fold` (n,) is the fold of each query.
     """
@@ -236,7 +236,7 @@ def expected_without(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
 
 def _predict_folds(log: Log, fold: np.ndarray, folds: int) -> np.ndarray:
     """Predict the outcomes of all answers by regressions that each leave out the labels of one fold: (folds, n, k)."""
-    return LabelRegression.of(log, fold != np.arange(folds)[:, None]).predict(log)
+    return LabelRegression.fit(log, fold != np.arange(folds)[:, None]).predict(log)
 
 
 def expected_log(log: Log) -> Log:
@@ -244,7 +244,7 @@ def expected_log(log: Log) -> Log:
     return (
         dataclasses.replace(log, hand_labels=None)
         if is_fully_labelled(log)
-        else with_outcomes(log, expected_right(log))
+        else with_outcomes(log, expected_outcomes(log))
     )
 
 
@@ -278,7 +278,7 @@ def average_equal_answers(log: Log) -> Log:
     return with_outcomes(log, np.where(known, mean, right))
 
 
-def labelled_by_hand(log: Log) -> Log:
+def take_hand_labelled(log: Log) -> Log:
     """Keep the queries of a log whose answers all have a label, as a log without judges.
 
     Raises `LogError` if there are none.

@@ -1,4 +1,4 @@
-"""The likelihood of confidences: of a pair under a copula, exact at point masses; of a chain, with its draws.
+"""The likelihood of confidences: of a pair under a copula, exact at point masses, and of a chain; draws of a chain.
 
 A confidence lies in a point mass of its margin or in the smooth part. The likelihood of a pair differentiates C along
 smooth coordinates and differences it along masses (section 5 of Genest & Nešlehová 2007, "A primer on copulas for count
@@ -9,7 +9,7 @@ data"):
     u in a mass (a, b]  ∂C/∂v (b, v) − ∂C/∂v (a, v)     C(b, d) − C(a, d) − C(b, c) + C(a, c)
 
 with h = ∂C/∂u. A mass at an end, where a = 0 or b = 1, needs one evaluation per cell, at the corner that loses no
-digits. The densities of the margins' smooth parts belong to the margins and are left out.
+digits. The densities of the margins' smooth parts are left out.
 
 Marginals F_1 … F_k and copulas C_1 … C_{k−1} of neighbours define a Markov chain (section 4.3 of the paper). With
 smooth marginals its density is
@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from rcjax._core.batching import automatic, take_entries
+from rcjax._core.batching import take_entries, with_automatic_axes
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import Unit, open_unit, unit
 from rcjax.copulas import Copula
@@ -64,18 +64,18 @@ class Ranks:
         return self.start, self.end
 
 
-def ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
+def compute_ranks(marginal: Marginal, confidence: jax.Array) -> Ranks:
     """Compute ranks of confidences (n,) under a fitted marginal, differentiable in its parameters.
 
     >>> marginal = Marginal(0., 1., 0.2, 0.3, jnp.array([0.5, 0.5]), jnp.ones(2), jnp.ones(2))
-    >>> placed = ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
+    >>> placed = compute_ranks(marginal, jnp.array([0.0, 0.5, 1.0]))
     >>> placed.mass.tolist(), round(float(placed.u[1]), 4)
     ([0, -1, 1], 0.45)
     """
     start, end = marginal.mass_ranks()
     mass = jnp.where(confidence <= marginal.lowest, 0, SMOOTH)
     if marginal.atoms is not None:
-        at_atom = marginal.at_atom(confidence)
+        at_atom = marginal.mark_atom(confidence)
         mass = jnp.where((mass == SMOOTH) & at_atom.any(-1), 1 + jnp.argmax(at_atom, axis=-1), mass)
     # If φ_min = φ_max, all confidences are in the mass at φ_max.
     mass = jnp.where(confidence >= marginal.highest, len(start) - 1, mass)
@@ -98,11 +98,11 @@ def log_likelihood(copula: Copula, first: Ranks, second: Ranks) -> jax.Array:
     return _terms_of(copula, first, second)(copula)
 
 
-def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
-    """Return f(copula) = Σ weight · log-likelihood; `copula` only fixes the precomputation.
+def weighted_sum(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> Callable[[Copula], jax.Array]:
+    """Return the function copula ↦ Σ weight · log-likelihood, for all members of one family.
 
     Args:
-        copula: member that prepares the ranks for all members.
+        copula: any member of the family; it computes the scores of the ranks that all members share.
         first, second: ranks of the n observations under their two margins.
         weights: (n,) weight of each observation; terms of weight 0 are ignored, even NaN.
     """
@@ -111,12 +111,12 @@ def sum_of(copula: Copula, first: Ranks, second: Ranks, weights: jax.Array) -> C
 
 
 def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], jax.Array]:
-    """Return the log-likelihood of each observation (n,) as a function of the member."""
+    """Return the log-likelihood of each observation (n,) as a function of the member of the family."""
     if (first.mass is None) != (second.mass is None):
         raise ValueError("one margin has point masses and the other none: give both of them masses")
     # Ranks in both margins; ½ for observations in a mass, whose density is not used.
     smooth = (r.u if r.mass is None else jnp.where(r.mass == SMOOTH, r.u, 0.5) for r in (first, second))
-    u, v = (copula.prepared(unit(rank)) for rank in smooth)
+    u, v = (copula.with_score(unit(rank)) for rank in smooth)
 
     def density(member: Any) -> jax.Array:
         return member.two_sided_log_density(u, v)
@@ -125,7 +125,7 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
         return density
     smooth_u, smooth_v = first.mass == SMOOTH, second.mass == SMOOTH
     in_strip = _strips_of(copula, (first, second), (u, v))
-    in_cell = cell_table(copula, first.masses, second.masses)
+    in_cell = cell_likelihoods(copula, first.masses, second.masses)
 
     def of_member(member: Any) -> jax.Array:
         cell = in_cell(member)[first.mass, second.mass]
@@ -136,14 +136,14 @@ def _terms_of(copula: Copula, first: Ranks, second: Ranks) -> Callable[[Any], ja
 
 
 def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit, Unit]) -> Callable[[Any], jax.Array]:
-    """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member.
+    """Return log P(mass of one margin | smooth value of the other) (n,) as a function of the member of the family.
 
-    A mass at an end takes the conditional at its inner edge; an atom takes the difference of two probabilities.
+    The probability of a mass at an end is the conditional at its inner edge; of an atom, a difference of two.
 
     Args:
-        copula: member that prepares the edges for all members.
+        copula: any member of the family; it computes the scores that all members share.
         margins: ranks of the n observations under their two margins.
-        smooth: prepared ranks in both margins.
+        smooth: ranks in both margins, with their scores.
     """
     u, v = smooth
     smooth_u = margins[0].mass == SMOOTH
@@ -153,7 +153,7 @@ def _strips_of(copula: Copula, margins: tuple[Ranks, Ranks], smooth: tuple[Unit,
     number, top = jnp.where(smooth_u, numbers[1], numbers[0]), jnp.where(smooth_u, tops[1], tops[0])
 
     def at_edges(edges: Iterable[jax.Array]) -> Callable[[Any], Any]:
-        end_u, end_v = (copula.prepared(unit(edge)) for edge in edges)
+        end_u, end_v = (copula.with_score(unit(edge)) for edge in edges)
         return lambda member: _conditional(member, smooth_u, (u, end_u), (v, end_v))
 
     rows = list(zip(masses, numbers, tops, strict=True))
@@ -188,18 +188,18 @@ def _choose(condition: jax.Array, first: Unit, second: Unit) -> Unit:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
-def cell_table(
+def cell_likelihoods(
     copula: Copula, first: tuple[jax.Array, jax.Array], second: tuple[jax.Array, jax.Array]
 ) -> Callable[[Any], jax.Array]:
-    """Return log P(U in mass s, V in mass t) (S, T) as a function of the member.
+    """Return log P(U in mass s, V in mass t) (S, T) as a function of the member of the family.
 
     Args:
-        copula: member that prepares the edges for all members.
+        copula: any member of the family; it computes the scores that all members share.
         first, second: (start, end) of the masses of both margins, (S,) and (T,) each, from rank 0 to rank 1.
     """
     # The copula is evaluated at the edges inside (0, 1): ends of all but the last mass, starts of all but the first.
     edges = [jnp.stack([end[:-1], start[1:]], axis=-1).reshape(-1) for start, end in (first, second)]
-    lattice = copula.prepared(unit(edges[0][:, None])), copula.prepared(unit(edges[1]))
+    lattice = copula.with_score(unit(edges[0][:, None])), copula.with_score(unit(edges[1]))
     middle = [(start + end) / 2 for start, end in (first, second)]
     upper = [(m > 0.5).at[0].set(False).at[-1].set(True) for m in middle]
     right, high = upper[0][:, None], upper[1]
@@ -243,7 +243,7 @@ def _cell_probabilities(table: jax.Array, number: int) -> jax.Array:
     return sign_v * (strip[:, 1::2] - strip[:, 0::2])
 
 
-#: Share of answers at atoms above which, and share of smooth answers below which, ties bias Kendall's τ-b.
+#: Ties bias Kendall's τ-b if a larger share of the answers is at atoms, or a smaller share in the smooth part.
 _MOST_AT_ATOMS, _LEAST_SMOOTH = 0.05, 0.1
 
 
@@ -316,13 +316,14 @@ class Chain:
         value = jnp.asarray(value, jnp.result_type(float))
         if value.shape[-1:] != (self.size,):
             raise ValueError(f"value has shape {value.shape}; its last axis must be the {self.size} models")
-        return automatic(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
+        return with_automatic_axes(partial(_log_prob, clip=clip), self, value, like=value, trailing=1)
 
     @partial(jax.jit, static_argnames="shape")
     def sample(self, key: jax.Array, shape: Shape = ()) -> jax.Array:
         """Draw values by inverting each conditional given the model before (Rosenblatt 1952): (*shape, *batch, k).
 
-        The chain depends on a value, not on its rank within a point mass; the rank is drawn anew for the next model.
+        The next model depends on the value alone. A value in a point mass has no rank of its own, so a rank within the
+        mass is drawn anew.
         """
         batch, k = self.batch_shape, self.size
         draws = self.from_uniform(jax.random.uniform(key, (*batch, 2, k, math.prod(shape))))
@@ -399,11 +400,11 @@ class _Placed(NamedTuple):
 
 
 def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
-    placed = ranks(marginal, value)
+    placed = compute_ranks(marginal, value)
     start, end = placed.masses
     smooth, mass = placed.mass == SMOOTH, (end - start)[placed.mass]
     possible = jnp.where(smooth, marginal.smooth_mass, mass) > 0
-    inside = possible  # beyond an end, `ranks` has the mass of that end
+    inside = possible  # beyond an end, `compute_ranks` has the mass of that end
     if not clip:
         inside &= (value >= marginal.lowest) & (value <= marginal.highest)
     log_density = jnp.where(smooth, _smooth_log_density(marginal, value, smooth & inside), 0.0)
@@ -412,7 +413,7 @@ def _locate(marginal: Marginal, value: jax.Array, clip: bool) -> _Placed:
 
 
 def _smooth_log_density(marginal: Marginal, value: jax.Array, inside: jax.Array) -> jax.Array:
-    """Return the log density of the smooth part; some finite number for values not `inside` it."""
+    """Return the log density of the smooth part; an arbitrary finite number for values not `inside` the part."""
     width, smooth = (jnp.where(x > 0, x, 1.0) for x in (marginal.highest - marginal.lowest, marginal.smooth_mass))
     x = open_unit(jnp.where(inside, (value - marginal.lowest) / width, 0.5))
     return marginal.smooth_log_density(x) + jnp.log(smooth) - jnp.log(width)

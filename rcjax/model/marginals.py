@@ -15,7 +15,7 @@ Functions take one marginal, and all but `cramer_von_mises` are elementwise in t
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,8 @@ from jax.typing import ArrayLike
 
 from rcjax._core.numerics import betainc, betainc_and_power, betaln, divide
 
-#: Machine epsilons within which a confidence is an atom, computed elsewhere with other rounding.
-_SNAP = 8
+#: Machine epsilons within which a confidence counts as an atom: other programs round the same confidence otherwise.
+_ROUNDING_ERRORS = 8
 
 
 @jax.tree_util.register_dataclass
@@ -44,13 +44,13 @@ class Atoms:
         return jnp.where(self.mass > 0, self.value, jnp.inf)
 
 
-def at_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
+def matches_value(confidence: jax.Array, values: jax.Array) -> jax.Array:
     """Mark the value (A,) that a confidence equals, if any: (…, A) bool. Infinite values are padding.
 
-    >>> at_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
+    >>> matches_value(jnp.array([0.5, 0.6]), jnp.array([0.5, jnp.inf])).tolist()
     [[True, False], [False, False]]
     """
-    near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _SNAP * float(jnp.finfo(values.dtype).eps)
+    near = jnp.abs(jnp.asarray(confidence)[..., None] - values) <= _ROUNDING_ERRORS * float(jnp.finfo(values.dtype).eps)
     return near & first_true(near)
 
 
@@ -201,15 +201,15 @@ class Marginal:
         end = below + atoms.mass @ np.tri(atoms.mass.shape[-1], dtype=atoms.mass.dtype).T
         return end - atoms.mass, end
 
-    def at_atom(self, confidence: jax.Array) -> jax.Array:
+    def mark_atom(self, confidence: jax.Array) -> jax.Array:
         """Mark the atom that a confidence equals, if any: (…, A) bool."""
         assert self.atoms is not None, "this marginal has no atoms"
-        return at_value(confidence, self.atoms.stated)
+        return matches_value(confidence, self.atoms.stated)
 
     @property
     def snap(self) -> float:
         """The distance within which a confidence counts as an atom, in confidence."""
-        return _SNAP * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
+        return _ROUNDING_ERRORS * float(jnp.finfo(jnp.result_type(self.lowest, float)).eps)
 
     def _at_or_above(self, confidence: jax.Array, atoms: Atoms) -> jax.Array:
         """Return 1 for atoms that a confidence reaches, else 0: (…, A)."""
@@ -232,12 +232,12 @@ class Marginal:
         )
 
     def _inner_quantile(self, smooth_rank: jax.Array) -> jax.Array:
-        """Return the confidence up to which the smooth part holds a probability, elementwise."""
+        """Return the confidence below which the smooth part has probability `smooth_rank`, elementwise."""
         z = jnp.clip(divide(smooth_rank, self.smooth_mass, 0.5), 0.0, 1.0)
         return self.unscale(self.smooth_quantile(z))
 
     def unscale(self, x: Any) -> Any:
-        """Return the confidence at a place x ∈ [0, 1] between φ_min and φ_max, elementwise."""
+        """Return the confidence φ_min + (φ_max − φ_min) x for x in [0, 1], elementwise."""
         return self.lowest + (self.highest - self.lowest) * x
 
     def _scale(self, confidence: jax.Array) -> jax.Array:
@@ -320,8 +320,8 @@ def beta_log_densities(a: jax.Array, b: jax.Array, log_x: jax.Array, log_1x: jax
 def quantile_and_components(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """Return (x, cdfs of both components at x (…, 2)); x solves G(x) = z, elementwise in z.
 
-    Bracketed Newton steps start between the marginal's probes, and the result does not depend on these. By the implicit
-    function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
+    Bracketed Newton steps start between the marginal's probes; the result does not depend on the probes. By the
+    implicit function theorem ∂x = (∂z − ∂F) / f, in z and in the parameters.
     """
     return _newton_quantile(marginal, jnp.asarray(z), probes)
 
@@ -365,20 +365,30 @@ def lay_out_probes(marginal: Marginal) -> Probes:
     )
 
 
+class _Quantiles(NamedTuple):
+    """State of the inversion of G at levels z (…)."""
+
+    x: jax.Array  # (…) next point
+    components: jax.Array  # (…, 2) cdfs of both components at the point before
+    low: jax.Array  # (…) ends of the bracket
+    high: jax.Array
+    step: jax.Array | int  # () number of steps taken
+    done: jax.Array  # (…) bool
+
+
 def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[jax.Array, jax.Array]:
     """Return (x, components at x), by safeguarded Newton steps from the inverse cubic through the probes around z."""
-    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # so that z varies over both's devices (`jax.shard_map`)
+    z = z + jnp.zeros_like(probes.z, z.dtype, shape=())  # varies over the devices of z and probes (`jax.shard_map`)
     right = jnp.clip(jnp.searchsorted(probes.z, z, method="compare_all"), 1, probes.x.shape[0] - 1)
     columns = jnp.stack([probes.x, probes.z, probes.density])
     left, right = jnp.moveaxis(columns[:, jnp.stack([right - 1, right])], 0, 1)
     tolerance = 8 * jnp.finfo(z.dtype).eps
 
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        *_, step, done = carry
-        return (step < _QUANTILE_STEPS) & ~jnp.all(done)
+    def unfinished(state: _Quantiles) -> jax.Array:
+        return (state.step < _QUANTILE_STEPS) & ~jnp.all(state.done)
 
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        x, _, low, high, step, done = carry
+    def advance(state: _Quantiles) -> _Quantiles:
+        x, _, low, high, step, done = state
         components, density = _components_and_density(marginal, x)
         residual = components @ marginal.proportion - z
         low, high = jnp.where(residual <= 0, x, low), jnp.where(residual >= 0, x, high)
@@ -392,14 +402,14 @@ def _newton_quantile(marginal: Marginal, z: jax.Array, probes: Probes) -> tuple[
             | (jnp.abs(newton - x) <= tolerance * x)
         )
         x = jnp.where(done, x, jnp.where(outside, (low + high) / 2, newton))
-        return x, components, low, high, step + 1, done
+        return _Quantiles(x, components, low, high, step + 1, done)
 
     bottom, top = z <= 0, z >= 1
-    none = jnp.zeros_like(z, shape=(*z.shape, 2))
-    start = (_inverse_hermite(z, left, right), none, left[0], right[0], 0, bottom | top)
-    x, components, *_ = lax.while_loop(unfinished, advance, start)
-    x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, x))
-    return x, jnp.where((bottom | top)[..., None], x[..., None], components)
+    unknown = jnp.zeros_like(z, shape=(*z.shape, 2))
+    start = _Quantiles(_inverse_hermite(z, left, right), unknown, left[0], right[0], 0, bottom | top)
+    last = lax.while_loop(unfinished, advance, start)
+    x = jnp.where(bottom, 0.0, jnp.where(top, 1.0, last.x))
+    return x, jnp.where((bottom | top)[..., None], x[..., None], last.components)
 
 
 def _inverse_hermite(z: jax.Array, left: jax.Array, right: jax.Array) -> jax.Array:

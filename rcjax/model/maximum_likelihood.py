@@ -1,9 +1,9 @@
-"""Maximum likelihood, batched over fits: of copulas by Newton's method, of marginals by expectation–maximisation.
+"""Maximum likelihood fits of copulas by Newton's method, and of marginals by expectation–maximisation.
 
 Newton's method runs on unconstrained parameters z until every fit of the batch has converged, or the steps are used up.
 Each step evaluates value, gradient and Hessian once; a step that lowers the value is undone and shortened.
 Expectation–maximisation of a mixture of two betas (`rcjax.model.marginals`) runs from several starts, and continues
-from the most likely.
+from the most likely mixture.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ import numpy as np
 from jax import lax
 
 from rcjax._core.batching import Status, take_entries
-from rcjax._core.compilation import in_full
+from rcjax._core.compilation import in_full_precision
 from rcjax._core.numerics import divide, extremes, polygammas
 from rcjax.copulas import Copula
-from rcjax.copulas.base import FARTHEST
-from rcjax.model.likelihood import Ranks, sum_of
-from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, at_value, beta_log_densities
+from rcjax.copulas.base import FARTHEST_PARAMETER
+from rcjax.model.likelihood import Ranks, weighted_sum
+from rcjax.model.marginals import MAX_CONCENTRATION, MIN_SHAPE, Atoms, Marginal, beta_log_densities, matches_value
 
 
 class FitStatus(Status):
@@ -36,10 +36,10 @@ class FitStatus(Status):
 
 
 _COPULA_STEPS = 16  # most Newton steps of a copula's fit
-_LONGEST = 3.0  # longest step from z = 0, in unconstrained numbers
-_FAR = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
-_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
-_WITHIN = 1 / 3  # share of the way to an end, in z, within which a fit starts
+_LONGEST_STEP = 3.0  # longest step from z = 0, in unconstrained numbers
+_FARTHEST_Z = 12.0  # |z| at a finite end of a support: the parameter is within e^−12 of the end
+_Z_AT_END = 7.0  # |z| from which a parameter counts as at a finite end: within a thousandth of the end
+_START_SHARE = 1 / 3  # share of the way to an end, in z, within which a fit starts
 
 
 @jax.tree_util.register_dataclass
@@ -83,24 +83,33 @@ def maximise(objective: Callable[..., Any], start: Copula) -> Maximum:
         return Maximum(start, {name: jnp.full_like(mean, jnp.inf) for name in family.grids}, mean, status)
 
     def value(z: jax.Array) -> jax.Array:
-        return objective(member_at(start, z))
+        return objective(from_unconstrained(start, z))
 
-    z = place_of(start)
+    z = to_unconstrained(start)
     nearest, farthest = jnp.asarray([_reach(support) for support in supports], z.dtype).T
-    best = _newton(value, jnp.clip(z, _WITHIN * nearest, _WITHIN * farthest), (nearest, farthest))
+    best = _newton(value, jnp.clip(z, _START_SHARE * nearest, _START_SHARE * farthest), (nearest, farthest))
     z, mean, _, hessian = best
-    low, high = (jnp.where(jnp.abs(end) == _FAR, jnp.sign(end) * _AT_END, end) for end in (nearest, farthest))
+    low, high = (jnp.where(jnp.abs(end) == _FARTHEST_Z, jnp.sign(end) * _Z_AT_END, end) for end in (nearest, farthest))
     bounded = jnp.any((z <= low) | (z >= high))
     settled = jnp.where(best.can_rise, FitStatus.NOT_CONVERGED, FitStatus.CONVERGED)
     status = jnp.where(bounded, FitStatus.AT_BOUND, settled)
     status = jnp.where(jnp.isfinite(mean), status, FitStatus.FAILED)
     errors = dict(zip(names, _standard_errors(z, hessian, supports), strict=True))
     errors |= {name: jnp.full_like(mean, jnp.inf) for name in family.grids}
-    return Maximum(member_at(start, z), errors, mean, status)
+    return Maximum(from_unconstrained(start, z), errors, mean, status)
+
+
+class _Climb(NamedTuple):
+    """State of Newton's method."""
+
+    count: jax.Array | int  # () number of steps taken
+    trial: jax.Array  # (p,) point to evaluate next
+    length: jax.Array  # () share of the Newton step that leads to the trial
+    best: _Iterate
 
 
 def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Array, jax.Array]) -> _Iterate:
-    """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers it is shortened.
+    """Maximise a function of p unconstrained numbers by Newton's method; a step that lowers the value is shortened.
 
     Args:
         value: function of (p,) numbers.
@@ -108,32 +117,32 @@ def _newton(value: Callable[[jax.Array], Any], z: jax.Array, ends: tuple[jax.Arr
         ends: smallest and largest numbers, (p,) each.
     """
 
-    def step(state: tuple[Any, jax.Array, jax.Array, _Iterate]) -> tuple[Any, jax.Array, jax.Array, _Iterate]:
+    def step(state: _Climb) -> _Climb:
         count, trial, length, best = state
         current = _Iterate(trial, *_derivatives(value, trial))
         rises = (current.mean >= best.mean) & jnp.all(jnp.isfinite(current.gradient))
         best = jax.tree.map(lambda new, old: jnp.where(rises, new, old), current, best)
         length = jnp.where(rises, jnp.minimum(4 * length, 1.0), length / 4)
-        longest = _LONGEST + jnp.abs(best.z) / 2
+        longest = _LONGEST_STEP + jnp.abs(best.z) / 2
         ahead = best.z + length * jnp.clip(_direction(best.gradient, best.hessian), -longest, longest)
-        return count + 1, jnp.clip(ahead, *ends), length, best
+        return _Climb(count + 1, jnp.clip(ahead, *ends), length, best)
 
     # Added zeros make the loop's state vary over the same devices as the objective, under `jax.shard_map`.
     like = jnp.zeros_like(value(z), z.dtype)
     z = z + like
     nowhere = _Iterate(z, like - jnp.inf, jnp.zeros_like(z), like - jnp.eye(len(z), dtype=z.dtype))
-    state = 0, z, like + 1, nowhere
-    return lax.while_loop(lambda state: (state[0] < _COPULA_STEPS) & state[-1].can_rise, step, state)[-1]
+    start = _Climb(0, z, like + 1, nowhere)
+    return lax.while_loop(lambda state: (state.count < _COPULA_STEPS) & state.best.can_rise, step, start).best
 
 
-def member_at(member: Any, z: jax.Array) -> Any:
+def from_unconstrained(member: Any, z: jax.Array) -> Any:
     """Replace a member's free parameters by the parameters of unconstrained numbers z (p,)."""
     free = {name: constrain(part, member.supports[name]) for name, part in zip(member.free, z, strict=True)}
     return dataclasses.replace(member, **free)
 
 
-def place_of(member: Any) -> jax.Array:
-    """Return the unconstrained numbers of a member's free parameters, the inverse of `member_at`: (p,)."""
+def to_unconstrained(member: Any) -> jax.Array:
+    """Return the unconstrained numbers of a member's free parameters, the inverse of `from_unconstrained`: (p,)."""
     return jnp.stack([unconstrain(jnp.asarray(getattr(member, name)), member.supports[name]) for name in member.free])
 
 
@@ -196,9 +205,9 @@ def constrain(z: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
-    """Invert `constrain`; about ±`_FAR` at finite ends."""
+    """Invert `constrain`; about ±`_FARTHEST_Z` at finite ends."""
     low, high = support
-    tiny = float(np.exp(-_FAR))
+    tiny = float(np.exp(-_FARTHEST_Z))
     if np.isfinite(low) and np.isfinite(high):
         share = jnp.clip((value - low) / (high - low), tiny, 1 - tiny)
         return jnp.log(share) - jnp.log1p(-share)
@@ -209,9 +218,9 @@ def unconstrain(value: jax.Array, support: tuple[float, float]) -> jax.Array:
 
 
 def _reach(support: tuple[float, float]) -> tuple[float, float]:
-    """Return the least and the largest z: ±`_FAR` at finite ends of the support, ±`FARTHEST` at infinite ends."""
+    """Return the least and the largest z: ±`_FARTHEST_Z` at finite ends of the support, else ±`FARTHEST_PARAMETER`."""
     low, high = np.isfinite(support)
-    return -_FAR if low or high else -FARTHEST, _FAR if low and high else FARTHEST
+    return -_FARTHEST_Z if low or high else -FARTHEST_PARAMETER, _FARTHEST_Z if low and high else FARTHEST_PARAMETER
 
 
 @jax.tree_util.register_dataclass
@@ -248,7 +257,7 @@ def fit_pair(
 
     def fit_at(fixed: dict[str, Any]) -> Maximum:
         member = dataclasses.replace(start, **fixed)  # pyright: ignore[reportArgumentType]
-        likelihood = sum_of(member, first, second, weights)
+        likelihood = weighted_sum(member, first, second, weights)
         return maximise(lambda copula: likelihood(copula) / total, member)
 
     grid = list(itertools.product(*family.grids.values()))
@@ -263,7 +272,7 @@ def fit_pair(
 
 
 _EM_STEPS = 1_000  # most steps of expectation–maximisation
-_SHORT_RUN = 30  # least steps from each of several starts, before the most likely start decides
+_SHORT_RUN = 30  # least steps from each of several starts, before the likelihoods are compared
 _REFIT_STEPS = 50  # most steps from a similar mixture
 _EM_TOLERANCE = 1e-9  # gain of the mean log-likelihood, per step, that ends expectation–maximisation
 SAMPLE_SIZE = 2**14  # largest sample on which starts are compared
@@ -279,7 +288,7 @@ Mixture = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def fit_marginal(
     confidence: jax.Array, answered: jax.Array, stated: jax.Array | None = None, near: Marginal | None = None
 ) -> Marginal:
@@ -300,19 +309,26 @@ def fit_marginal(
     """
     if stated is None and near is not None and near.atoms is not None:
         stated = near.atoms.value
-    ends, atoms, scaled, inside = masses(confidence, answered, stated)
+    masses = split_into_masses(confidence, answered, stated)
     if near is None:
-        return Marginal(*ends, *fit_beta_mixture(scaled, inside), atoms=atoms)
-    mixture = near.proportion, near.a, near.b
-    return Marginal(*ends, *run_em(columns_of(scaled, inside), mixture, _REFIT_STEPS)[0], atoms=atoms)
+        mixture = fit_beta_mixture(masses.scaled, masses.smooth)
+    else:
+        columns = stack_columns(masses.scaled, masses.smooth)
+        mixture, _ = run_em(columns, (near.proportion, near.a, near.b), _REFIT_STEPS)
+    return Marginal(*masses.ends, *mixture, atoms=masses.atoms)
 
 
-def masses(
-    confidence: jax.Array, present: jax.Array, stated: jax.Array | None
-) -> tuple[tuple[jax.Array, jax.Array, jax.Array, jax.Array], Atoms | None, jax.Array, jax.Array]:
+class _Masses(NamedTuple):
+    """The point masses of n confidences, and the smooth values beside them."""
+
+    ends: tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # φ_min, φ_max, w_min, w_max
+    atoms: Atoms | None
+    scaled: jax.Array  # (n,) confidences scaled to (0, 1) between the ends
+    smooth: jax.Array  # (n,) bool: the values that are no masses
+
+
+def split_into_masses(confidence: jax.Array, present: jax.Array, stated: jax.Array | None) -> _Masses:
     """Divide confidences into ends, atoms and smooth values.
-
-    Returns ((φ_min, φ_max, w_min, w_max), atoms, confidences scaled to (0, 1) (n,), bool of smooth values (n,)).
 
     Args:
         confidence: (n,) calibrated confidence.
@@ -325,7 +341,7 @@ def masses(
     if stated is not None:
         # Values at the ends are no atoms; the others are sorted.
         stated = jnp.sort(jnp.where((stated > lowest) & (stated < highest), stated, jnp.inf))
-        at_atoms = at_value(confidence, stated).T & inside
+        at_atoms = matches_value(confidence, stated).T & inside
         inside &= ~at_atoms.any(0)
         indicators.append(at_atoms)
     count, bottom, top, *atom_counts = jnp.concatenate(indicators).astype(confidence.dtype).sum(-1)
@@ -333,13 +349,13 @@ def masses(
     scaled = jnp.where(inside, divide(confidence - lowest, highest - lowest, 0.5), 0.5)
     ends = lowest, highest, bottom, top / count
     if stated is None:
-        return ends, None, scaled, inside
+        return _Masses(ends, None, scaled, inside)
     mass = jnp.stack(atom_counts) / count
     order = jnp.argsort(jnp.where(mass > 0, stated, jnp.inf))  # values without answers become padding
-    return ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside
+    return _Masses(ends, Atoms(jnp.where(mass > 0, stated, highest)[order], mass[order]), scaled, inside)
 
 
-def columns_of(x: jax.Array, present: jax.Array) -> jax.Array:
+def stack_columns(x: jax.Array, present: jax.Array) -> jax.Array:
     """Stack presence, log x and log(1 − x) of values: (3, n).
 
     More than `BLOCK_SIZE` values are padded and divided into blocks; (blocks, 3, B).
@@ -367,7 +383,7 @@ def fit_beta_mixture(x: jax.Array, present: jax.Array) -> Mixture:
     """
     if len(x) <= SAMPLE_SIZE:
         return _fit_from_starts(x, present)
-    return run_em(columns_of(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)[0]
+    return run_em(stack_columns(x, present), _fit_from_starts(*_sample(x, present)), _EM_STEPS)[0]
 
 
 def _sample(x: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -385,10 +401,19 @@ def _fit_from_starts(x: jax.Array, present: jax.Array) -> Mixture:
     """Fit the mixture from three starts, and keep the most likely."""
     weight = present.astype(x.dtype)
     starts = jax.vmap(partial(_initial_mixture, x, weight))(jnp.asarray(_STARTS, x.dtype))
-    mixtures, likelihood = run_em(columns_of(x, present), starts, _EM_STEPS, _SHORT_RUN)
+    mixtures, likelihood = run_em(stack_columns(x, present), starts, _EM_STEPS, _SHORT_RUN)
     uniform = (jnp.full(2, 0.5, x.dtype), jnp.ones(2, x.dtype), jnp.ones(2, x.dtype))
     best = jnp.argmax(likelihood)
     return jax.tree.map(lambda fits, flat: jnp.where(weight.any(), fits[best], flat), mixtures, uniform)
+
+
+class _Expectation(NamedTuple):
+    """State of expectation–maximisation; a leading axis batches all but the number of steps."""
+
+    step: jax.Array | int  # () number of steps taken
+    mixture: Mixture
+    likelihood: jax.Array  # () mean log-likelihood of the mixture one step before
+    gain: jax.Array  # () gain of the last step
 
 
 def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> tuple[Mixture, jax.Array]:
@@ -397,7 +422,7 @@ def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> t
     Returns (mixture, mean log-likelihood one step before); a leading axis of `mixture` batches both.
 
     Args:
-        columns: values stacked by `columns_of`.
+        columns: values stacked by `stack_columns`.
         mixture: initial mixture, (2,) each, or several, (S, 2) each.
         most: greatest number of steps.
         least: least number of steps.
@@ -407,17 +432,17 @@ def run_em(columns: jax.Array, mixture: Mixture, most: int, least: int = 0) -> t
     if shape:
         take_step = jax.vmap(take_step)
 
-    def unfinished(carry: tuple[Any, ...]) -> jax.Array:
-        step, _, likelihood, gain = carry
-        return (step < least) | (step < most) & (gain.ravel()[jnp.argmax(likelihood)] > _EM_TOLERANCE)
+    def unfinished(state: _Expectation) -> jax.Array:
+        gain = state.gain.ravel()[jnp.argmax(state.likelihood)]
+        return (state.step < least) | (state.step < most) & (gain > _EM_TOLERANCE)
 
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        step, mixture, likelihood, _ = carry
-        mixture, new = take_step(mixture)
-        return step + 1, mixture, new, jnp.abs(new - likelihood)
+    def advance(state: _Expectation) -> _Expectation:
+        mixture, likelihood = take_step(state.mixture)
+        return _Expectation(state.step + 1, mixture, likelihood, jnp.abs(likelihood - state.likelihood))
 
     unknown = jnp.full_like(columns, -jnp.inf, shape=shape)  # varies over the devices of the columns (`jax.shard_map`)
-    return lax.while_loop(unfinished, advance, (0, mixture, unknown, -unknown))[1:3]
+    last = lax.while_loop(unfinished, advance, _Expectation(0, mixture, unknown, -unknown))
+    return last.mixture, last.likelihood
 
 
 def _em_step(columns: jax.Array, mixture: Mixture) -> tuple[Mixture, jax.Array]:

@@ -88,15 +88,15 @@ class StatedValues:
         high = jnp.where(upper, self.confidence, 1.0).min(-1)
         estimated = jnp.where(matched, self.confidence, 0.0).sum(-1)
         amended = jnp.where(matched.any(-1), estimated, jnp.clip(curve, low, high))
-        return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.least()))
+        return jnp.where(jnp.asarray(logprob) == NO_CONFIDENCE, amended, jnp.maximum(amended, self.lower_bound()))
 
-    def least(self) -> jax.Array:
+    def lower_bound(self) -> jax.Array:
         """Return the lower bound of the calibrated confidence of answers that have a raw confidence: (…)."""
         none = self.logprob == NO_CONFIDENCE
         return jnp.minimum(LEAST_RATIO * jnp.where(none, self.confidence, 0.0).sum(-1), 1.0)
 
     def raw_and_calibrated(self) -> tuple[tuple[float, float], ...]:
-        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stated_of_pairs`."""
+        """Return (raw, calibrated) confidence of each value of one model, the inverse of `stack_stated_values`."""
         rows = zip(np.asarray(self.logprob, float), np.asarray(self.confidence, float), strict=True)
         values = ((raw, value) for raw, value in rows if not (np.isnan(raw) or raw == NO_CONFIDENCE))
         return tuple((float(np.exp(raw)), float(value)) for raw, value in values)
@@ -107,37 +107,37 @@ class StatedValues:
         return float(values[0]) if len(values) else None
 
 
-def stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
+def find_stated_logprobs(logprob: ArrayLike, answered: ArrayLike) -> np.ndarray | None:
     """Find the values that k models state, rising raw log-probabilities padded with NaN: (k, V); None: none.
 
-    A confidence of 1 may be a rounded computed probability. It counts as stated on two conditions: a value below 1 is
-    stated too, or all answers are certain; and at most a tenth of the answers are neither certain nor at a stated
-    value.
+    A confidence of 1 may be a rounded computed probability. It counts as a stated value on two conditions. First, the
+    model states a value below 1 too, or is certain of all answers. Second, at most a tenth of its answers are neither
+    certain nor at a stated value.
 
     Args:
         logprob: (n, k) raw log-probability.
         answered: (n, k) whether there is an answer.
 
     >>> votes = np.log(np.array([[0.6, 0.61], [0.8, 0.72], [0.6, 0.83], [0.6, 0.94], [0.8, 0.95], [0.8, 0.96]]))
-    >>> np.exp(stated_logprobs(votes, np.ones((6, 2), bool))).round(2).tolist()
+    >>> np.exp(find_stated_logprobs(votes, np.ones((6, 2), bool))).round(2).tolist()
     [[0.6, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     columns = zip(np.asarray(logprob, float).T, np.asarray(answered, bool).T, strict=True)
     values = [_stated_by_model(column[is_answered]) for column, is_answered in columns]
-    return padded_rows(values, np.nan) if any(map(len, values)) else None
+    return pad_rows(values, np.nan) if any(map(len, values)) else None
 
 
-def padded_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np.ndarray:
+def pad_rows(rows: Sequence[Any], padding: float, size: int | None = None) -> np.ndarray:
     """Pad rows of different lengths with a number, to `size` or else to one of `SIZES`: (k, V).
 
-    >>> padded_rows([[0.5], []], 0.0).tolist()
+    >>> pad_rows([[0.5], []], 0.0).tolist()
     [[0.5, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
     """
     size = next(places for places in SIZES if places >= max(map(len, rows))) if size is None else size
     return np.stack([np.pad(np.asarray(row, float), (0, size - len(row)), constant_values=padding) for row in rows])
 
 
-def stated_of_pairs(
+def stack_stated_values(
     rows: Sequence[Sequence[tuple[float, float]]], dtype: Any, no_confidence: Sequence[float | None] = ()
 ) -> StatedValues | None:
     """Build the stated values of k models from pairs of raw and calibrated confidence: (k, V); None: no model has any.
@@ -147,7 +147,7 @@ def stated_of_pairs(
         dtype: type of the arrays.
         no_confidence: each model's calibrated confidence of answers without a raw confidence; None: there are none.
 
-    >>> stated_of_pairs([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
+    >>> stack_stated_values([((0.5, 0.4), (0.9, 0.8)), ()], float).confidence.tolist()
     [[0.4, 0.8, nan, nan], [nan, nan, nan, nan]]
     """
     with np.errstate(divide="ignore"):
@@ -157,7 +157,7 @@ def stated_of_pairs(
     if not any(values):
         return None
     columns = ([[pair[place] for pair in sorted(row)] for row in values] for place in (0, 1))
-    return StatedValues(*(padded_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
+    return StatedValues(*(pad_rows(rows, np.nan).astype(dtype) for rows in columns))  # pyright: ignore[reportArgumentType]
 
 
 def _stated_by_model(logprob: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ from rcjax._base.figures import (
     percent,
 )
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.log import Log
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import LEAST_SHARE, Comparison, advise
@@ -44,7 +44,7 @@ from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, SpecError, SpecFields, Target
 from rcjax.report.plots import BLUE, GREY, ORANGE, lay_out, plot_error_cost, plot_frontier, plot_reliability
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import rows_to_show
+from rcjax.solving.frontier.hull import choose_rows
 from rcjax.tuning.diagnostics import Diagnosis, PolicyCheck, check_policy, diagnose
 from rcjax.tuning.diagnostics.findings import FindingVerdict, worst_verdict
 from rcjax.tuning.replaying.comparing import compare_policy
@@ -214,7 +214,7 @@ class Report:
             "model_summary": [model.to_json() for model in self.tuned.single_models],
             "frontier": self.frontier.to_json()["frontier"],
             "target": self.spec.target if self.has_target else {},
-            "expected": plain(dict(self.policy.expected)),
+            "expected": as_json_values(dict(self.policy.expected)),
             "check": self.check and self.check.to_json(),
             "verdict": self.verdict,
             "diagnosis": self.diagnosis.to_json(),
@@ -381,7 +381,7 @@ def context(report: Report) -> dict[str, Any]:
         "corner": corner,
         "points": points,
         "shared": shared,
-        "rows": [points[i] for i in rows_to_show(cost, error, _MAX_ROWS)],
+        "rows": [points[i] for i in choose_rows(cost, error, _MAX_ROWS)],
         "start": [target for target, _ in policies].index(report.start),
         "findings": findings,
         "judged": report.judged_by,

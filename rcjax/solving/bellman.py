@@ -1,12 +1,13 @@
-"""The globally best cascades at every λ, by Bellman's equation on quadrature nodes, over plans of one shape.
+"""The globally best cascade at every λ, by Bellman's equation on quadrature nodes.
 
-Choosing when to stop along the chain is an optimal-stopping problem (Puterman 1994, Markov Decision Processes, chapter
-4). If model j defers to model l, the value D of deferring at u, and the value V of a query at model j, are
+A cascade decides when to stop along a chain, which is an optimal-stopping problem (Puterman 1994, Markov Decision
+Processes, chapter 4). If model j defers to model l, the value D of deferring at u, and the value V of a query at model
+j, are
 
     D_j(u) = −λ·cost_l + E[V_l(Φ_l) | Φ_j = u]        V_j(u) = Q_j(u) above the cut of j, D_j(u) below it
 
-One backward pass solves all λ and all cascades at once, since cascades share their suffixes. Values are integrated up
-to the cuts, not to the nearest node.
+Cascades share their suffixes, so that one backward pass solves all λ and all cascades. Values are integrated up to the
+cuts, not to the nearest node.
 
 A refusal is worth R right answers: 1 − its price in errors. If models may refuse, the last model of a cascade refuses
 up to its cut: V_j(u) = R below it.
@@ -28,11 +29,11 @@ from rcjax._core.batching import take_entries
 from rcjax._core.numerics import divide
 from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import CascadeSet
-from rcjax.solving.objective import Grid, Tables, arrivals
+from rcjax.solving.objective import Grid, Tables, arrival_densities
 
 MANY_STEPS = 256  # steps above which a plan's run takes longer than its compilation
 _MOST_MODELS = 12  # largest number of models of which all subcascades are searched
-_SMALLEST = 4  # least size to which the arrays of a plan are padded
+_LEAST_SIZE = 4  # least size to which the arrays of a plan are padded
 
 
 def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int, ...]:
@@ -59,15 +60,15 @@ def check_cascade(models: tuple[str, ...], cascade: Sequence[str]) -> tuple[int,
 class CascadePlan:
     """Candidate cascades as paths through the models; k models, N paths, E suffixes, S steps, P pairs.
 
-    Paths that share a suffix share its solution. A step solves a suffix, after the shorter suffix to which its first
-    model defers. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
+    Paths that share a suffix share its solution. A step solves a suffix; the first model of the suffix defers to a
+    shorter suffix, whose step comes before. Sizes are padded: padding repeats an entry, or writes to an unused suffix.
     """
 
     members: jax.Array  # (N + 1, k) bool; the last path asks, in turn, every model that any path asks
     links: jax.Array  # (N + 1, P) bool, the pairs (i, j) in which i defers to j
     first: jax.Array  # (N + 1,) model asked first
     last: jax.Array  # (N + 1,) model that answers every query that reaches it
-    suffixes: jax.Array  # (N,) number of the suffix that is the entire path
+    suffixes: jax.Array  # (N,) each path's number among the suffixes
     suffix_first: jax.Array  # (E,) first model of a suffix
     steps: jax.Array  # (S, 3) (suffix, suffix after its first model, pair of its first two models), by length
     count: jax.Array  # () number of steps without padding
@@ -98,7 +99,7 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
         2**k - 1 - k,
         (len(suffixes), len(suffixes), 0),
     )
-    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _SMALLEST)
+    suffix_first = _fill([*(suffix[0] for suffix in suffixes), 0], 2**k, 0, 2 * _LEAST_SIZE)
     filled = [*_fill(list(paths), 2**k - 1, paths[0]), all_models]
     cut_steps = np.full((len(suffix_first), k), -1)
     writes = {suffix: step for step, (suffix, *_) in enumerate(steps)}
@@ -126,14 +127,14 @@ def make_plan(paths: Sequence[tuple[int, ...]], k: int) -> CascadePlan:
 
 def plan_cascades(models: tuple[str, ...], cascades: CascadeSet) -> CascadePlan | None:
     """Build the plan of a search of `solve_frontier` over some models; None for adaptive policies."""
-    paths = candidate_paths(models, cascades)
+    paths = list_paths(models, cascades)
     return None if paths is None else make_plan(paths, len(models))
 
 
-def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
+def list_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple[int, ...]] | None:
     """Return the positions of the models of each cascade of a search; None for adaptive policies.
 
-    >>> candidate_paths(("small", "large"), "all")
+    >>> list_paths(("small", "large"), "all")
     [(0,), (1,), (0, 1)]
     """
     k = len(models)
@@ -155,7 +156,7 @@ def candidate_paths(models: tuple[str, ...], cascades: CascadeSet) -> list[tuple
     return list(dict.fromkeys(paths))
 
 
-def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
+def _fill(items: list, most: int, filler: Any, least: int = _LEAST_SIZE) -> list:
     """Pad a list to the next power of two, `most` at most, so that few sizes occur."""
     size = min(most, max(least, 1 << (len(items) - 1).bit_length())) if items else 0
     return items + [filler] * (size - len(items))
@@ -163,10 +164,10 @@ def _fill(items: list, most: int, filler: Any, least: int = _SMALLEST) -> list:
 
 _ROUNDS = 8  # most rounds of a search: nearly all λ are done after the first
 
-#: Cuts, in u, of the densities of the first two rounds: all queries reach every model, or only unsure queries.
+#: Cuts, in u, that give the densities of the first two rounds: all queries reach every model, or only unsure queries.
 _FIRST_CUTS = (1.0, 0.2)
 
-#: Number of λ that share a round on the CPU; for plans of many steps after the first round, when few λ are not done.
+#: Number of λ that share a round on the CPU. After the first round of a plan with many steps few λ are left.
 _BATCH, _LATER_BATCH = 32, 8
 
 
@@ -196,8 +197,8 @@ class SearchTables(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _SearchState:
-    """State of the search for the best path of each λ."""
+class SearchState:
+    """State and result of the search for the best path of each λ."""
 
     rounds: jax.Array  # (L,) rounds taken
     value: jax.Array  # (L,) value of the best path so far
@@ -207,24 +208,23 @@ class _SearchState:
     done: jax.Array  # (L,) bool
 
 
-def best_cascades(search: SearchTables, lam: jax.Array) -> tuple[jax.Array, Cut, jax.Array]:
-    """Find (number of the best path (L,), its cuts (L, k), gain of the last round (L,)) for each λ.
+def best_cascades(search: SearchTables, lam: jax.Array) -> SearchState:
+    """Find the best path and its cuts for each λ.
 
     Each round has two halves. A forward pass of the best path so far gives the density of the queries that reach each
     model. A backward pass over all suffixes of paths chooses each cut under these densities.
 
     The advantage of answering over deferring nearly always grows with confidence. The best cut is then the same under
-    any density. A λ is done if the cuts are optimal under every density, or if no other path can catch up
-    (`is_proven`): usually after one round. Otherwise rounds continue until a round gains nothing. The first two rounds
-    start from fixed densities: all queries reach every model, or only queries of little confidence in the models
-    before.
+    any density. A λ is done if no other path can catch up under any density (`is_proven`), usually after one round.
+    Otherwise rounds continue until a round gains nothing. The first two rounds start from the fixed densities of
+    `_FIRST_CUTS`.
 
     Args:
         search: tables of the search.
         lam: (L,) errors per unit of money.
     """
 
-    def improve(state: _SearchState, batch: int) -> _SearchState:
+    def improve(state: SearchState, batch: int) -> SearchState:
         if batch == lam.shape[0]:
             return _improve(search, lam, state)
         # The λ with the fewest rounds come first; the stable order keeps neighbours together.
@@ -235,13 +235,12 @@ def best_cascades(search: SearchTables, lam: jax.Array) -> tuple[jax.Array, Cut,
     # The start derives from λ, so that under `jax.shard_map` the loop's state varies over the same devices throughout.
     unknown, zeros = jnp.full_like(lam, -jnp.inf), jnp.zeros_like(lam, int)
     cuts = Cut.at(jnp.zeros_like(lam, shape=(*lam.shape, search.tables.cost.shape[0])))
-    state = _SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
+    state = SearchState(zeros, unknown, zeros, cuts, -unknown, zeros > 0)
     batch = batch_size(lam.shape[0], _BATCH)
     if search.plan.steps.shape[0] > MANY_STEPS:
         state = lax.while_loop(lambda state: (state.rounds == 0).any(), partial(improve, batch=batch), state)
         batch = batch_size(lam.shape[0], _LATER_BATCH)
-    state = lax.while_loop(lambda state: ~state.done.all(), partial(improve, batch=batch), state)
-    return state.path, state.cut, state.gain
+    return lax.while_loop(lambda state: ~state.done.all(), partial(improve, batch=batch), state)
 
 
 def batch_size(count: int, most: int) -> int:
@@ -249,13 +248,13 @@ def batch_size(count: int, most: int) -> int:
     return min(count, most) if jax.default_backend() == "cpu" else count
 
 
-def _improve(search: SearchTables, lam: jax.Array, state: _SearchState) -> _SearchState:
+def _improve(search: SearchTables, lam: jax.Array, state: SearchState) -> SearchState:
     """Take another round for every λ (L,)."""
     tables, plan, _ = search
 
     def reached(path: jax.Array, cut: Cut) -> jax.Array:
-        deferred = plan.links[path][:, None] * jax.vmap(Grid.below)(tables.grid, cut.u)[tables.left]
-        density = arrivals(tables, plan.first[path], deferred)
+        deferred = plan.links[path][:, None] * jax.vmap(Grid.weights_below)(tables.grid, cut.u)[tables.left]
+        density = arrival_densities(tables, plan.first[path], deferred)
         # Models that no query reaches get the cut for a uniform density: a neighbouring λ may start from it.
         reached = plan.members[path] & ((tables.grid.weight * density).sum(1) > jnp.finfo(lam.dtype).eps)
         return jnp.where(reached[:, None], density, 1.0)
@@ -264,24 +263,24 @@ def _improve(search: SearchTables, lam: jax.Array, state: _SearchState) -> _Sear
     path = jnp.where(starting, plan.suffixes.shape[0], state.path)
     first_cut = jnp.asarray(_FIRST_CUTS, lam.dtype)[state.rounds]
     u = jnp.where(starting[:, None], first_cut[:, None], state.cut.u)
-    value, path, cut, proven = _best_paths(search, lam, jax.vmap(reached)(path, Cut.at(u)))
-    gain = value - state.value
+    found = _best_paths(search, lam, jax.vmap(reached)(path, Cut.at(u)))
+    gain = found.value - state.value
     # The new path wins a tie up to rounding: its cuts are closer to convergence.
     good = gain > -64 * jnp.finfo(lam.dtype).eps
     value, path, cut = jax.tree.map(
         lambda new, old: jnp.where(good.reshape(-1, *[1] * (new.ndim - 1)), new, old),
-        (value, path, cut),
+        (found.value, found.path, found.cut),
         (state.value, state.path, state.cut),
     )
-    gain = jnp.where(proven, 0.0, gain)
+    gain = jnp.where(found.proven, 0.0, gain)
     rounds = state.rounds + 1
     # At least one round uses the densities of the best path.
     settled = (rounds > len(_FIRST_CUTS)) & ~(gain > gain_tolerance(lam.dtype))
-    return _SearchState(rounds, value, path, cut, gain, proven | settled | (rounds >= _ROUNDS))
+    return SearchState(rounds, value, path, cut, gain, found.proven | settled | (rounds >= _ROUNDS))
 
 
 def gain_tolerance(dtype: DTypeLike) -> float:
-    """Return the least gain after which another round follows: the next round would gain about its square."""
+    """Return the gain above which another round follows: a round gains about the square of the last gain."""
     return max(1e-8, 64 * float(jnp.finfo(dtype).eps))
 
 
@@ -292,47 +291,55 @@ def cuts_of_paths(search: SearchTables, lam: jax.Array) -> Cut:
     over deferring grows with confidence.
     """
     uniform = jnp.ones((lam.shape[0], *search.tables.grid.u.shape), lam.dtype)
-    _, stop, cuts, _ = _backward(search, lam, uniform)
+    solved = _backward(search, lam, uniform)
     step = search.plan.cut_steps[search.plan.suffixes]
-    stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), stop)
-    if cuts is None:
+    stopping = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(step), *lam.shape, *leaf.shape)), solved.stop)
+    if solved.cuts is None:
         return stopping
-    chosen = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[step], 1, -1), cuts)
+    chosen = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[step], 1, -1), solved.cuts)
     return jax.tree.map(partial(jnp.where, (step >= 0)[:, None]), chosen, stopping)
 
 
-def _best_paths(
-    search: SearchTables, lam: jax.Array, density: jax.Array
-) -> tuple[jax.Array, jax.Array, Cut, jax.Array]:
-    """Find the best path under given densities, by one backward pass.
+class _BestPaths(NamedTuple):
+    """The best path of each λ under given densities."""
 
-    Returns (value (L,), number (L,), cuts (L, k), whether the path is proven best (L,)).
-    """
+    value: jax.Array  # (L,)
+    path: jax.Array  # (L,) number of the path
+    cut: Cut  # (L, k)
+    proven: jax.Array  # (L,) bool: no other path is better, whatever its cuts
+
+
+def _best_paths(search: SearchTables, lam: jax.Array, density: jax.Array) -> _BestPaths:
+    """Find the best path under given densities (L, k, G), by one backward pass."""
     tables, plan, _ = search
-    integrands, stop, cuts, to_gain = _backward(search, lam, density)
-    cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), stop)
-    values = integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
+    solved = _backward(search, lam, density)
+    cut = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lam.shape, *leaf.shape)), solved.stop)
+    values = solved.integrands.sum(-1)[plan.suffixes] - lam * tables.cost[plan.first[:-1]][:, None]
     best = jnp.argmax(values, axis=0)
-    proven = jnp.ones(lam.shape, bool)
-    if cuts is not None:
-        proven = is_proven(values, to_gain, plan)
-        step = plan.cut_steps[plan.suffixes[best]]
-        chosen = take_entries(cuts, (step, jnp.arange(lam.shape[0])[:, None]))
-        cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
-    return values.max(0), best, cut, proven
+    if solved.cuts is None:
+        return _BestPaths(values.max(0), best, cut, jnp.ones(lam.shape, bool))
+    step = plan.cut_steps[plan.suffixes[best]]
+    chosen = take_entries(solved.cuts, (step, jnp.arange(lam.shape[0])[:, None]))
+    cut = jax.tree.map(partial(jnp.where, step >= 0), chosen, cut)
+    return _BestPaths(values.max(0), best, cut, is_proven(values, solved.possible_gain, plan))
 
 
-def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple[jax.Array, Cut, Cut | None, jax.Array]:
-    """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G).
+class _Suffixes(NamedTuple):
+    """The solutions of all suffixes of paths, from a backward pass."""
 
-    Returns (integrands (E, L, G), cuts of last models (k,), cuts of the steps (S, L) or None without steps, possible
-    gain of each step (S, L)). The integrand of a suffix is the weighted value at each node of its first model.
-    """
+    integrands: jax.Array  # (E, L, G) weighted value at each node of a suffix's first model
+    stop: Cut  # (k,) cuts of last models
+    cuts: Cut | None  # (S, L) cuts of the steps; None without steps
+    possible_gain: jax.Array  # (S, L) gain of the best cut under any density, at most
+
+
+def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> _Suffixes:
+    """Take the backward pass over all suffixes of paths, choosing cuts under the densities (L, k, G)."""
     tables, plan, refusal_worth = search
     most = _most_arrivals(tables)
 
-    def defer(number: jax.Array, carry: tuple[jax.Array, Cut, jax.Array]) -> tuple[jax.Array, Cut, jax.Array]:
-        integrands, cuts, to_gain = carry
+    def defer(number: jax.Array, solved: _Suffixes) -> _Suffixes:
+        integrands, stop, cuts, possible_gain = solved
         suffix, later, pair = plan.steps[number]
         j = tables.left[pair]
         grid = take_entries(tables.grid, j)
@@ -340,35 +347,27 @@ def _backward(search: SearchTables, lam: jax.Array, density: jax.Array) -> tuple
         after = lax.dynamic_index_in_dim(integrands, later, keepdims=False)
         deferring = after @ tables.kernel[pair].T - added[:, None]
         cut, misplaced = jax.vmap(partial(best_cut, grid))(deferring, density[:, j])
-        value = grid.weight * grid.quantile + jax.vmap(grid.below)(cut.u) * (deferring - grid.quantile)
-        written = cut, misplaced @ (grid.weight * most[j])
-        cuts, to_gain = jax.tree.map(
-            lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0), (cuts, to_gain), written
+        value = grid.weight * grid.quantile + jax.vmap(grid.weights_below)(cut.u) * (deferring - grid.quantile)
+        cuts, possible_gain = jax.tree.map(
+            lambda stored, new: lax.dynamic_update_index_in_dim(stored, new, number, 0),
+            (cuts, possible_gain),
+            (cut, misplaced @ (grid.weight * most[j])),
         )
-        return lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), cuts, to_gain
+        return _Suffixes(lax.dynamic_update_index_in_dim(integrands, value, suffix, 0), stop, cuts, possible_gain)
 
     zero_cuts = jnp.zeros_like(tables.cost)
     answering, stop = tables.grid.weight * tables.grid.quantile, Cut(zero_cuts, zero_cuts, zero_cuts)
     if refusal_worth is not None:
         stop = jax.vmap(partial(_stopping_cut, refusal_worth))(tables.grid)
-        answering += jax.vmap(Grid.below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
+        answering += jax.vmap(Grid.weights_below)(tables.grid, stop.u) * (refusal_worth - tables.grid.quantile)
     shape = *plan.suffix_first.shape, *lam.shape, answering.shape[-1]
     integrands = jnp.broadcast_to(answering[plan.suffix_first, None], shape)
-    to_gain = zero_gains = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
-    cuts = None
-    if plan.steps.shape[0]:
-        cuts = Cut(zero_gains, zero_gains, zero_gains)
-        integrands, cuts, to_gain = lax.fori_loop(0, _trip_count(plan), defer, (integrands, cuts, to_gain))
-    return integrands, stop, cuts, to_gain
-
-
-def _trip_count(plan: CascadePlan) -> Any:
-    """Return the number of steps to take: on the CPU the steps of the paths, elsewhere all, with padding.
-
-    Accelerators get a static trip count, since a dynamic trip count asks the host at every turn. Padded steps write to
-    an unused row.
-    """
-    return plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
+    zeros = jnp.zeros_like(lam, shape=(plan.steps.shape[0], *lam.shape))
+    if not plan.steps.shape[0]:
+        return _Suffixes(integrands, stop, None, zeros)
+    # Accelerators take the padded steps too, which write to an unused row: a dynamic number asks the host every turn.
+    steps = plan.count if jax.default_backend() == "cpu" else plan.steps.shape[0]
+    return lax.fori_loop(0, steps, defer, _Suffixes(integrands, stop, Cut(zeros, zeros, zeros), zeros))
 
 
 def _most_arrivals(tables: Tables) -> jax.Array:
@@ -380,7 +379,7 @@ def _most_arrivals(tables: Tables) -> jax.Array:
     return reached.at[tables.right].max(tables.kernel.max(1)) if tables.left.size else reached
 
 
-def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.Array:
+def is_proven(values: jax.Array, possible_gain: jax.Array, plan: CascadePlan) -> jax.Array:
     """Return whether the best path stays the best, whatever cuts the other paths have: (L,).
 
     A path's possible gain is at most the sum, over its models, of the gain of reversing wrong decisions under the
@@ -388,11 +387,11 @@ def is_proven(values: jax.Array, to_gain: jax.Array, plan: CascadePlan) -> jax.A
 
     Args:
         values: (N, L) values of the paths.
-        to_gain: (S, L) possible gain of each step.
+        possible_gain: (S, L) greatest possible gain of each step.
         plan: candidate paths.
     """
     steps = plan.cut_steps[plan.suffixes]
-    gains = jnp.where((steps >= 0)[..., None], to_gain[steps], 0.0).sum(1)
+    gains = jnp.where((steps >= 0)[..., None], possible_gain[steps], 0.0).sum(1)
     rounding = 64 * jnp.finfo(values.dtype).eps
     return ((gains <= rounding) | (values + gains < values.max(0))).all(0)
 
@@ -405,7 +404,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
     """
     advantage = grid.quantile - deferring
     edge = _best_edge(grid, advantage, density)
-    u = crossing(grid, advantage, edge)
+    u = find_crossing(grid, advantage, edge)
     beside = _nodes_beside(grid, edge)
     ranks, worth = grid.u[beside], deferring[beside]
     slope = divide(worth[1] - worth[0], ranks[1] - ranks[0])
@@ -416,7 +415,7 @@ def best_cut(grid: Grid, deferring: jax.Array, density: jax.Array) -> tuple[Cut,
 
 def _best_edge(grid: Grid, advantage: jax.Array, density: jax.Array) -> jax.Array:
     """Find the first cell edge above which the advantage (G,) has the largest sum under the density (G,)."""
-    # Without the barrier XLA recomputes the sums for the comparison with other rounding, and none equals the maximum.
+    # Without the barrier XLA computes the sums again with other rounding, and none equals their maximum.
     total = lax.optimization_barrier(_sums_above(grid, grid.weight * advantage * density))
     # `argmax` takes XLA three times as long.
     return jnp.min(jnp.where(total == total.max(), np.arange(total.shape[0]), total.shape[0] - 1))
@@ -451,7 +450,7 @@ def _nodes_beside(grid: Grid, edge: jax.Array) -> jax.Array:
     return jnp.clip(edge, 1, grid.u.shape[0] - 1) + np.array([-1, 0])
 
 
-def crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
+def find_crossing(grid: Grid, advantage: jax.Array, edge: jax.Array) -> jax.Array:
     """Interpolate the zero of `advantage` between the nodes beside a cell's edge; beside a mass, return the edge."""
     beside = _nodes_beside(grid, edge)
     ranks, (before, after) = grid.u[beside], advantage[beside]

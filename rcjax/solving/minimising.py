@@ -1,11 +1,12 @@
-"""Policies that minimise a user's objective, by gradient; it need not add up along a cascade.
+"""Policies that minimise a user's objective, by gradient.
 
-Objectives that add up, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped cost, a
-quantile of the seconds or fairness between models does not add up. Here an objective is a function of a cascade's
-outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
+Objectives that add up along a cascade, as error and cost do, have Bellman's optimum (`rcjax.solving.bellman`). A capped
+cost, a quantile of the seconds or fairness between models does not add up. Here an objective is a function of a
+cascade's outcome, which is differentiable in the ranks (k,), the cuts of the cascade's models.
 
 Within a point mass the objective is linear between the ends, as for a policy that passes a random share of the ties. A
-threshold passes all ties or none. Ranks inside a mass snap to its nearer end (a "step"); every step is then tried.
+threshold passes all ties or none. Ranks inside a mass move to the nearer end of the mass, a *step*, and every step is
+then tried.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from jax.typing import DTypeLike
 
 from rcjax._base.codec import describe_type, takes, whole_number
 from rcjax._base.extras import import_extra
-from rcjax._core.batching import Array, in_pieces, join, take_entries
+from rcjax._core.batching import Array, join, map_in_chunks, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.cascade_model import CascadeModel
@@ -32,15 +33,15 @@ from rcjax.solving.bellman import (
     Cut,
     SearchTables,
     batch_size,
-    candidate_paths,
     cuts_of_paths,
+    list_paths,
     make_plan,
 )
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import CascadeSet, PointStatus, check_lam, lam_range
 from rcjax.solving.objective import Outcome, Tables, outcome_of_cuts
 from rcjax.solving.solution import OptimalCuts
-from rcjax.solving.tradeoff import evaluate_optima, search_tables
+from rcjax.solving.tradeoff import build_search_tables, evaluate_optima
 
 if TYPE_CHECKING:
     from optax import OptState
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Array], Array]
 Objective = Callable[[Outcome, Array], Any]
 
-#: Number of times that every model tries every step: a model's best step may change after another model's.
+#: Number of times that every model tries every step: the best step of a model depends on the other models' steps.
 _ROUNDS = 2
 #: Widths of `Outcome.smoothing`, in turn; the last width decides on convergence.
 _WIDTHS = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
@@ -56,7 +57,7 @@ _TRIALS = 120  # greatest number of evaluations of a loss
 _HISTORY = 5  # pairs of steps and slopes that L-BFGS keeps; there are few ranks
 _ARMIJO_SHARE = 1e-4  # share of the gain predicted by the slope that a step must reach (Armijo's rule)
 _SHORTER = (0.1, 0.5)  # bounds of the next trial's length, as a share of a rejected length
-_SURELY = 1 / 40  # share of the tolerance at which a descent ends
+_TIGHTER = 1 / 40  # share of the tolerance at which a descent ends
 _NUDGE = 1e-4  # starts stay this share of the range off the bounds, where the slope in x is 0
 _AT_BOUND = 1e-5  # share of the range within which the bound itself is tried
 
@@ -67,37 +68,35 @@ class Bounds(NamedTuple):
     low: Array  # (n,)
     high: Array  # (n,)
 
-    def of_angle(self, x: Array) -> Array:
-        """Map x (n,) to ranks within the bounds: (n,)."""
+    def ranks_of_angles(self, x: Array) -> Array:
+        """Map angles x (n,) to ranks within the bounds: (n,)."""
         return self.low + (self.high - self.low) * (1 - jnp.cos(x)) / 2
 
-    def angle(self, u: Array) -> Array:
-        """Return the x of ranks, kept a little inside the bounds: (n,)."""
+    def angles_of_ranks(self, u: Array) -> Array:
+        """Map ranks, moved a little inside the bounds, to angles: (n,)."""
         share = divide(u - self.low, self.high - self.low, 0.5)
         return jnp.arccos(1 - 2 * jnp.clip(share, _NUDGE, 1 - _NUDGE))
 
 
 def tolerance(dtype: DTypeLike) -> float:
-    """Return the largest slope of a loss, per unit of rank, that counts as converged: the loss errs by its square."""
+    """Return the largest slope of a loss, per unit of rank, that counts as converged; the loss errs by its square."""
     return 4 * float(jnp.finfo(dtype).eps) ** 0.25
 
 
 def descend(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Minimise a loss from ranks (n,) by optax's L-BFGS with a line search: (n,).
 
-    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. x is unconstrained, and an optimum at a bound is a
-    stationary point in x (James & Roos 1975, "Minuit: a system for function minimization").
-
-    The descent ends when the slope is far below `tolerance`, no step improves, or the steps are used up.
+    A rank in [low, high] is u = low + (high − low)·(1 − cos x)/2. The angle x is unconstrained, and an optimum at a
+    bound is a stationary point in x (James & Roos 1975, "Minuit: a system for function minimization"). The descent ends
+    when the slope is far below `tolerance`, no step improves, or the steps are used up.
 
     Args:
         loss: function of the ranks, scaled to order 1.
         u: (n,) initial ranks.
         bounds: bounds of the ranks.
     """
-
-    x, value = _by_lbfgs(lambda x: loss(bounds.of_angle(x)), bounds.angle(u))
-    reached = bounds.of_angle(x)
+    x, value = _run_lbfgs(lambda x: loss(bounds.ranks_of_angles(x)), bounds.angles_of_ranks(u))
+    reached = bounds.ranks_of_angles(x)
     share = divide(reached - bounds.low, bounds.high - bounds.low, 0.5)
     at_bounds = jnp.where(share < _AT_BOUND, bounds.low, jnp.where(share > 1 - _AT_BOUND, bounds.high, reached))
     return jnp.where(loss(at_bounds) <= value, at_bounds, reached)
@@ -116,7 +115,7 @@ class _Descent(NamedTuple):
     done: Array  # () bool
 
 
-def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
+def _run_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     """Descend by L-BFGS with backtracking (Nocedal & Wright 2006, section 3.5), and return (x (n,), value ()).
 
     Each iteration is one trial, accepted or not, so that no descent of a batch waits for another's line search.
@@ -132,7 +131,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
         taken = value <= search.value - _ARMIJO_SHARE * promised
         direction, state = lbfgs.update(slope, search.state, x)
         steepest = slope * jnp.minimum(1.0, divide(1.0, jnp.linalg.norm(slope), 1.0))
-        arrived = ~(jnp.abs(slope).max(initial=0.0) > _SURELY * tolerance(slope.dtype))  # negated so that NaN ends too
+        arrived = ~(jnp.abs(slope).max(initial=0.0) > _TIGHTER * tolerance(slope.dtype))  # negated so that NaN ends too
         upward = ~(direction @ slope > 0)  # the loss is concave, or a slope is NaN: reset L-BFGS
         direction, state = jax.tree.map(partial(jnp.where, upward), (steepest, lbfgs.init(x)), (direction, state))
         count = search.count + 1
@@ -151,7 +150,7 @@ def _by_lbfgs(loss: Loss, x: Array) -> tuple[Array, Array]:
     return search.x, search.value
 
 
-def slope_left(loss: Loss, u: Array, bounds: Bounds) -> Array:
+def remaining_slope(loss: Loss, u: Array, bounds: Bounds) -> Array:
     """Compute the largest step of ranks down the slope of the loss within their bounds: (); NaN if the slope is NaN."""
     slope = jax.grad(loss)(u)
     return jnp.abs(u - jnp.clip(u - slope, bounds.low, bounds.high)).max(initial=0.0) + 0 * slope.sum()
@@ -169,7 +168,7 @@ class MassSteps(NamedTuple):
         return Bounds(self.edges[:, 1], self.edges[:, -2])
 
 
-def steps_of(marginals: Marginal) -> MassSteps:
+def find_mass_steps(marginals: Marginal) -> MassSteps:
     """Find the edges of the point masses of marginals (k,)."""
     starts, ends = jax.vmap(Marginal.mass_ranks)(marginals)
     edges = jnp.sort(jnp.concatenate([starts, ends], axis=1), axis=1)
@@ -178,7 +177,7 @@ def steps_of(marginals: Marginal) -> MassSteps:
     return MassSteps(edges, ~inside.any(-1) & (jnp.diff(edges, axis=1) > 0))
 
 
-def on_steps(steps: MassSteps, u: Array) -> Array:
+def move_to_steps(steps: MassSteps, u: Array) -> Array:
     """Move ranks (k,) within a mass to its nearer end: (k,)."""
     smooth, start, end = _piece(steps, u, "right")
     return jnp.where(smooth, u, jnp.where(u - start < end - u, start, end))
@@ -225,7 +224,7 @@ def best_steps(loss: Callable[[jax.Array], Array], u: jax.Array, steps: MassStep
     return lax.scan(attempt, (u, jnp.asarray(loss(u))), trials)[0][0]
 
 
-#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest delays few.
+#: Descents at a time on the CPU: their arrays fit into its caches, and the slowest descent delays few others.
 TOGETHER = 64
 
 
@@ -245,7 +244,7 @@ class TrialCascade(NamedTuple):
     outcome: Outcome  # `smoothing` is 0
 
 
-class Start(NamedTuple):
+class DescentStart(NamedTuple):
     """Start of a descent for one λ."""
 
     ranks: Array  # (k,)
@@ -268,7 +267,7 @@ def outcome_of_ranks(search: OutcomeTables, ranks: Array, path: Array) -> Outcom
 
 
 @partial(compiled, static_argnames="paths", runs="long")
-def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
+def list_candidates(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[OutcomeTables, TrialCascade]:
     """Return the tables of the search, and the optima of additive objectives by cascade and λ: (N·P, …).
 
     Args:
@@ -276,10 +275,10 @@ def propose(additive: SearchTables, lam: jax.Array, paths: int) -> tuple[Outcome
         lam: (P,) λ of the additive objectives, rising.
         paths: number N of cascades in the plan, without padding.
     """
-    search = OutcomeTables(additive.tables, steps_of(additive.tables.marginals), additive.plan)
+    search = OutcomeTables(additive.tables, find_mass_steps(additive.tables.marginals), additive.plan)
     ranks = cuts_of_paths(additive, lam).u[:paths].reshape(paths * len(lam), -1)
     path = jnp.repeat(np.arange(paths), len(lam))
-    return search, _evaluated(search, jax.vmap(partial(on_steps, search.steps))(ranks), path)
+    return search, _evaluated(search, jax.vmap(partial(move_to_steps, search.steps))(ranks), path)
 
 
 def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade:
@@ -290,14 +289,17 @@ def _evaluated(search: OutcomeTables, ranks: Array, path: Array) -> TrialCascade
 
 
 @partial(compiled, static_argnames="objective")
-def weigh(objective: Objective, outcome: Outcome, lam: Array) -> Array:
+def objective_values(objective: Objective, outcome: Outcome, lam: Array) -> Array:
     """Evaluate the objective of every candidate at every λ: (L, C); infinite in place of NaN."""
-    value = lax.map(lambda single_lam: jax.vmap(partial(_value_of, objective), (0, None))(outcome, single_lam), lam)
+    of_candidates = jax.vmap(partial(_value_of, objective), (0, None))
+    value = lax.map(lambda single_lam: of_candidates(outcome, single_lam), lam)
     return jnp.where(jnp.isnan(value), jnp.inf, value)
 
 
 @partial(compiled, static_argnames="objective", runs="long")
-def improve(objective: Objective, search: OutcomeTables, start: Start, settling: Array) -> tuple[TrialCascade, Array]:
+def descend_from_starts(
+    objective: Objective, search: OutcomeTables, start: DescentStart, settling: Array
+) -> tuple[TrialCascade, Array]:
     """Descend from each start, and return (results (B,), remaining slopes (B,)).
 
     Args:
@@ -308,7 +310,7 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
             True: ranks first try all steps, and then stay within their smooth piece.
     """
 
-    def single(start: Start) -> tuple[Array, Array]:
+    def single(start: DescentStart) -> tuple[Array, Array]:
         def loss(ranks: Array, width: Any) -> Array:
             outcome = outcome_of_ranks(search, ranks, start.path)
             return _value_of(objective, outcome, start.lam, width) / start.scale
@@ -321,7 +323,7 @@ def improve(objective: Objective, search: OutcomeTables, start: Start, settling:
         pieces = smooth_pieces(search.steps, ranks), search.steps.smooth_range
         bounds = jax.tree.map(partial(jnp.where, settling), *pieces)
         ranks, _ = lax.scan(go_on, ranks, jnp.asarray(_WIDTHS, ranks.dtype))
-        return on_steps(search.steps, ranks), slope_left(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
+        return move_to_steps(search.steps, ranks), remaining_slope(partial(loss, width=_WIDTHS[-1]), ranks, bounds)
 
     ranks, slope = jax.vmap(single)(start)
     return _evaluated(search, ranks, start.path), slope
@@ -331,10 +333,10 @@ _ADDITIVE_LAM = 64  # λ of additive objectives
 _LEAST_SCALE = 0.01  # least scale as a share of the least value, so that slopes exceed rounding errors
 
 #: Slope that rounding may leave, in roots of a rounding error of the objective. A descent ends when no step gains more
-#: than a rounding error, which leaves a slope of √(2·curvature·rounding). The curvature is largest, in the hundreds,
-#: where panels of the quadrature meet.
-_ROUNDED = 200
-_FEW = 16  # padded number of starts, if not `TOGETHER`: each number needs a program
+#: than a rounding error; the slope is then √(2·curvature·rounding). The curvature is largest, in the hundreds, where
+#: panels of the quadrature meet.
+_ROUNDING_SLOPE = 200
+_FEW_STARTS = 16  # smaller padded number of starts beside `TOGETHER`; each number needs a program
 
 
 @takes(model=CascadeModel)
@@ -387,7 +389,7 @@ def minimise(
     ('llama3.2-1b', 'llama3.1-70b')
     """
     lam = check_lam(lam)
-    paths = candidate_paths(model.models, cascades)
+    paths = list_paths(model.models, cascades)
     if paths is None:
         raise ValueError("cascades='adaptive' does not exist here: use 'all', 'full' or a list of cascades")
     if max(map(len, paths)) < 2:
@@ -397,8 +399,8 @@ def minimise(
     plan = make_plan(paths, len(model.models))
     starts = min(whole_number(starts, "starts", 1), _ADDITIVE_LAM)
     additive_lam = lam_range(np.asarray(model.cost, float)[np.asarray(plan.members)[-1]], _ADDITIVE_LAM)
-    additive = search_tables(model, plan, None)
-    search, proposed = propose(additive, additive_lam.astype(lam.dtype), len(paths))
+    additive = build_search_tables(model, plan, None)
+    search, proposed = list_candidates(additive, additive_lam.astype(lam.dtype), len(paths))
     _check_objective(objective, proposed.outcome)
     chosen, status = _search(objective, search, proposed, lam.astype(model.cost.dtype), starts)
     cut = Cut.at(jnp.where(plan.defers[chosen.path], chosen.ranks, 0.0))
@@ -428,24 +430,28 @@ def _search(
         lam: (L,) λ.
         starts: descents for each λ and cascade.
     """
-    value = np.asarray(weigh(objective, proposed.outcome, lam), float)
+    value = np.asarray(objective_values(objective, proposed.outcome, lam), float)
     scale = _scale(value).astype(lam.dtype)
     proposed = jax.device_get(proposed)
     rows = _starting_rows(value, starts)  # (L, N, S)
     target = np.repeat(np.arange(len(lam)), rows[0].size)
     rows = rows.reshape(-1)
-    start = Start(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
-    together = len(rows) if jax.default_backend() != "cpu" else _FEW if len(rows) <= _FEW else TOGETHER
+    start = DescentStart(proposed.ranks[rows], proposed.path[rows], lam[target], scale[target])
+    together = len(rows) if jax.default_backend() != "cpu" else _FEW_STARTS if len(rows) <= _FEW_STARTS else TOGETHER
 
-    def descend(start: Start, settling: bool) -> tuple[TrialCascade, np.ndarray]:
-        return in_pieces(lambda batch: improve(objective, search, batch, np.asarray(settling)), start, together)
+    def descend(start: DescentStart, settling: bool) -> tuple[TrialCascade, np.ndarray]:
+        return map_in_chunks(
+            lambda batch: descend_from_starts(objective, search, batch, np.asarray(settling)), start, together
+        )
 
     reached, _ = descend(start, settling=False)
     candidates = join([proposed, reached])
     # The result of a descent at one λ is a candidate at every other.
-    best = take_entries(candidates, np.asarray(weigh(objective, candidates.outcome, lam)).argmin(1))
-    settled, slope = descend(Start(best.ranks, best.path, lam, scale), settling=True)
-    before, after = (np.diagonal(np.asarray(weigh(objective, batch.outcome, lam), float)) for batch in (best, settled))
+    best = take_entries(candidates, np.asarray(objective_values(objective, candidates.outcome, lam)).argmin(1))
+    settled, slope = descend(DescentStart(best.ranks, best.path, lam, scale), settling=True)
+    before, after = (
+        np.diagonal(np.asarray(objective_values(objective, batch.outcome, lam), float)) for batch in (best, settled)
+    )
     better = after < before
     chosen = take_entries(
         jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), best, settled), (np.arange(len(lam)), better * 1)
@@ -481,7 +487,7 @@ def slope_tolerance(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
         value: (L,) objective at the ends of the descents.
         scale: (L,) divisor of losses and slopes, in the precision of the descents.
     """
-    roundings = np.abs(value) / scale * _ROUNDED * np.finfo(scale.dtype).eps ** 0.5
+    roundings = np.abs(value) / scale * _ROUNDING_SLOPE * np.finfo(scale.dtype).eps ** 0.5
     return tolerance(scale.dtype) * np.maximum(1.0, roundings)
 
 

@@ -1,4 +1,4 @@
-"""The objective of a cascade: error and cost as functions of its thresholds, in u-space, exact on quadrature nodes.
+"""Error and cost of a cascade as functions of its thresholds, in u-space, exact on quadrature nodes.
 
 Each model has a grid over u = F(φ) ∈ [0, 1]: a cell for each point mass, and between masses panels of Gauss–Legendre
 nodes. Panels are dense where the quantile function or the copula changes fast: towards both ends, and around the
@@ -45,7 +45,7 @@ PANELS, ORDER = 17, 8
 _CLOSEST, _CLOSEST_COMPONENT = 1e-4, 1e-3
 _MIN_WIDTH = 1e-3  # least width of a panel, as a share of an even panel
 _TRIALS = 16  # places that are tried for each edge of a panel
-_TIE = 1e-4  # penalty in steepness per place away from the middle
+_OFF_CENTRE = 1e-4  # penalty in steepness per place away from the middle
 
 
 @jax.tree_util.register_dataclass
@@ -75,7 +75,7 @@ class Grid:
         step = (nodes - 1) // panels  # ORDER without atoms, ORDER + 1 with atoms
         return np.array([0, nodes - 1]) if step == ORDER else np.arange(0, nodes, step)
 
-    def below(self, u: jax.Array) -> jax.Array:
+    def weights_below(self, u: jax.Array) -> jax.Array:
         """Return the part of each node's weight in [0, u], such that Σ below · f(nodes) = ∫₀ᵘ f: (G,).
 
         It is exact for polynomials up to degree `ORDER` − 1 in each panel, and differentiable in u.
@@ -100,7 +100,7 @@ class Grid:
 
     def interpolation_weights(self, u: jax.Array) -> jax.Array:
         """Return weights that interpolate a function from the nodes to u: (G,)."""
-        return jax.jvp(self.below, (u,), (jnp.ones_like(u),))[1]
+        return jax.jvp(self.weights_below, (u,), (jnp.ones_like(u),))[1]
 
     def density(self, cumulative: jax.Array) -> jax.Array:
         """Return the density at the nodes of a distribution given by its cdf on the edges (…, G + 1): (…, G).
@@ -170,9 +170,8 @@ def _build_grid(marginal: Marginal, panels: int) -> Grid:
 def _parted_by_atoms(marginal: Marginal, edges: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Insert the atoms into the edges of panels.
 
-    Returns (edges of the panels in z, masses between panels, values of these masses).
-
-    Without atoms, masses and values are empty.
+    Returns (edges of the panels in z, masses between panels, values of these masses); without atoms, masses and values
+    are empty.
     """
     edges, atoms = lax.stop_gradient(edges), marginal.atoms
     if atoms is None:
@@ -230,7 +229,7 @@ def _panel_edges(probes: Probes, panels: int) -> jax.Array:
     steepness = divide(jnp.diff(fine_x), jnp.diff(fine_z), jnp.inf)
     # Between two probes steepness is equal up to rounding: the penalty prefers the middle.
     half = _TRIALS // 2
-    precedence = 1 - _TIE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
+    precedence = 1 - _OFF_CENTRE * np.abs(np.arange(_TRIALS) - half).astype(z.dtype)
     best = jnp.argmax(steepness[half:-half].reshape(panels - 1, _TRIALS) * precedence, axis=1)
     cell = half + _TRIALS * jnp.arange(panels - 1) + best
     edges = jnp.pad((fine_z[cell] + fine_z[cell + 1]) / 2, 1, constant_values=(0.0, 1.0))
@@ -311,17 +310,16 @@ def build_tables(
     """
     grid = jax.vmap(partial(build_grid, panels=panels))(marginals)
     left, right = jnp.asarray(left, int), jnp.asarray(right, int)
-    kernel = jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
+    kernel = jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))
     return Tables(marginals, grid, left, right, kernel, cost)
 
 
-def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
+def transition_kernel(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     """Return the density at the target's nodes given the source's node: (G, G).
 
-    Rows integrate to 1 with the target's weights.
-
-    It is derived from the conditional cdf h(v given u) on the edges of the target's cells. Given a point mass (a, b] of
-    the source, h is averaged over the mass, exactly: (C(b, v) − C(a, v)) / (b − a).
+    The density follows from the conditional cdf h(v given u) on the edges of the target's cells, and rows integrate to
+    1 with the target's weights. Given a point mass (a, b] of the source, h is averaged over the mass, exactly:
+    (C(b, v) − C(a, v)) / (b − a).
     """
     v, masses = target.edges[1:-1], source.mass_indices
     left, right = source.edges[masses][:, None], source.edges[masses + 1][:, None]
@@ -337,7 +335,7 @@ def transition(copula: Copula, source: Grid, target: Grid) -> jax.Array:
     return target.density(jnp.pad(cumulative, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0))))
 
 
-def arrivals(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
+def arrival_densities(tables: Tables, first: jax.Array, deferred: jax.Array) -> jax.Array:
     """Compute the density a_j of the queries that reach each model, at the nodes of its grid: (k, G).
 
     Args:
@@ -443,9 +441,9 @@ def outcome_of_cuts(
         refusal_cuts: (k,) ranks up to which models refuse, at most u; u for the last model. None: no refusals.
     """
     grid, zeros = tables.grid, jnp.zeros_like(u)
-    below = jax.vmap(Grid.below)(grid, u)
-    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.below)(grid, refusal_cuts)
-    density = arrivals(tables, first, links[:, None] * (below - below_refused)[tables.left])
+    below = jax.vmap(Grid.weights_below)(grid, u)
+    below_refused = jnp.zeros_like(below) if refusal_cuts is None else jax.vmap(Grid.weights_below)(grid, refusal_cuts)
+    density = arrival_densities(tables, first, links[:, None] * (below - below_refused)[tables.left])
     answered = grid.weight - below
     wrong = (answered * (1 - grid.quantile) * density).sum(-1)
     if above is not None:

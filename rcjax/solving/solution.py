@@ -1,15 +1,15 @@
 """The best cascade at given λ as a pure function of a fitted model, for `jit`, `vmap` and `grad`.
 
 Callers map `solve`, or `optimise` and `points_at`, over fitted models: bootstrap replicates, folds, posterior draws. A
-cut in u-space becomes the best threshold near it. An adaptive policy is the optimum over all policies: after each
+cut in u-space becomes the best threshold near the cut. An adaptive policy is the optimum over all policies: after each
 answer it keeps the answer or asks any later model, depending on the confidence. Bellman's equation is then
 
     V_j(u) = max{ Q_j(u), max over l > j of −λ·cost_l + E[V_l(Φ_l) | Φ_j = u] }
 
 If models may refuse to answer, the worth of a refusal is one more term of the maximum.
 
-The search over cascades has no derivative. At its result the loss L(φ; x) = error + λ·cost is stationary in every free
-threshold φ, where x is λ and every array of the model. The implicit function theorem gives
+The search over cascades has no derivative. At the result of the search the loss L(φ; x) = error + λ·cost is stationary
+in every free threshold φ, where x is λ and every array of the model. The implicit function theorem gives
 
     dφ = −(∂²L/∂φ²)⁻¹ (∂²L/∂φ∂x) dx
 
@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, automatic, take_entries, varying_together
+from rcjax._core.batching import Array, take_entries, vary_over_same_devices, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
@@ -39,7 +39,7 @@ from rcjax.solving.bellman import (
     Cut,
     SearchTables,
     best_cascades,
-    crossing,
+    find_crossing,
     gain_tolerance,
     plan_cascades,
 )
@@ -54,21 +54,29 @@ from rcjax.solving.frontier.points import (
     PointStatus,
     Policies,
 )
-from rcjax.solving.objective import Grid, Tables, arrivals, build_tables, outcome_of_cuts
+from rcjax.solving.objective import Grid, Tables, arrival_densities, build_tables, outcome_of_cuts
 
 #: Distance of a threshold from a point mass, in machine epsilons; Newton steps from a cut to its threshold.
 _ULPS, _SETTLING_STEPS = 16, 5
 
 
+class Threshold(NamedTuple):
+    """A threshold, with the figures of its marginal there; arrays of one shape."""
+
+    value: jax.Array  # φ, a calibrated confidence
+    rank: jax.Array  # F(φ)
+    mean_above: jax.Array  # E[Φ; Φ > φ]
+
+
 def settle_threshold(
     marginal: Marginal, grid: Grid, u: jax.Array, worth: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Find the best threshold φ near a cut, and return (φ, F(φ), E[Φ; Φ > φ]), each ().
+    """Find the best threshold φ near a cut, as the fields of a `Threshold`, each ().
 
     The value of deferring a query of confidence φ is `worth` + `slope`·(F(φ) − u), and the loss is stationary where
     this value equals φ. Newton's method solves the equation between the nodes around u. A threshold passes all of a
-    mass or none: φ is 0 or 1 if u cuts the mass at an end. A threshold beside a mass keeps a few rounding errors away
-    from the mass, so that a rounded confidence, here or in a service, moves no mass across.
+    mass or none: φ is 0 or 1 if u cuts the mass at an end. Elsewhere φ keeps a few rounding errors away from a mass,
+    so that a rounded confidence, here or in a service, does not cross the threshold.
 
     Args:
         marginal: marginal of the model.
@@ -91,16 +99,16 @@ def settle_threshold(
     low, high = (jnp.where(always, ALWAYS_ANSWER, jnp.where(never, NEVER_ANSWER, end)) for end in (low, high))
     worth = jnp.where((u > bottom + 4 * eps) & (u < top - 4 * eps), worth, jnp.nan)
 
-    def newton(_, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        threshold = state[0]
+    def newton(_, state: tuple[jax.Array, Threshold]) -> tuple[jax.Array, Threshold]:
+        threshold, _ = state
         cdf, density, above = marginal.profile(threshold)
         to_optimum = divide(worth + slope * (cdf - u) - threshold, 1 - jnp.minimum(slope * density, 0.9))
         step = jnp.where(jnp.isnan(worth), divide(u - cdf, density), to_optimum)
-        return jnp.clip(threshold + jnp.nan_to_num(step), low, high), threshold, cdf, above
+        return jnp.clip(threshold + jnp.nan_to_num(step), low, high), Threshold(threshold, cdf, above)
 
     share = divide(u - beside[1], beside[2] - beside[1], 0.5)
     guess = jnp.clip(around[1] + share * (around[2] - around[1]), low, high)
-    return lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, guess, guess, guess))[1:]
+    return tuple(lax.fori_loop(0, _SETTLING_STEPS, newton, (guess, Threshold(guess, guess, guess)))[1])
 
 
 def _between_atoms(
@@ -138,7 +146,7 @@ def _between_atoms(
     return u, jnp.where(empty, middle, low), jnp.where(empty, middle, high)
 
 
-def pair_tables(
+def build_pair_tables(
     marginals: Marginal, copulas: Copula, cost: jax.Array, indices: Any = None, panels: int | None = None
 ) -> Tables:
     """Build the tables of a fitted model for some of its pairs of models.
@@ -177,14 +185,13 @@ class SolvedPoints(Points):
 @partial(compiled, runs="long")
 def optimise(search: SearchTables, lam: jax.Array) -> OptimalCuts:
     """Find the best path and its cuts for each λ (L,)."""
-    path, cut, gain = best_cascades(search, lam)
+    best = best_cascades(search, lam)
     low, high = search.tables.grid.smooth_range
-    at_bound = (search.plan.defers[path] & ((cut.u <= low) | (cut.u >= high))).any(-1)
-    unfinished = gain > gain_tolerance(lam.dtype)
+    at_bound = (search.plan.defers[best.path] & ((best.cut.u <= low) | (best.cut.u >= high))).any(-1)
     finished = jnp.where(at_bound, PointStatus.AT_BOUND, PointStatus.CONVERGED)
-    status = jnp.where(unfinished, PointStatus.NOT_CONVERGED, finished)
+    status = jnp.where(best.gain > gain_tolerance(lam.dtype), PointStatus.NOT_CONVERGED, finished)
     # A strong integer type, so that points interpolated on the host share the program.
-    return OptimalCuts(lam, path, cut, status.astype(int))
+    return OptimalCuts(lam, best.path, best.cut, status.astype(int))
 
 
 @compiled
@@ -196,26 +203,26 @@ def points_at(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
     # The last model of a path answers all queries that it does not refuse; models off the path answer none.
     cutting = members if refusing else plan.defers[path]
     u = jnp.where(cutting, cut.u, jnp.where(members, 0.0, 1.0))
-    thresholds, ranks, above = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
+    settled = thresholds_of_cuts(tables, dataclasses.replace(cut, u=u))
 
     def single(u: jax.Array, above: jax.Array, path: Array) -> LossTerms:
         refusal_cuts = jnp.where(plan.stops[path], u, 0.0) if refusing else None
         links, first = plan.links[path], plan.first[path]
         return outcome_of_cuts(tables, u, links, first, above=above, refusal_cuts=refusal_cuts).terms
 
-    expected = jax.vmap(single)(ranks, above, path)
-    refusal_thresholds = jnp.where(stops, thresholds, NEVER_REFUSE) if refusing else None
+    expected = jax.vmap(single)(settled.rank, settled.mean_above, path)
+    refusal_thresholds = jnp.where(stops, settled.value, NEVER_REFUSE) if refusing else None
     # Drop models after a model that always answers, if the shorter cascade is in the plan.
-    members = jnp.where(plan.has_all_prefixes, asked_at_all(thresholds, members), members)
-    thresholds = jnp.where(members, thresholds, NEVER_ANSWER)
-    policies = Policies.of_cascades(thresholds, members, refusal_thresholds, jnp)
-    return SolvedPoints(lam, status, expected, policies, ranks, path)
+    members = jnp.where(plan.has_all_prefixes, drop_unreached(settled.value, members), members)
+    thresholds = jnp.where(members, settled.value, NEVER_ANSWER)
+    policies = Policies.from_cascades(thresholds, members, refusal_thresholds, jnp)
+    return SolvedPoints(lam, status, expected, policies, settled.rank, path)
 
 
-def thresholds_of_cuts(tables: Tables, cut: Cut) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Apply `settle_threshold` to cuts (L, k, …)."""
+def thresholds_of_cuts(tables: Tables, cut: Cut) -> Threshold:
+    """Find the best thresholds near cuts (L, k, …) by `settle_threshold`: (L, k, …)."""
     settle_all = jax.vmap(jnp.vectorize(settle_threshold, excluded=(0, 1)), (0, 0, 1, 1, 1), 1)
-    return settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope)
+    return Threshold(*settle_all(tables.marginals, tables.grid, cut.u, cut.worth, cut.slope))
 
 
 @compiled
@@ -223,11 +230,10 @@ def adaptive_points(search: SearchTables, lam: jax.Array) -> SolvedPoints:
     """Find the best adaptive policies for all λ (L,), and evaluate their outcomes exactly."""
     tables, _, refusal_worth = search
     k = tables.cost.shape[0]
-    first, upper, action = adaptive_policies(tables, lam, refusal_worth)
-    evaluated = partial(evaluate_intervals, tables, refusing=refusal_worth is not None)
-    expected = jax.vmap(evaluated)(first, upper, action)
-    bounds, *_ = thresholds_of_cuts(tables, Cut.at(upper))
-    bounds = jnp.where(upper >= 1, 1.0, bounds).at[..., -1].set(1.0)
+    best = adaptive_policies(tables, lam, refusal_worth)
+    expected = jax.vmap(partial(evaluate_intervals, tables, refusing=refusal_worth is not None))(best)
+    first, upper, action = best
+    bounds = jnp.where(upper >= 1, 1.0, thresholds_of_cuts(tables, Cut.at(upper)).value).at[..., -1].set(1.0)
     used = jnp.diff(upper, axis=-1, prepend=jnp.zeros_like(upper[..., :1])) > 0
 
     def ask(asked: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -242,15 +248,16 @@ def adaptive_points(search: SearchTables, lam: jax.Array) -> SolvedPoints:
 MAX_INTERVALS = 8  # greatest number of intervals of confidence per model in an adaptive policy
 
 
-def adaptive_policies(
-    tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Solve for the optimum over all policies.
+class IntervalPolicy(NamedTuple):
+    """An adaptive policy over k models, with R intervals of rank for each model; leading axes batch it."""
 
-    Returns (first model (L,), upper ends of the intervals in u (L, k, R), actions (L, k, R)).
+    first: jax.Array  # () model asked first
+    upper: jax.Array  # (k, R) upper ends of the intervals, on the scale of ranks
+    action: jax.Array  # (k, R) model to ask next; the model's own number: answer; ABSTAIN: refuse
 
-    Action l > j of model j asks model l, action j answers, ABSTAIN refuses. The tables must hold all pairs of models.
-    """
+
+def adaptive_policies(tables: Tables, lam: jax.Array, refusal_worth: jax.Array | None = None) -> IntervalPolicy:
+    """Solve for the optimum over all policies for each λ (L,), with tables of all pairs of models: (L,)."""
     k = tables.cost.shape[0]
     link_index = np.zeros((k, k), int)
     link_index[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
@@ -273,15 +280,16 @@ def adaptive_policies(
         return integrands.at[j].set(integrand), (upper, action, integrand.sum(-1) - lam * tables.cost[j])
 
     zeros = jnp.zeros((k, *lam.shape, tables.grid.u.shape[-1]), lam.dtype)
-    _, policy = lax.scan(ask_or_answer, zeros, (np.arange(k), link_index), reverse=True)
-    upper, action, values = policy
-    return jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1)
+    _, (upper, action, values) = lax.scan(ask_or_answer, zeros, (np.arange(k), link_index), reverse=True)
+    return IntervalPolicy(jnp.argmax(values, axis=0), jnp.moveaxis(upper, 0, 1), jnp.moveaxis(action, 0, 1))
 
 
 def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
-    """Find the intervals in which each option (o, G) is best.
+    """Return (upper ends (R,) in u, best options (R,), weighted value (G,)) of the intervals where an option is best.
 
-    Returns (upper ends (R,) in u, options (R,), weighted value (G,)).
+    Args:
+        grid: quadrature nodes of the model.
+        options: (o, G) value of each option at the nodes.
     """
     nodes = grid.u.shape[0]
     action = jnp.argmax(options, axis=0)
@@ -293,7 +301,7 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
     def switch(edge: jax.Array) -> jax.Array:
         before, after = action[jnp.maximum(edge - 1, 0)], action[jnp.minimum(edge, nodes - 1)]
-        return jnp.where(edge < nodes, crossing(grid, options[after] - options[before], edge), 1.0)
+        return jnp.where(edge < nodes, find_crossing(grid, options[after] - options[before], edge), 1.0)
 
     upper = jnp.append(jax.vmap(switch)(edges), jnp.ones(1, grid.u.dtype))
     chosen = action[jnp.clip(jnp.concatenate([jnp.zeros(1, edges.dtype), edges]), 0, nodes - 1)]
@@ -303,37 +311,29 @@ def _intervals(grid: Grid, options: jax.Array) -> tuple[jax.Array, ...]:
 
 def interval_weights(grid: Grid, upper: jax.Array) -> jax.Array:
     """Divide each node's weight among the intervals with upper ends (R,) in u: (R, G)."""
-    below = jax.vmap(grid.below)(upper)
+    below = jax.vmap(grid.weights_below)(upper)
     return jnp.diff(below, axis=0, prepend=jnp.zeros((1, below.shape[1]), below.dtype))
 
 
-def evaluate_intervals(
-    tables: Tables, first: jax.Array, upper: jax.Array, action: jax.Array, refusing: bool = False
-) -> LossTerms:
-    """Compute the expected outcome of a query under one adaptive policy.
-
-    Args:
-        tables: quadrature of the model.
-        first: () model asked first.
-        upper: (k, R) upper ends of each model's intervals, on the scale of ranks.
-        action: (k, R) model to ask next; the model's own number: answer.
-        refusing: whether actions may be refusals.
-    """
-    k = tables.cost.shape[0]
-    weights = jax.vmap(interval_weights)(tables.grid, upper)
-    to = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
-    deferred = to(action[tables.left], weights[tables.left], tables.right)
-    density = arrivals(tables, first, deferred)
-    answered = to(action, weights, np.arange(k))
-    wrong, cost = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
-    refused = (to(action, weights, np.full(k, ABSTAIN)) * density).sum() if refusing else jnp.zeros_like(wrong)
-    return LossTerms(wrong, tables.cost @ cost, refused)
+def evaluate_intervals(tables: Tables, policy: IntervalPolicy, refusing: bool = False) -> LossTerms:
+    """Compute the expected terms of the loss of a query under one adaptive policy, which may refuse if `refusing`."""
+    k, action = tables.cost.shape[0], policy.action
+    weights = jax.vmap(interval_weights)(tables.grid, policy.upper)
+    weight_with_action = jax.vmap(lambda action, weights, model: ((action == model)[:, None] * weights).sum(0))
+    deferred = weight_with_action(action[tables.left], weights[tables.left], tables.right)
+    density = arrival_densities(tables, policy.first, deferred)
+    answered = weight_with_action(action, weights, np.arange(k))
+    wrong, asked = (answered * (1 - tables.grid.quantile) * density).sum(), (tables.grid.weight * density).sum(-1)
+    refused = jnp.zeros_like(wrong)
+    if refusing:
+        refused = (weight_with_action(action, weights, np.full(k, ABSTAIN)) * density).sum()
+    return LossTerms(wrong, tables.cost @ asked, refused)
 
 
-def asked_at_all(thresholds: Any, members: Any) -> Any:
+def drop_unreached(thresholds: Any, members: Any) -> Any:
     """Drop the members of cascades that follow a model that always answers; NumPy or JAX arrays (…, k).
 
-    >>> asked_at_all(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
+    >>> drop_unreached(np.array([0.7, 0.0, 0.4]), np.array([True, True, True])).tolist()
     [True, True, False]
     """
     stops = members & (thresholds <= ALWAYS_ANSWER)
@@ -341,7 +341,7 @@ def asked_at_all(thresholds: Any, members: Any) -> Any:
 
 
 _THRESHOLD_STEPS = 5  # Newton steps on the exact gradient of the loss
-_HELD_MARGIN = 64  # distance from a point mass within which a threshold is held, in machine epsilons
+_HELD_MARGIN = 64  # machine epsilons from a point mass within which a threshold is held
 
 
 @jax.tree_util.register_dataclass
@@ -406,7 +406,7 @@ def solve(model: CascadeModel, lam: jax.Array | float | Sequence[float], cascade
         flat = _solution_compiled(arrays, lam.reshape(-1), plan)
         return jax.tree.map(lambda leaf: leaf.reshape(*lam.shape, *leaf.shape[1:]), flat)
 
-    return automatic(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
+    return with_automatic_axes(solved, (model.marginals, model.copulas, model.cost), lam, like=lam)
 
 
 class _CascadeLoss(NamedTuple):
@@ -430,9 +430,7 @@ class _CascadeLoss(NamedTuple):
     def curvature(self, thresholds: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return (gradient of the loss (k,), which thresholds are free (k,), Hessian (k, k)).
 
-        The gradient is 0 at held thresholds.
-
-        Rows and columns of held thresholds are those of the identity.
+        Held thresholds have gradient 0, and rows and columns of the identity in the Hessian.
         """
         curvature, slope = jax.jacfwd(lambda thresholds: (self.slope(thresholds),) * 2, has_aux=True)(thresholds)
         free = self.defers & ~_held(self.tables.marginals, thresholds) & (jnp.diagonal(curvature) > 0)
@@ -442,10 +440,10 @@ class _CascadeLoss(NamedTuple):
 
 def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Solution:
     """Solve for λ (L,), given (marginals (k,), copulas of all pairs, cost (k,))."""
-    (marginals, copulas, cost), requested = varying_together((arrays, lam))
+    (marginals, copulas, cost), requested = vary_over_same_devices((arrays, lam))
     is_valid = (requested >= 0) & jnp.isfinite(requested)
     lam = jnp.where(is_valid, requested, 1.0)  # invalid λ are solved as 1, and get their status
-    tables = pair_tables(marginals, copulas, cost, plan.pairs)
+    tables = build_pair_tables(marginals, copulas, cost, plan.pairs)
     search = SearchTables(lax.stop_gradient(tables), plan)
     optima = optimise(search, lax.stop_gradient(lam))
     policies = points_at(search, optima).policies
@@ -454,78 +452,82 @@ def _solution(arrays: tuple[Any, ...], lam: jax.Array, plan: CascadePlan) -> Sol
     start = jnp.where(defers, policies.bounds[..., -2], jnp.where(members, ALWAYS_ANSWER, NEVER_ANSWER))
     cascade = _CascadeLoss(tables, lam, plan.links[optima.path], plan.first[optima.path], defers)
     axes: Any = _CascadeLoss(None, 0, 0, 0, 0)  # type: ignore[arg-type]
-    thresholds, _, _ = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start))
+    thresholds = jax.vmap(_stationary, (axes, 0))(cascade, lax.stop_gradient(start)).thresholds
     expected = jax.vmap(_CascadeLoss.expected, (axes, 0))(cascade, thresholds)
-    least = jax.vmap(_least, (axes, 0, 0))(cascade, thresholds, expected.loss(lam))
-    thresholds, wrong, spent, least = jax.tree.map(
+    loss = jax.vmap(_known_loss, (axes, 0, 0))(cascade, thresholds, expected.loss(lam))
+    thresholds, error, cost, loss = jax.tree.map(
         lambda leaf: jnp.where(is_valid.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, jnp.nan),
-        (thresholds, expected.wrong, expected.cost, least),
+        (thresholds, expected.wrong, expected.cost, loss),
     )
     status = jnp.where(is_valid, optima.status, PointStatus.INVALID_LAMBDA)
-    return Solution(requested, thresholds, members & is_valid[:, None], wrong, spent, status, least)
+    return Solution(requested, thresholds, members & is_valid[:, None], error, cost, status, loss)
 
 
 #: `compiled` leaves traced calls uncompiled; the `jit` inside compiles under other transformations too.
 _solution_compiled = compiled(jax.jit(_solution))
 
 
+class _Stationary(NamedTuple):
+    """The stationary point of a cascade's loss."""
+
+    thresholds: jax.Array  # (k,)
+    free: jax.Array  # (k,) bool, False for held thresholds
+    hessian: jax.Array  # (k, k) of the loss, as `_CascadeLoss.curvature` returns it
+
+
 @jax.custom_jvp
-def _stationary(cascade: _CascadeLoss, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Refine the optimum `start` by Newton's method, and keep the best of its iterates.
+def _stationary(cascade: _CascadeLoss, start: jax.Array) -> _Stationary:
+    """Refine the optimum `start` by Newton's method, and keep the iterate with the smallest gradient."""
 
-    Returns (thresholds (k,), which are free (k,), Hessian (k, k)).
-    """
-
-    def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        slope, free, curvature = cascade.curvature(thresholds)
-        moved = thresholds - jnp.linalg.solve(curvature, slope)
+    def step(thresholds: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, _Stationary]]:
+        slope, free, hessian = cascade.curvature(thresholds)
+        moved = thresholds - jnp.linalg.solve(hessian, slope)
         inside = (moved > cascade.tables.marginals.lowest) & (moved < cascade.tables.marginals.highest)
-        left = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
-        return jnp.where(free & inside, moved, thresholds), (thresholds, left, free, curvature)
+        remaining = jnp.nan_to_num(jnp.abs(slope).max(), nan=jnp.inf)
+        return jnp.where(free & inside, moved, thresholds), (remaining, _Stationary(thresholds, free, hessian))
 
-    _, (visited, left, free, curvature) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
-    best = jnp.argmin(left)
-    return visited[best], free[best], curvature[best]
+    _, (remaining, visited) = lax.scan(step, lax.stop_gradient(start), length=_THRESHOLD_STEPS)
+    return take_entries(visited, jnp.argmin(remaining))
 
 
 @_stationary.defjvp
 def _stationary_jvp(primals: tuple[_CascadeLoss, jax.Array], tangents: tuple[_CascadeLoss, Any]) -> tuple[Any, Any]:
     """Differentiate by the implicit function theorem; held thresholds have derivative 0."""
     cascade, _ = primals
-    thresholds, free, curvature = _stationary(*primals)
-    _, moved = jax.jvp(lambda cascade: cascade.slope(thresholds), (cascade,), (tangents[0],))
-    known = _curvature(cascade, thresholds, curvature)
-    slope = -jnp.linalg.solve(known, jnp.where(free, moved, 0.0))
-    no_tangent = np.zeros(free.shape, jax.dtypes.float0)
-    return (thresholds, free, curvature), (slope, no_tangent, jnp.zeros_like(curvature))
+    point = _stationary(*primals)
+    _, moved = jax.jvp(lambda cascade: cascade.slope(point.thresholds), (cascade,), (tangents[0],))
+    hessian = _known_hessian(cascade, point.thresholds, point.hessian)
+    slope = -jnp.linalg.solve(hessian, jnp.where(point.free, moved, 0.0))
+    no_tangent: Any = np.zeros(point.free.shape, jax.dtypes.float0)
+    return point, _Stationary(slope, no_tangent, jnp.zeros_like(point.hessian))
 
 
 @jax.custom_jvp
-def _curvature(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+def _known_hessian(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
     """Return the known Hessian (k, k) at these thresholds; only its derivative is computed."""
     return known
 
 
-@_curvature.defjvp
-def _curvature_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+@_known_hessian.defjvp
+def _known_hessian_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
     _, slope = jax.jvp(lambda cascade, thresholds: cascade.curvature(thresholds)[2], primals[:2], tangents[:2])
-    return _curvature(*primals), slope
+    return _known_hessian(*primals), slope
 
 
 @jax.custom_jvp
-def _least(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
-    """Return the known loss at stationary thresholds (k,): (); its first derivative does not depend on theirs."""
+def _known_loss(cascade: _CascadeLoss, thresholds: jax.Array, known: jax.Array) -> jax.Array:
+    """Return the known loss () at stationary thresholds (k,); only its derivative is computed."""
     return known
 
 
-@_least.defjvp
-def _least_jvp(
+@_known_loss.defjvp
+def _known_loss_jvp(
     primals: tuple[_CascadeLoss, jax.Array, jax.Array], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """Differentiate by the envelope theorem; second derivatives do depend on the thresholds."""
+    """Differentiate by the envelope theorem, without the first derivatives of the thresholds."""
     cascade, thresholds, _ = primals
     _, slope = jax.jvp(lambda cascade: cascade.expected(thresholds).loss(cascade.lam), (cascade,), (tangents[0],))
-    return _least(*primals), slope
+    return _known_loss(*primals), slope
 
 
 def _held(marginals: Marginal, thresholds: jax.Array) -> jax.Array:

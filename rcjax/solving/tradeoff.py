@@ -12,8 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, automatic, cores, in_pieces, join, size_class, take_entries
-from rcjax._core.compilation import compiled, in_full, is_traced
+from rcjax._core.batching import Array, count_cores, join, map_in_chunks, size_class, take_entries, with_automatic_axes
+from rcjax._core.compilation import compiled, in_full_precision, is_traced
 from rcjax.copulas import Copula
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.cascade_model import CascadeModel
@@ -34,11 +34,11 @@ from rcjax.solving.frontier.points import (
     refusal_worth_at,
 )
 from rcjax.solving.objective import Outcome, Tables, build_tables, outcome_of_cuts
-from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, optimise, pair_tables, points_at
+from rcjax.solving.solution import OptimalCuts, SolvedPoints, adaptive_points, build_pair_tables, optimise, points_at
 
 #: Rows of thresholds evaluated at a time. Rows are padded to one of these numbers, so that two programs serve any
-#: number of rows; with `_MANY` the integrands still fit into a CPU's caches.
-_FEW, _MANY = 16, 384
+#: number of rows; with `_MANY_ROWS` the integrands still fit into a CPU's caches.
+_FEW_ROWS, _MANY_ROWS = 16, 384
 
 
 class ErrorAndCost(NamedTuple):
@@ -91,15 +91,15 @@ def error_and_cost(model: CascadeModel, thresholds: ArrayLike, cascade: Sequence
     marginals, copulas, cost = arrays if traced else jax.tree.map(np.asarray, arrays)
     fitted = take_entries(marginals, positions), take_entries(copulas, neighbours), cost[positions]
     if traced:
-        expected = automatic(_predict_rows, *fitted, rows, like=rows, trailing=1)
+        expected = with_automatic_axes(_predict_rows, *fitted, rows, like=rows, trailing=1)
     else:
-        size = _FEW if len(rows) <= _FEW else _MANY
-        expected = in_pieces(lambda piece: _predict_rows(*fitted, piece), rows, size)
+        size = _FEW_ROWS if len(rows) <= _FEW_ROWS else _MANY_ROWS
+        expected = map_in_chunks(lambda piece: _predict_rows(*fitted, piece), rows, size)
     return jax.device_put(jax.tree.map(lambda leaf: leaf.reshape(shape), expected))
 
 
 @jax.jit
-@in_full
+@in_full_precision
 def _predict_rows(marginals: Marginal, copulas: Copula, cost: jax.Array, rows: jax.Array) -> ErrorAndCost:
     """Evaluate a cascade of m models at n rows of thresholds: (n,).
 
@@ -143,7 +143,7 @@ def outcomes(frontier: Frontier) -> Outcome:
         raise ValueError(
             "frontier must hold cascades of a fitted model with one threshold per model that do not compare answers"
         )
-    tables = search_tables(model, None, None).tables
+    tables = build_search_tables(model, None, None).tables
     return _of_rows(tables, (thresholds, policies.members, frontier.refusal_thresholds))
 
 
@@ -202,8 +202,8 @@ def solve_frontier(
     grid = None if lam is None else check_lam(lam)
     abstain_price = check_abstain_price(abstain_price)
     refusal_worth = refusal_worth_at(abstain_price, model.cost.dtype)
-    search = search_tables(model, plan, refusal_worth)
-    points = solve_on_grid(search) if grid is None else select(solve_at(search, grid), refusal_worth)
+    search = build_search_tables(model, plan, refusal_worth)
+    points = solve_on_grid(search) if grid is None else keep_best(solve_at(search, grid), refusal_worth)
     return make_frontier(
         model, points, Spec(cascade=_describe_search(cascades, plan, model.models), abstain_price=abstain_price)
     )
@@ -212,15 +212,15 @@ def solve_frontier(
 def _describe_search(
     cascades: CascadeSet, plan: CascadePlan | None, names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], ...] | str:
-    """Return the search as a frontier records it: a word, or the names of all cascades."""
+    """Describe a search for the record of a frontier: by a word, or by the names of all cascades."""
     if plan is None or isinstance(cascades, str):
         return str(cascades)
     members = np.unique(np.asarray(plan.members[:-1]), axis=0)
     return tuple(tuple(names[j] for j in np.flatnonzero(row)) for row in members)
 
 
-#: Points of each pass of the automatic grid, and the least ratio of neighbouring λ.
-_GRID, _CLOSEST = 64, 1.0005
+#: Points of each pass of the automatic grid, and the ratio of neighbouring λ up to which no λ is inserted.
+_GRID_SIZE, _CLOSEST = 64, 1.0005
 _SMALLEST_BATCH = 32  # least number of λ that the CPU solves for at a time
 _MANY_PAIRS = 32  # pairs from which building tables takes longer than compiling its program
 _BATCH_BYTES = 2**29  # most memory of a batch of λ
@@ -228,7 +228,7 @@ _BATCH_BYTES = 2**29  # most memory of a batch of λ
 AnyPoints = TypeVar("AnyPoints", bound=Points)
 
 
-def search_tables(
+def build_search_tables(
     model: CascadeModel, plan: CascadePlan | None, refusal_worth: jax.Array | None, panels: int | None = None
 ) -> SearchTables:
     """Build the tables of the search of a fitted model's policies.
@@ -246,8 +246,8 @@ def search_tables(
     return SearchTables(tables, plan, refusal_worth)  # pyright: ignore[reportArgumentType]
 
 
-_pair_tables_compiled = compiled(pair_tables, "panels")
-_many_pair_tables_compiled = compiled(pair_tables, "panels", runs="long")
+_pair_tables_compiled = compiled(build_pair_tables, "panels")
+_many_pair_tables_compiled = compiled(build_pair_tables, "panels", runs="long")
 
 
 def solve_at(search: SearchTables, lam: Any) -> SolvedPoints:
@@ -267,7 +267,7 @@ def evaluate_optima(search: SearchTables, optima: OptimalCuts) -> SolvedPoints:
 def _in_batches(search: SearchTables, solve: Callable[[Any], SolvedPoints], batches: Any) -> SolvedPoints:
     """Solve for NumPy arrays with leading axes (L, …), in batches that fit into memory, with results on the host."""
     size = max(1, min(_BATCH_BYTES // _bytes_per_lambda(search), _batch_size(len(jax.tree.leaves(batches)[0]))))
-    return in_pieces(solve, batches, size, same_programs=False)
+    return map_in_chunks(solve, batches, size, same_programs=False)
 
 
 def _batch_size(count: int) -> int:
@@ -278,7 +278,7 @@ def _batch_size(count: int) -> int:
     """
     if jax.default_backend() != "cpu":
         return size_class(count)
-    return max(_SMALLEST_BATCH, -(-count // (8 * cores())) * 8)
+    return max(_SMALLEST_BATCH, -(-count // (8 * count_cores())) * 8)
 
 
 def _bytes_per_lambda(search: SearchTables) -> int:
@@ -303,10 +303,10 @@ def solve_on_grid(
         evaluate: function in place of `evaluate_optima`.
     """
     cost = np.asarray(search.tables.cost, float)
-    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID)
+    lam = lam_range(cost if search.plan is None else cost[search.plan.members[-1]], _GRID_SIZE)
     solved = solve(search, lam)
     infill = solve(search, _infill(solved.lam, _gaps(solved, _CLOSEST)))
-    solved = select(_merge(solved, infill), search.refusal_worth)
+    solved = keep_best(_merge(solved, infill), search.refusal_worth)
     return solved if search.plan is None else _merge(solved, evaluate(search, _interpolated(solved)))
 
 
@@ -336,7 +336,13 @@ def _merge(solved: SolvedPoints, extra: SolvedPoints) -> SolvedPoints:
 
 
 def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> np.ndarray:
-    """Return the largest move of a threshold between neighbours in λ, in probability mass; 0 if the λ are too close."""
+    """Return the largest move of a threshold between neighbours in λ, in probability mass.
+
+    Args:
+        solved: points in order of λ.
+        closest: ratio of neighbouring λ up to which the gap counts as 0.
+        other_cascades: gap between neighbours of different cascades.
+    """
     members = solved.policies.members
     is_same = (members[1:] == members[:-1]).all(1)
     gap = np.where(is_same, np.abs(np.diff(solved.ranks, axis=0)).max(1), other_cascades)
@@ -344,20 +350,21 @@ def _gaps(solved: SolvedPoints, closest: float, other_cascades: float = 1.0) -> 
 
 
 def _share_out(gaps: np.ndarray) -> np.ndarray:
-    """Distribute `_GRID` new points over the gaps such that the widest remaining gap is smallest."""
+    """Distribute `_GRID_SIZE` new points over the gaps such that the widest remaining gap is smallest."""
     inserted = np.zeros(len(gaps), int)
-    for _ in range(_GRID):
+    for _ in range(_GRID_SIZE):
         inserted[np.argmax(gaps / (inserted + 1))] += 1
     return inserted
 
 
 def _infill(lam: Array, gaps: np.ndarray) -> np.ndarray:
+    """Return `_GRID_SIZE` new λ, spaced geometrically within the gaps."""
     steps = zip(lam[:-1], lam[1:], _share_out(gaps), strict=True)
     return np.concatenate([np.geomspace(low, high, n + 2)[1:-1] for low, high, n in steps])
 
 
-def select(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
-    """Choose for each λ the best of all solutions, so that cost never rises with λ, even if some λ failed."""
+def keep_best(solved: AnyPoints, refusal_worth: jax.Array | None) -> AnyPoints:
+    """Give each λ the best of all solutions, so that cost never rises with λ, even where the search failed."""
     expected = LossTerms(*(figure.astype(float) for figure in solved.expected))
     lam, cost = solved.lam.astype(float), expected.cost
     error = expected.penalty(None if refusal_worth is None else 1 - float(refusal_worth))

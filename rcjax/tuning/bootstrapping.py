@@ -14,7 +14,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import interval_half_width
-from rcjax._core.batching import Array, join, side_by_side
+from rcjax._core.batching import Array, join, map_in_threads
 from rcjax.logs.log import Log
 from rcjax.model.calibration import Calibrator
 from rcjax.model.label_outcomes import corrected_log
@@ -142,7 +142,7 @@ def _replicated(
     fixed_on_draws = join([means(fixed, piece) for piece in pieces])
     if retune is None:
         return fixed_on_draws, fixed_on_draws
-    tuned = side_by_side(lambda draw: means(walked(*retune(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
+    tuned = map_in_threads(lambda draw: means(walked(*retune(log, draw)), draw[None]), draws[:_SEARCHED], n=n)
     return fixed_on_draws, join(tuned)
 
 

@@ -37,11 +37,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, fill_up, take_entries
+from rcjax._core.batching import Array, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
-from rcjax.solving.frontier.hull import lower_hull, thinned
+from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies
 
 #: Most queries that blending weights and seconds are estimated on, and that a bootstrap tunes again by default: more
@@ -148,7 +148,7 @@ class Candidates:
     def rungs(self) -> "Candidates":
         """Return the corners of the lower hull, by rising cost: (R,), `RESAMPLED_RUNGS` at most."""
         hull = lower_hull(self.cost, self.penalty)
-        return self.take(hull[thinned(self.cost[hull], self.penalty[hull], RESAMPLED_RUNGS)])
+        return self.take(hull[thin_hull(self.cost[hull], self.penalty[hull], RESAMPLED_RUNGS)])
 
     def padded(self) -> "Candidates":
         """Repeat the last candidate until there are `RESAMPLED_RUNGS`."""
@@ -186,7 +186,7 @@ class Candidates:
             is_second = second & self.is_agreement[:, None]
             places = (xp.where(is_second, place[:, None], NO_MODEL) for place in (self.first, self.third))
             agreements = Agreements(*(place.astype(np.int32) for place in places))
-        return Policies.of_cascades(thresholds, members, refusals, xp, agreements)
+        return Policies.from_cascades(thresholds, members, refusals, xp, agreements)
 
 
 def concatenate(*several: Candidates, xp: Any = np) -> Candidates:
@@ -361,8 +361,8 @@ class LabelledAnswers(NamedTuple):
 
     def filled(self) -> "LabelledAnswers":
         """Fill the rows up to their size class, so that logs of similar size share one compilation."""
-        answer = None if self.answer is None else fill_up(self.answer)[0]
-        logprob, correct, present = fill_up(*self[:3])
+        answer = None if self.answer is None else pad_to_size_class(self.answer)[0]
+        logprob, correct, present = pad_to_size_class(*self[:3])
         return LabelledAnswers(logprob, correct, present, answer)
 
 

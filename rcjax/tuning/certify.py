@@ -51,7 +51,7 @@ from rcjax._base.figures import percent
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import answers_by_name, read_kept_sample
 from rcjax.logs.log import Log
-from rcjax.model.label_outcomes import LabelRegression, labelled_by_hand, with_outcomes
+from rcjax.model.label_outcomes import LabelRegression, take_hand_labelled, with_outcomes
 from rcjax.policy.ladder import with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, recorded_count, with_spec
@@ -275,7 +275,7 @@ class LadderTest:
             raise InfeasibleError("the frontier has no policy with a finite predicted error and cost")
         policies = frontier.policies.on_host().take(rungs)
         require_answers(policies, log)
-        tested = labelled_by_hand(log) if tuned_on is None else log
+        tested = take_hand_labelled(log) if tuned_on is None else log
         asked = np.asarray(policies.members).any(0) | (tuned_on is not None)
         names = [frontier.models[j] for j in np.flatnonzero(asked)]
         rival_models = () if today is None else models_of(today)
@@ -338,7 +338,7 @@ def _corrected(log: Log, tuned_on: Log) -> tuple[np.ndarray, np.ndarray]:
     labels among the answers from this query on, which is known before the query.
     """
     labelled, right = log.labelled, np.asarray(log.correct, float)
-    guess = LabelRegression.of(tuned_on).predict(log)[0]
+    guess = LabelRegression.fit(tuned_on).predict(log)[0]
     chance = labelled[::-1].cumsum(0)[::-1] / np.arange(log.n_queries, 0, -1)[:, None]
     weight = np.where(labelled, 1 / np.where(labelled, chance, 1.0), 0.0)
     with np.errstate(divide="ignore"):

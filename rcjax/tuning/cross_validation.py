@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from rcjax._core.batching import Array, fill_up, side_by_side
+from rcjax._core.batching import Array, map_in_threads, pad_to_size_class
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrators_compiled
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -24,7 +24,7 @@ from rcjax.model.label_outcomes import (
     corrected_log,
     deal_folds,
     expected_log,
-    expected_without,
+    expected_outcomes_by_fold,
     is_fully_labelled,
 )
 from rcjax.policy.ladder import position_at
@@ -58,11 +58,11 @@ def held_out_confidence(log: Log, model: FittedModel, seed: int = 0) -> np.ndarr
     """
     fold = deal_folds(log.complete, FOLDS, seed)
     confidence = np.full_like(log.logprob, np.nan)
-    options = {"transform": model.calibrators.transform, "values": model.calibrators.values}
-    for number, right in enumerate(expected_without(log, fold, FOLDS)):
+    options = {"transform": model.calibrators.transform, "values": model.calibrators.stated_logprobs}
+    for number, right in enumerate(expected_outcomes_by_fold(log, fold, FOLDS)):
         out = fold == number
         answered = np.asarray(log.answered) & ~out[:, None]
-        calibrators, _ = fit_calibrators_compiled(*fill_up(log.logprob, right, answered), **options)
+        calibrators, _ = fit_calibrators_compiled(*pad_to_size_class(log.logprob, right, answered), **options)
         confidence[out] = np.asarray(calibrate_rows(calibrators, log.logprob))[out]
     return np.where(np.asarray(log.answered), confidence, np.nan)
 
@@ -385,7 +385,7 @@ def cross_validate(
     if not is_fully_labelled(log):  # the expected outcomes that a fold's policies learn from must not use its labels
         by_labels = expected_log(log)
         outcomes = [by_labels.correct, corrected_log(log).correct]
-        unseen = jax.device_put(expected_without(log, fold, folds).astype(by_labels.correct.dtype))
+        unseen = jax.device_put(expected_outcomes_by_fold(log, fold, folds).astype(by_labels.correct.dtype))
         logs = [dataclasses.replace(by_labels, correct=right) for right in unseen]
 
     def answer_fold(number: int) -> tuple[Array, ...]:
@@ -406,7 +406,7 @@ def cross_validate(
         estimated = penalty if estimated_wrong is None else penalty + (estimated_wrong[..., out] - terms.wrong)
         return penalty, terms.cost[0], estimated, np.stack([choice.penalty for choice in choices])
 
-    *figures, in_sample = zip(*side_by_side(answer_fold, range(folds), n=log.n_queries), strict=True)
+    *figures, in_sample = zip(*map_in_threads(answer_fold, range(folds), n=log.n_queries), strict=True)
     # Sort the queries from the order of the folds back to the order of the log.
     order = np.argsort(np.argsort(fold[complete], kind="stable"))
     penalty, spent, estimated = (np.concatenate(parts, axis=-1)[..., order] for parts in figures)
@@ -432,7 +432,9 @@ def _choose_without(
     has_agreement = log.answer is not None and len(log.models) > 2
     present, answer = np.asarray(log.answered) & ~held_out[:, None], log.answer if has_agreement else None
     labelled = LabelledAnswers(log.logprob, log.correct, present, answer)
-    calibrators, _ = fit_calibrators_compiled(*labelled.filled()[:3], transform=fitted.transform, values=fitted.values)
+    calibrators, _ = fit_calibrators_compiled(
+        *labelled.filled()[:3], transform=fitted.transform, values=fitted.stated_logprobs
+    )
     pairs, agreement = score_candidates(calibrators, labelled, filled_query_cost(log), blending)
     choices = [choose_unmixed(pairs.take(np.flatnonzero(pairs.is_single)), targets)]
     if len(log.models) > 1:

@@ -31,8 +31,8 @@ from rcjax.policy.decisions import Rule
 from rcjax.policy.ladder import Ladder, map_rungs, merge, penalty, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Spec, Target
-from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for
-from rcjax.solving.frontier.hull import InfeasibleError, lower_hull, point_for, position_weights, thinned
+from rcjax.solving.frontier.frontier import MAX_RUNGS, Frontier, describe_tuning, make_frontier, position_for_target
+from rcjax.solving.frontier.hull import InfeasibleError, index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies
 from rcjax.tuning.bootstrapping import bootstrap
 from rcjax.tuning.certify import CHEAPER, Certificate, certify, loss_terms_of_rungs
@@ -269,7 +269,7 @@ def single_policy(frontier: Frontier, log: Log, model: str, target: Target | Non
     place = int(np.abs(np.asarray(frontier.cost, float) - cost).argmin())
     lam = np.asarray(frontier.lam)[place : place + 1]
     members = np.eye(len(frontier.models), dtype=bool)[column : column + 1]
-    policies = Policies.of_cascades(np.zeros((1, len(frontier.models)), dtype), members)
+    policies = Policies.from_cascades(np.zeros((1, len(frontier.models)), dtype), members)
     expected = LossTerms(*(np.full(1, figure, dtype) for figure in (error, cost, 0.0)))
     points = Points(lam, np.full(1, PointStatus.CONVERGED), expected, policies)
     alone = make_frontier(frontier.model, points, frontier.spec)
@@ -344,10 +344,10 @@ def _at_target(rungs: tuple[Policy, ...], target: Target, counted: Counted = ERR
     """
     cost = [float(rung.expected["cost"] or 0.0) for rung in rungs]
     error = [float(penalty(rung.expected) or 0.0) for rung in rungs]
-    best = point_for(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
+    best = index_for_target(target, np.array(cost), np.array(error), rungs[0].expected.get("abstain_price"), counted)
     if not target.is_limit or len(rungs) == 1:
         return rungs[best]
-    return Ladder(rungs, position_for(target, cost, error), target.value if target.name == "budget" else None)
+    return Ladder(rungs, position_for_target(target, cost, error), target.value if target.name == "budget" else None)
 
 
 def _shift_on(frontier: Frontier, log: Log, part: Log) -> np.ndarray:
@@ -366,7 +366,7 @@ def _merge_corners(parts: list[_SegmentCorners], frontier: Frontier) -> tuple[Po
     figures = np.sum([part.share * part.figures[taken[:, place]] for place, part in enumerate(parts)], axis=0)
     error, cost = penalised(figures[:, 0], figures[:, 2], frontier.abstain_price), figures[:, 1]
     kept = lower_hull(cost, error)
-    kept = kept[thinned(cost[kept], error[kept], MAX_RUNGS)]
+    kept = kept[thin_hull(cost[kept], error[kept], MAX_RUNGS)]
     saved = -np.diff(error[kept]) / np.diff(cost[kept])
     # λ of each rung is the slope to the next rung; the last rung repeats the slope before it.
     lam = np.append(saved, saved[-1:] if saved.size else np.nan)

@@ -37,7 +37,7 @@ import numpy as np
 from jax import lax
 from jax.scipy import special
 
-from rcjax._core.batching import Array, fill_up
+from rcjax._core.batching import Array, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.log import NO_ANSWER, Log
 from rcjax.model.calibration import Calibrator, calibrate_rows
@@ -144,7 +144,7 @@ def estimate_wrong(
     """
     assert all(((table.first <= table.second) & (table.second <= table.third)).all() for table in several)
     answer = np.full(log.answered.shape, NO_ANSWER) if log.answer is None else log.answer
-    (answered,), filled = fill_up(log.answered), labelled._replace(answer=answer).filled()
+    (answered,), filled = pad_to_size_class(log.answered), labelled._replace(answer=answer).filled()
     tables = ((candidates, candidates.policies(agreement=True)) for candidates in several)
     wrong = [_expected_wrong(calibrators, filled, answered, table) for table in tables]
     return np.asarray(wrong, float)[..., : log.n_queries]
@@ -376,7 +376,7 @@ def filled_rows(calibrators: Calibrator, labelled: LabelledAnswers, query_cost: 
         labelled: the queries.
         query_cost: money of each answer (n, k), or mean money of each model (k,).
     """
-    money = fill_up(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
+    money = pad_to_size_class(query_cost)[0] if np.ndim(query_cost) > 1 else query_cost
     filled = labelled.filled()
     rows = candidate_rows(calibrators, filled._replace(answer=None))  # one program, with answers or without
     return replace(rows, query_cost=money, answer=filled.answer)

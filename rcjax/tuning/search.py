@@ -21,7 +21,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import percent
-from rcjax._core.batching import in_pieces
+from rcjax._core.batching import map_in_chunks
 from rcjax.logs.errors import LogError, OddLogWarning
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import FittedModel, fit_calibrated, fit_calibrators_compiled
@@ -223,7 +223,7 @@ class SecondsFilter:
             spread = np.where(known, (values - mean[:, None]) ** 2, 0.0).sum(1) / n
             return np.where(known.any(1), mean, np.inf), np.sqrt(spread / n)
 
-        return in_pieces(measure, policies.on_host(), _AT_ONCE)
+        return map_in_chunks(measure, policies.on_host(), _AT_ONCE)
 
     def require_any(self, model: FittedModel) -> None:
         """Raise InfeasibleError if no policy over the models keeps to the limit.
@@ -231,7 +231,7 @@ class SecondsFilter:
         Only single models are tried, as no policy that asks several models is faster than all of them.
         """
         k = len(model.models)
-        singles = Policies.of_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
+        singles = Policies.from_cascades(np.zeros((k, k)), np.eye(k, dtype=bool))
         if not self.admits(singles, model).any():
             figure, _ = self.figures(singles, model)
             fastest = int(figure.argmin())
@@ -322,9 +322,9 @@ class ModelSearch:
     def fit(self, log: Log) -> FittedModel:
         """Fit the paper's model, after a check that the spec's cascades exist."""
         from rcjax.model.fitting import fit
-        from rcjax.solving.bellman import candidate_paths
+        from rcjax.solving.bellman import list_paths
 
-        candidate_paths(log.models, self.spec.search)
+        list_paths(log.models, self.spec.search)
         options = {"copula": self.spec.copula, "method": self.spec.method}
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return fit(log, transform=self.spec.transform, **given)
@@ -347,7 +347,7 @@ class ModelSearch:
         from rcjax.model.cascade_model import CascadeModel
         from rcjax.model.fitting import fit_near
         from rcjax.solving.bellman import MANY_STEPS, plan_cascades
-        from rcjax.solving.tradeoff import search_tables, solve_at
+        from rcjax.solving.tradeoff import build_search_tables, solve_at
 
         model = frontier.model
         assert isinstance(model, CascadeModel)  # as the search fitted it
@@ -361,7 +361,7 @@ class ModelSearch:
             (logprob, correct, answered, _), query_cost = take_labelled_answers(log, queries)
             cost = (query_cost * answered).sum(0) / np.maximum(answered.sum(0), 1)
             fitted = fit_near(model, logprob, correct, answered, jnp.asarray(cost, log.cost.dtype))
-            problem = search_tables(fitted, plan, refusal_worth, panels)
+            problem = build_search_tables(fitted, plan, refusal_worth, panels)
             return fitted.calibrators, solve_at(problem, lam).policies
 
         return tune_again

@@ -16,7 +16,7 @@ import numpy as np
 
 from rcjax._base.codec import takes, to_json_value
 from rcjax._base.figures import Money, percent
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError, OddBudgetWarning, OddLogWarning, listed
 from rcjax.logs.kept_sample import carried_log, with_carried_queries
 from rcjax.logs.log import Log
@@ -30,7 +30,7 @@ from rcjax.policy.ladder import Period, with_following, with_provenance
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.policy.spec import Spec, SpecFields, Target, Tuning, recorded_request_settings, recorded_tuning, with_spec
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, too_dear
+from rcjax.solving.frontier.hull import LEAST_GAIN, InfeasibleError, over_budget_message
 from rcjax.tuning.bootstrapping import REPLICATES, bootstrap
 from rcjax.tuning.certify import Certificate, hold_out
 from rcjax.tuning.cross_validation import CandidateSet, CrossValidation, held_out_confidence, sample_queries
@@ -111,7 +111,7 @@ class SingleModel:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values, without `seconds` if it is None."""
-        row = plain(dataclasses.asdict(self))
+        row = as_json_values(dataclasses.asdict(self))
         return {name: value for name, value in row.items() if name != "seconds" or value is not None}
 
 
@@ -373,7 +373,7 @@ def _require_affordable(log: Log, budget: float, period: Period | None) -> None:
     bill = np.asarray(log.query_cost, float)[complete].mean(0) if complete.any() else cost
     low, high = sorted((float(cost.min()), float(bill.min())))
     if low > budget * (1 + 1e-9):
-        raise InfeasibleError(too_dear(budget, high, period))
+        raise InfeasibleError(over_budget_message(budget, high, period))
 
 
 def resolve_today(log: Log, today: ModelOrPolicy | None) -> ModelOrPolicy:

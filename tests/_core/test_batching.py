@@ -12,11 +12,11 @@ from hypothesis import given, strategies as st
 
 import rcjax
 from rcjax._core import batching
-from rcjax._core.batching import LARGEST, as_here, fill_up, side_by_side, size_class
+from rcjax._core.batching import LARGEST, map_in_threads, pad_to_size_class, size_class, with_thread_settings
 
 
 @given(st.integers(1, 2 * LARGEST))
-def test_a_class_holds_its_sizes_and_is_not_much_larger(n):
+def test_a_size_class_is_little_larger_than_its_sizes(n):
     size = size_class(n)
     assert size >= n
     assert size_class(size) == size
@@ -24,15 +24,15 @@ def test_a_class_holds_its_sizes_and_is_not_much_larger(n):
     assert n <= LARGEST or size == n
 
 
-def test_there_are_few_classes():
+def test_there_are_few_size_classes():
     assert len({size_class(n) for n in range(1, LARGEST)}) < 45
 
 
-def test_filling_adds_zeros_along_an_axis():
-    one, other = fill_up(np.ones((2, 100)), np.ones((2, 100), bool), axis=1)
+def test_padding_adds_zeros_along_an_axis():
+    one, other = pad_to_size_class(np.ones((2, 100)), np.ones((2, 100), bool), axis=1)
     assert one.shape == other.shape == (2, 192)
     assert one.sum() == other.sum() == 200
-    (same,) = fill_up(np.ones(192))
+    (same,) = pad_to_size_class(np.ones(192))
     assert same.shape == (192,)
 
 
@@ -64,7 +64,7 @@ def results(log, model):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("n", [95, 97])
-def test_results_are_those_without_filling(n, monkeypatch, float64):
+def test_padding_does_not_change_results(n, monkeypatch, float64):
     log = with_gaps(n, seed=n)
     model = rcjax.fit(log)
     filled = {"fit": (model.calibrators, model.copulas), **results(log, model)}
@@ -79,7 +79,7 @@ def test_results_are_those_without_filling(n, monkeypatch, float64):
 
 
 @pytest.mark.thorough
-def test_another_length_of_a_class_compiles_nothing(compilations, float64):
+def test_another_length_of_a_size_class_compiles_nothing(compilations, float64):
     log, other = with_gaps(120, seed=1), with_gaps(131, seed=2)  # of a class, their complete queries too
     results(log, rcjax.fit(log))
     with compilations() as messages:
@@ -89,7 +89,7 @@ def test_another_length_of_a_class_compiles_nothing(compilations, float64):
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(batching, "cores", lambda: 2)
+    monkeypatch.setattr(batching, "count_cores", lambda: 2)
 
 
 def test_results_are_in_order_of_the_items(two_cores):
@@ -102,15 +102,15 @@ def test_results_are_in_order_of_the_items(two_cores):
             second_is_done.set()
         return x * x
 
-    assert side_by_side(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
+    assert map_in_threads(slow_at_first, range(20), n=1) == [x * x for x in range(20)]
 
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_threads_have_the_floats_and_the_device_of_their_caller(wide, two_cores):
     device = jax.devices()[0]
     with jax.enable_x64(wide), jax.default_device(device):
-        kinds = side_by_side(lambda _: (jnp.ones(1).dtype, jax.config.jax_default_device), range(4), n=1)
-        later = as_here(lambda: jnp.ones(1).dtype)
+        kinds = map_in_threads(lambda _: (jnp.ones(1).dtype, jax.config.jax_default_device), range(4), n=1)
+        later = with_thread_settings(lambda: jnp.ones(1).dtype)
     assert kinds == [(jnp.dtype("float64" if wide else "float32"), device)] * 4
     with jax.enable_x64(not wide):
         assert later() == kinds[0][0]
@@ -128,5 +128,5 @@ def test_a_failure_is_raised_and_ends_the_others(two_cores):
         done.append(x)
 
     with pytest.raises(ValueError, match="no"):
-        side_by_side(fail_early, range(20_000), n=1)
+        map_in_threads(fail_early, range(20_000), n=1)
     assert len(done) < 20_000 - 1

@@ -10,7 +10,7 @@ from rcjax.model.calibrated_models import fit_calibrators
 from rcjax.model.fitting import fit_marginals
 
 
-def test_only_the_cpu_has_levels():
+def test_only_the_cpu_has_optimization_levels():
     assert _options("gpu", 0) is None
     assert _options("cpu", 1)["xla_backend_optimization_level"] == 1
     assert "xla_backend_optimization_level" not in (_options("cpu", None) or {})

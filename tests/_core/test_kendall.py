@@ -23,7 +23,7 @@ def scipys(x, y, present):
 
 @settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 10, 10**6]), st.floats(0, 1))
-def test_tau_is_scipys_with_ties_and_missing_entries(seed, levels, missing):
+def test_tau_matches_scipy_with_ties_and_missing_entries(seed, levels, missing):
     rng = np.random.default_rng(seed)
     x, noise = rng.integers(0, levels, (2, 4, SIZE)).astype(float)
     y = np.where(rng.uniform(size=(4, SIZE)) < 0.5, x, noise)
@@ -46,7 +46,7 @@ def test_constants_and_single_entries_have_tau_zero():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 2, 63, 64, 65])
-def test_sizes_around_powers_of_two(n):
+def test_tau_is_right_for_sizes_around_powers_of_two(n):
     rng = np.random.default_rng(n)
     x = np.round(rng.normal(size=n), 1)
     y = np.round(x + rng.normal(size=n), 2)
@@ -54,7 +54,7 @@ def test_sizes_around_powers_of_two(n):
     assert tau == pytest.approx(scipys(x, y, np.ones(n, bool)) if n > 1 else 0.0, abs=1e-14)
 
 
-def test_a_large_log_in_float32(float32):
+def test_tau_of_a_large_log_is_right_in_float32(float32):
     """2·10¹⁰ pairs: sums of float32 would lose what integers keep."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=200_000).astype(np.float32)

@@ -46,7 +46,7 @@ SHAPES = np.geomspace(1e-2, 1e4, 13)
 POINTS = np.array([0.0, 1e-300, 1e-15, 1e-4, 0.03, 0.3, 0.5, 0.77, 0.95, 1 - 1e-4, 1 - 1e-12, 1.0])
 
 
-def test_betainc_is_scipys():
+def test_betainc_matches_scipy():
     a, b, x = np.meshgrid(SHAPES, SHAPES, POINTS)
     ours, reference = np.asarray(jax.jit(betainc)(a, b, x)), scipy.special.betainc(a, b, x)
     small = a + b <= 100
@@ -57,7 +57,7 @@ def test_betainc_is_scipys():
     assert np.array_equal(ours[x == 1], 1 + 0 * ours[x == 1])
 
 
-def test_betainc_and_its_gradients_are_those_of_60_digits():
+def test_betainc_and_its_gradients_match_60_digits():
     a, b, x, value, by_a, by_b, by_x = ORACLES.T
     np.testing.assert_allclose(jax.jit(betainc)(a, b, x), value, rtol=1e-10, atol=0)
     gradient = jax.jit(jax.vmap(jax.grad(betainc, argnums=(0, 1, 2))))
@@ -85,7 +85,7 @@ def test_slopes_of_the_power_are_those_of_its_formula():
 
 
 @pytest.mark.thorough
-def test_betaln_is_that_of_60_digits():
+def test_betaln_matches_60_digits():
     # jax.scipy.special.betaln is off by 4e-7 at (3, 12).
     a, b = np.array([(3, 12), (20, 5), (0.2, 40), (1e-3, 1e4), (2000, 3000), (1e4, 0.5)]).T
     oracle = [
@@ -133,7 +133,7 @@ def test_log1mexp_at_both_ends():
     np.testing.assert_allclose(gradient, -1 / np.expm1(-np.asarray(x)), rtol=1e-14)
 
 
-def test_polygammas_are_scipys():
+def test_polygammas_match_scipy():
     x = np.geomspace(1e-3, 1e6, 400)
     digamma, trigamma = jax.jit(polygammas)(x)
     np.testing.assert_allclose(digamma, scipy.special.digamma(x), rtol=1e-12, atol=2e-13)

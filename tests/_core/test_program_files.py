@@ -12,7 +12,7 @@ from tiers import thorough
 
 from rcjax._base.figures import Money
 from rcjax._core import compilation
-from rcjax._core.compilation import compiled, forget_programs, keep_programs, signature, signature_key
+from rcjax._core.compilation import call_signature, compiled, forget_programs, signature_key, store_programs
 from rcjax.model.fitting import pair_taus_compiled
 
 pytestmark = pytest.mark.forgetful
@@ -30,9 +30,9 @@ def folder(tmp_path):
     jaxs_own = jax.config.jax_compilation_cache_dir
     use_jaxs_cache(None)
     forget_programs()
-    keep_programs(cache)
+    store_programs(cache)
     yield cache / "programs"
-    keep_programs(None)
+    store_programs(None)
     forget_programs()
     use_jaxs_cache(jaxs_own)
 
@@ -56,11 +56,11 @@ def test_a_second_process_compiles_nothing(folder, compilations):
         second = again()
     assert not messages
     np.testing.assert_array_equal(first, second)
-    keep_programs(None)
+    store_programs(None)
     np.testing.assert_array_equal(first, np.asarray(pair_taus_compiled(*DATA)))
 
 
-def test_other_shapes_types_and_settings_are_other_programmes(folder):
+def test_other_shapes_types_and_settings_need_other_programs(folder):
     pair_taus_compiled(*DATA)
     pair_taus_compiled(*(array[:30] for array in DATA))
     with jax.enable_x64(not jax.config.jax_enable_x64):
@@ -113,7 +113,7 @@ def test_a_folder_that_cannot_be_written_to_and_a_full_disk_cost_nothing(folder,
     assert not list(folder.iterdir())
     folder.rmdir()
     folder.write_text("a file")
-    keep_programs(folder.parent)
+    store_programs(folder.parent)
     assert again().shape == (3,)
 
 
@@ -136,7 +136,7 @@ def test_the_folder_is_bounded_and_holds_files_of_others(folder, monkeypatch):
     assert not cached.exists()
 
 
-def test_functions_and_types_of_the_users_own_are_not_kept(folder):
+def test_programs_of_user_code_are_not_stored(folder):
     @jax.tree_util.register_pytree_node_class
     class Own(tuple):
         def tree_flatten(self):
@@ -149,18 +149,21 @@ def test_functions_and_types_of_the_users_own_are_not_kept(folder):
     twice = compiled(lambda x: 2 * x)
     assert float(twice(1.0)) == 2.0
     leaves, tree = jax.tree.flatten({"x": Own((1.0,))})
-    assert signature_key(pair_taus_compiled, signature(leaves, tree, {}), None) is None
-    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
-    assert signature_key(pair_taus_compiled, signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None) is not None
+    assert signature_key(pair_taus_compiled, call_signature(leaves, tree, {}), None) is None
+    assert signature_key(pair_taus_compiled, call_signature(*jax.tree.flatten({"x": 1.0}), {"by": Own}), None) is None
+    assert (
+        signature_key(pair_taus_compiled, call_signature(*jax.tree.flatten({"x": 1.0}), {"by": "tau"}), None)
+        is not None
+    )
     assert not list(folder.iterdir())
     # A static record of ours is known by its values, and is not its class.
     records = [Money(1e3, "thousand"), Money(1e6, "thousand"), Money]
     plain = jax.tree.flatten({"x": 1.0})
-    keys = {signature_key(pair_taus_compiled, signature(*plain, {"by": record}), None) for record in records}
+    keys = {signature_key(pair_taus_compiled, call_signature(*plain, {"by": record}), None) for record in records}
     assert len(keys - {None}) == 3
 
 
-def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
+def test_with_jaxs_own_cache_no_program_is_stored(folder, tmp_path):
     """What JAX has loaded from its cache cannot be saved again."""
     use_jaxs_cache(str(tmp_path / "jax"))
     assert again().shape == (3,)
@@ -170,11 +173,12 @@ def test_with_jaxs_own_cache_nothing_is_kept(folder, tmp_path):
 def test_a_key_is_the_same_in_every_process():
     program = """
 import jax, numpy as np
-from rcjax._core.compilation import signature, signature_key
+from rcjax._core.compilation import call_signature, signature_key
 from rcjax.model.fitting import pair_taus_compiled
 import rcjax
 tree = jax.tree.flatten(rcjax.demo_model().marginals)
-print(signature_key(pair_taus_compiled, signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"}), {"level": 1}))
+call = call_signature(*tree, {"family": rcjax.copulas.Gumbel, "name": "a"})
+print(signature_key(pair_taus_compiled, call, {"level": 1}))
 """
     keys = {
         subprocess.run(
@@ -187,14 +191,14 @@ print(signature_key(pair_taus_compiled, signature(*tree, {"family": rcjax.copula
 
 
 @pytest.mark.thorough
-def test_a_programme_of_linear_algebra_runs_where_nothing_is_compiled(tmp_path):
+def test_a_stored_linear_algebra_program_runs_in_a_fresh_process(tmp_path):
     """JAX looks for LAPACK when it lowers a call of it: a process that only loads has to look for itself."""
     program = """
 import pathlib, sys
 import jax, numpy as np
 from rcjax._core import compilation
 from rcjax.model.label_outcomes import _fit
-assert compilation.keep_programs(pathlib.Path(sys.argv[1]))
+assert compilation.store_programs(pathlib.Path(sys.argv[1]))
 rng = np.random.default_rng(0)
 rows, right = rng.random((40, 3), np.float32), np.arange(40) % 2
 weight, zeros = np.ones((1, 40), np.float32), np.zeros(2, np.float32)

@@ -10,7 +10,7 @@ from helpers.posterior_samples import three
 
 import rcjax
 from rcjax._core.batching import take_entries
-from rcjax.bayes.posterior import accuracy
+from rcjax.bayes.posterior import accuracy_at_reference
 
 pytest.importorskip("numpyro")
 pytestmark = pytest.mark.usefixtures("float64")
@@ -29,7 +29,7 @@ def frontier(drawn):
 
 
 @pytest.mark.thorough
-def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
+def test_a_posterior_without_spread_has_the_figures_of_the_frontier(drawn, frontier):
     copies = jax.tree.map(lambda leaf: jnp.stack([leaf] * 40), drawn.reference)
     error, cost, _ = rcjax.bayes.posterior_figures(dataclasses.replace(drawn, model=copies), frontier)
     np.testing.assert_allclose(error, np.broadcast_to(frontier.error, error.shape), atol=1e-4)
@@ -37,14 +37,16 @@ def test_without_doubt_the_figures_are_those_of_the_frontier(drawn, frontier):
 
 
 @pytest.mark.thorough
-def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
+def test_the_figures_of_a_draw_match_a_simulation(drawn, frontier):
     place, n = 5, 200_000
     error, cost, _ = (figure[place] for figure in rcjax.bayes.posterior_figures(drawn, frontier))
     draw, reference = take_entries(drawn.model, place), drawn.reference
     confidence = np.asarray(draw.sample(jax.random.key(0), (n,)))
     right = np.stack(
         [
-            accuracy(take_entries(draw.calibrators, j), take_entries(reference.calibrators, j), confidence[:, j])
+            accuracy_at_reference(
+                take_entries(draw.calibrators, j), take_entries(reference.calibrators, j), confidence[:, j]
+            )
             for j in range(3)
         ],
         1,
@@ -64,7 +66,7 @@ def test_a_draws_figures_are_those_of_its_simulation(drawn, frontier):
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_is_refused(drawn, frontier):
+def test_invalid_arguments_are_refused(drawn, frontier):
     with pytest.raises(ValueError, match="at least 1"):
         rcjax.bayes.credible_bands(drawn, frontier, draws=0)
     with pytest.raises(ValueError, match="level"):

@@ -17,11 +17,11 @@ from scipy.interpolate import CubicSpline
 
 import rcjax
 from rcjax.bayes import Posterior, Priors, sample_posterior
-from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate, starting_point
+from rcjax.bayes.hierarchy import KNOTS, build_observations, hierarchical_model, interpolate_curves, starting_point
 from rcjax.bayes.posterior import credible_bands
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.calibration import Calibrator
-from rcjax.model.likelihood import SMOOTH, log_likelihood, ranks
+from rcjax.model.likelihood import SMOOTH, compute_ranks, log_likelihood
 from rcjax.solving.frontier.frontier import Frontier
 from rcjax.solving.frontier.points import LossTerms
 
@@ -61,7 +61,7 @@ def finite(tree):
 
 
 @pytest.mark.thorough
-def test_the_truth_is_where_the_posterior_is(drawn):
+def test_the_posterior_covers_the_truth(drawn):
     truth = rcjax.demo_model()
     coefficients = drawn.model.calibrators.coefficients
     assert (unlike(coefficients, truth.calibrators.coefficients[:3]) < TOLERANCE).all()
@@ -72,7 +72,7 @@ def test_the_truth_is_where_the_posterior_is(drawn):
             assert unlike(drawn.model.copulas.tau()[:, place], taus[pairs(5).index(pair)]) < TOLERANCE
 
 
-def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
+def test_the_density_matches_the_written_model(log, reference, evidence):
     observations, start = evidence
     ours = jax.jit(lambda *args: numpyro_util.log_density(hierarchical_model, args[:1], {}, args[1])[0])(
         observations, start
@@ -101,7 +101,7 @@ def test_the_density_is_the_one_that_is_written_down(log, reference, evidence):
     copulas = rcjax.copulas.Gumbel.from_tau(0.98 * scipy.special.expit(s["dependence"]))
     left, right = np.triu_indices(3, 1)
     confidence = reference.calibrate(log.logprob)
-    placed = jax.jit(jax.vmap(ranks, in_axes=(0, 1)))(reference.marginals, confidence)
+    placed = jax.jit(jax.vmap(compute_ranks, in_axes=(0, 1)))(reference.marginals, confidence)
     first, second = (jax.tree.map(lambda leaf, i=i: leaf[i], placed) for i in (left, right))
     terms = jax.jit(jax.vmap(log_likelihood))(copulas, first, second)
     expected = sum(float(np.sum(term)) for term in (*priors, answers, mixtures, terms))
@@ -119,7 +119,7 @@ def test_the_masses_are_conjugate(drawn, evidence):
 
 
 @pytest.mark.thorough
-def test_few_queries_are_shrunk_and_unsure():
+def test_estimates_of_few_queries_are_shrunk_and_uncertain():
     few, many = (sample(three(n, seed=3)) for n in (30, 200))
     slopes = {n: np.asarray(each.sites["slope"])[0] for n, each in ((30, few), (200, many))}
     assert (slopes[30].std(0) > 1.2 * slopes[200].std(0)).all()
@@ -180,7 +180,7 @@ def test_values_of_missing_answers_do_not_change_the_posterior():
 
 
 @pytest.mark.thorough
-def test_a_seed_is_a_posterior(log, drawn):
+def test_the_seed_determines_the_posterior(log, drawn):
     repeated, other = (sample(log, seed=seed) for seed in (0, 1))
     jax.tree.map(np.testing.assert_array_equal, repeated.sites, drawn.sites)
     assert not np.array_equal(other.sites["slope"], drawn.sites["slope"])
@@ -190,7 +190,7 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     rng = np.random.default_rng(0)
     curves, at = rng.normal(size=(5, len(KNOTS))), rng.uniform(KNOTS[0], KNOTS[-1], 5)
     expected = [float(CubicSpline(KNOTS, curve, bc_type="natural")(x)) for curve, x in zip(curves, at, strict=True)]
-    np.testing.assert_allclose(interpolate(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
+    np.testing.assert_allclose(interpolate_curves(jnp.asarray(curves), jnp.asarray(at)), expected, rtol=1e-9)
     drawn = rng.normal(size=(3, 40, 2))
     monkeypatch.setattr("rcjax.bayes.posterior.posterior_figures", lambda *_, draws: LossTerms(*drawn[:, :draws]))
     posterior, frontier = (object.__new__(kind) for kind in (Posterior, Frontier))
@@ -201,15 +201,16 @@ def test_curves_are_natural_splines_and_bands_quantiles_of_draws(monkeypatch):
     assert (bands.level, bands.replicates) == (0.8, 30)
 
 
-def test_what_cannot_be_is_refused(log):
+def test_invalid_arguments_are_refused(log):
     for wrong, message in (
         ({"method": "gibbs"}, "'nuts' or 'laplace'"),
-        ({"draws": 0, "method": "laplace"}, "at least 1 and 1"),
-        ({"draws": 3}, "at least 4 and 1"),
-        ({"chains": 0}, "at least 4 and 1"),
+        ({"draws": 0, "method": "laplace"}, "draws must be at least 1, not 0"),
+        ({"draws": 2.5}, "draws must be a whole number, not a float"),
+        ({"draws": 3}, "draws must be at least 4, not 3"),
+        ({"chains": 0}, "chains must be at least 1, not 0"),
         ({"copula": "frnk"}, "unknown copula"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=message):
             sample_posterior(log, **wrong)
 
 
@@ -251,7 +252,7 @@ def test_unlabelled_answers_do_not_change_the_accuracies(log):
 
 
 @pytest.mark.thorough
-def test_who_is_always_right_has_one_confidence_whatever_he_states():
+def test_a_model_that_is_always_right_has_one_confidence():
     log = stated_log("certain")
     correct = np.array(log.correct)
     correct[:, 0] = True
@@ -278,7 +279,7 @@ def test_priors_dominate_where_data_are_few(compilations):
     assert (np.abs(counts - 50) < 4).all()
 
 
-def test_priors_that_cannot_be_are_refused(log):
+def test_invalid_priors_are_refused(log):
     for wrong, message in (
         ({"slope_spread": 0.0}, r"priors\.slope_spread: must be between 1e-100"),
         ({"slope_center": float("nan")}, r"priors\.slope_center: must be between"),

@@ -12,7 +12,7 @@ from rcjax.cli import collect, tune
 from rcjax.cli.app import start_jax
 from rcjax.cli.collect import models_table
 from rcjax.cli.console import Screen, cascade_lines, fold_names, make_table
-from rcjax.solving.frontier.hull import too_dear
+from rcjax.solving.frontier.hull import over_budget_message
 
 pytestmark = pytest.mark.usefixtures("own_settings")
 
@@ -154,7 +154,7 @@ def test_compiled_programs_are_kept_in_an_existing_folder(tmp_path, monkeypatch)
 @pytest.mark.parametrize("cheapest", [1.82154e-5, 1.0000049e-5, 9.99996e-5, 0.314159])
 def test_the_cheapest_shown_cost_is_a_feasible_budget(cheapest):
     scale = 1e6 if cheapest < 0.1 else 1e3
-    told = float(too_dear(cheapest / 2, cheapest).rpartition("$")[2])
+    told = float(over_budget_message(cheapest / 2, cheapest).rpartition("$")[2])
     assert cheapest <= told / scale <= cheapest * 1.002
 
 

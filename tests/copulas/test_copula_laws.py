@@ -162,7 +162,7 @@ def test_gradients_are_finite_in_the_corners(name):
 
 
 @pytest.mark.parametrize("name", thorough(FAMILIES, lambda name: name not in ("gumbel", "lopsided")))
-def test_rotations_are_the_laws_of_turned_pairs(name):
+def test_rotations_match_the_law_of_turned_pairs(name):
     base = FAMILIES[name]
     u, v = np.random.default_rng(0).beta(0.3, 0.3, (2, 300)).clip(1e-3, 1 - 1e-3)
 
@@ -171,7 +171,7 @@ def test_rotations_are_the_laws_of_turned_pairs(name):
         cdf, h, on_v = (
             [getattr(base, method)(a, b) for a, b in ((1 - u, v), (1 - u, 1 - v), (u, 1 - v))] for method in METHODS[:3]
         )
-        classes = [types.new_class("T", (Rotation,), {"of": type(base), "degrees": by}) for by in (90, 180, 270)]
+        classes = [types.new_class("T", (Rotation,), {"family": type(base), "degrees": by}) for by in (90, 180, 270)]
         copulas = [cls(*jax.tree.leaves(base)) for cls in classes]
         ours = [[getattr(copula, method)(u, v) for copula in copulas] for method in METHODS[:3]]
         return ours, [
@@ -187,7 +187,7 @@ def test_rotations_are_the_laws_of_turned_pairs(name):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_keeps_the_contract(name):
+def test_every_family_passes_check_copula(name):
     check_copula(type(FAMILIES[name]))
 
 
@@ -200,7 +200,7 @@ def test_correlations_of_one_are_frechets_bounds(family):
     np.testing.assert_allclose(conditional[0][apart], (U < V)[apart], atol=1e-7)
 
 
-def test_the_inverse_that_is_a_root_has_its_implicit_slopes():
+def test_inverses_found_as_roots_have_implicit_slopes():
     theta, u, p = 0.9, 0.3, 0.6  # the last member of the family of this file, whose program this is
     v, slopes = jax.jit(jax.value_and_grad(lambda *z: FGM(z[0]).inverse_conditional(*z[1:]), (0, 1, 2)))(theta, u, p)
     _, (by_theta, by_u, by_v) = table(members(FAMILIES["fgm"]), *(np.full((3, len(U)), z) for z in (u, v)))
@@ -223,11 +223,11 @@ def test_a_bad_parameter_is_named_with_its_interval(build, message):
         build()
 
 
-def test_a_parameter_is_not_looked_at_while_jax_traces():
+def test_traced_parameters_are_not_checked():
     assert float(jax.jit(lambda theta: Gumbel(theta).tau())(0.5)) == -1.0
 
 
-def test_integers_are_points_like_floats():
+def test_integer_points_are_accepted():
     ends = np.array([[0, 1], [1, 0]])
     for method in (FGM(0.9).conditional, FGM(0.9).conditional_on_v, FGM(0.9).log_density, Plackett(3.0).conditional):
         for u, v in (ends, ends == 1):
@@ -259,7 +259,7 @@ def test_a_family_declares_the_domains_of_its_parameters():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("copula", [Clayton(2.0), SurvivalClayton(2.0), Clayton90(2.0)], ids=str)
-def test_outside_the_unit_square_there_is_no_mass(copula):
+def test_the_mass_outside_the_unit_square_is_zero(copula):
     u, v = np.array([-0.5, 1.5, 0.3, 0.3, -1.0, np.nan]), np.array([0.3, 0.3, -0.5, 1.5, 2.0, 0.3])
     np.testing.assert_array_equal(copula.log_density(u, v)[:5], -np.inf)
     np.testing.assert_allclose(copula.cdf(u, v), [0, 0.3, 0, 0.3, 0, np.nan], rtol=1e-15)

@@ -297,7 +297,7 @@ def test_values_and_slopes_at_the_limits_are_right(name, wide):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("wide", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["float64", "float32"])
-def test_students_quantile_is_zero_in_the_middle_so_steep_slopes_are_too(wide):
+def test_students_quantile_is_zero_at_the_median(wide):
     with jax.enable_x64(wide):
         slope = float(jax.grad(lambda rho: StudentT(rho, 4.0).conditional(0.5, 0.5))(-0.99998772))
     assert slope == 0

@@ -60,13 +60,13 @@ def test_spearmans_rho_is_twelve_times_the_integral_of_the_cdf_less_three(copula
 
 
 @pytest.mark.thorough
-def test_spearmans_rho_is_that_of_samples():
+def test_spearmans_rho_matches_samples():
     u, v = Gumbel(2.0).sample(jax.random.key(0), (20_000,))
     assert abs(float(Gumbel(2.0).spearman()) - scipy.stats.spearmanr(u, v).statistic) < 0.01
 
 
 @pytest.mark.parametrize("copula", thorough(FAMILIES, slow_to_compile), ids=str)
-def test_tails_are_the_limit_of_the_shares(copula):
+def test_tail_dependence_is_the_limit_of_shares(copula):
     lower, upper = map(float, copula.tail_dependence())
     for share, ratio in (
         (lower, lambda q: float(copula.cdf(q, q)) / q),
@@ -77,14 +77,14 @@ def test_tails_are_the_limit_of_the_shares(copula):
         assert 0 <= share <= 1
 
 
-def test_a_cdf_alone_has_the_measures_of_its_closed_form():
+def test_measures_derived_from_a_cdf_match_closed_forms():
     np.testing.assert_allclose(Plain(2.0).spearman(), Clayton(2.0).spearman(), atol=1e-6)
     np.testing.assert_allclose(Plain(2.0).tail_dependence(), Clayton(2.0).tail_dependence(), atol=1e-4)
     batch = Clayton(jnp.array([1.0, 2.0]))
     assert batch.spearman().shape == batch.tail_dependence().lower.shape == (2,)
 
 
-def test_the_density_is_one_in_all_and_nothing_outside():
+def test_the_density_integrates_to_one_and_is_zero_outside_the_square():
     nodes, weights = np.polynomial.legendre.leggauss(20)
     density = jax.jit(Frank.pdf)(Frank(3.0), 0.5 + 0.4 * nodes[:, None], 0.5 + 0.3 * nodes)
     c = jax.jit(Frank.cdf)(Frank(3.0), np.array([0.1, 0.9])[:, None], np.array([0.2, 0.8]))
@@ -92,12 +92,12 @@ def test_the_density_is_one_in_all_and_nothing_outside():
     assert float(Frank(3.0).pdf(1.2, 0.5)) == 0
 
 
-def test_rho_of_families_without_tails_is_that_of_the_books():
+def test_rho_of_families_without_tails_matches_published_formulas():
     np.testing.assert_allclose(Plackett(4.0).spearman(), 5 / 3 - 8 * np.log(4.0) / 9, atol=1e-5)
     np.testing.assert_allclose(FGM(0.9).spearman(), 0.3, atol=1e-12)
 
 
-def test_a_slope_where_ranks_differ_by_a_rounding_is_the_conditional():
+def test_slopes_equal_the_conditional_where_ranks_differ_by_a_rounding_error():
     copula = NegativeClayton(2.0)
     np.testing.assert_allclose(jax.grad(copula.cdf)(0.1, 0.9), copula.conditional(0.1, 0.9), rtol=1e-12)
 
@@ -110,7 +110,7 @@ def test_a_slope_where_ranks_differ_by_a_rounding_is_the_conditional():
     ],
     ids=str,
 )
-def test_two_and_three_parameters_end_in_families_of_one(copula, simple):
+def test_families_of_several_parameters_contain_families_of_one(copula, simple):
     u, v = np.random.default_rng(0).uniform(1e-3, 1 - 1e-3, (2, 40))
     for method in ("cdf", "conditional", "conditional_on_v", "log_density"):
         np.testing.assert_allclose(getattr(copula, method)(u, v), getattr(simple, method)(u, v), rtol=1e-10, atol=1e-12)
@@ -119,7 +119,7 @@ def test_two_and_three_parameters_end_in_families_of_one(copula, simple):
 
 
 @pytest.mark.parametrize("family", thorough([BB1, BB7, Tawn], lambda family: family is not BB1))
-def test_from_tau_of_several_parameters_has_it(family):
+def test_from_tau_of_several_parameters_has_the_wanted_tau(family):
     taus = jnp.array([-0.3, 0.0, 0.2, 0.7, 0.98])
     np.testing.assert_allclose(family.from_tau(taus).tau(), np.maximum(taus, 0), atol=1e-6)
 
@@ -142,7 +142,7 @@ def peers(request):
 UV = np.random.default_rng(0).uniform(size=(200, 2))
 
 
-def test_these_families_are_those_of_pyvinecopulib(peers):
+def test_families_match_pyvinecopulib(peers):
     copula, peer = peers
     methods = {"cdf": peer.cdf, "conditional": peer.hfunc1, "conditional_on_v": peer.hfunc2, "pdf": peer.pdf}
     for method, reference in methods.items():
@@ -151,6 +151,6 @@ def test_these_families_are_those_of_pyvinecopulib(peers):
 
 
 @pytest.mark.thorough
-def test_their_inverses_are_those_of_pyvinecopulib(peers):
+def test_inverses_match_pyvinecopulib(peers):
     copula, peer = peers
     np.testing.assert_allclose(copula.inverse_conditional(*UV.T), peer.hinv1(UV), rtol=1e-8, atol=1e-9)

@@ -20,7 +20,7 @@ BESIDE = np.array([
 ])  # fmt: skip
 
 
-def test_logarithms_are_right_to_rounding():
+def test_log_densities_are_exact_to_rounding():
     complement = np.concatenate([10.0 ** -np.arange(1, 60, 3), np.linspace(0.05, 0.95, 19)])
     y = np.concatenate([np.linspace(-0.5, 1, 31), 10.0 ** -np.arange(1, 300, 30), -(10.0 ** -np.arange(1, 300, 30))])
     with mp.workdps(400):
@@ -41,7 +41,7 @@ def test_students_cdf_is_right_beside_the_line_where_its_integrand_is_a_spike():
 @pytest.mark.parametrize(
     "method", thorough(["conditional", "inverse_conditional", "log_density"], lambda name: name == "log_density")
 )
-def test_many_points_have_the_values_of_a_few(method):
+def test_many_points_at_once_match_few_points(method):
     call = jax.jit(lambda df, u, v: getattr(StudentT(0.6, df), method)(u, v))
     df = jnp.array([1.0, 2.5, 30.0, 5000.0])
     u, v = (10.0 ** -np.linspace(0.01, 12, 61))[:, None], np.linspace(0.01, 0.99, 61)[:, None]
@@ -69,7 +69,7 @@ def test_fgm_keeps_its_digits_where_its_density_is_0():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_negative_dependence_is_no_further_off_than_a_rounding_of_the_lesser_rank(dtype):
+def test_negative_dependence_errs_by_a_rounding_of_the_smaller_rank(dtype):
     """C = v − C′ = u − S′ of the family that is turned: the other difference lost all digits of 7.5e-25."""
     u, v = np.array([1e-12, 1e-6, 1e-6, 0.5], dtype), np.array([0.5, 3e-7, 0.9, 1e-12], dtype)
     with mp.workdps(80):

@@ -95,12 +95,12 @@ def in_single_precision(rows):
 
 
 @pytest.mark.parametrize("name", [*ORACLES, "student"])
-def test_oracles(shared_reference, name):
+def test_every_family_matches_the_oracles(shared_reference, name):
     compare(*oracles(shared_reference, name), 1e-10)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [*ORACLES, "student"])
-def test_oracles_in_float32(shared_reference, float32, name):
+def test_every_family_matches_the_oracles_in_float32(shared_reference, float32, name):
     family, rows = oracles(shared_reference, name)
     compare(family, in_single_precision(rows), 1e-4)

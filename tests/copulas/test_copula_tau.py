@@ -46,7 +46,7 @@ def joe_tau(theta, terms=200_000):
     return 1 - 4 * (np.sum(1 / (k * (theta * k + 2) * (theta * (k - 1) + 2))) + rest)
 
 
-def test_franks_tau_is_debyes_and_joes_its_series():
+def test_tau_of_frank_and_joe_matches_debyes_function_and_a_series():
     for theta in (1e-3, 0.5, 5.0, 35.0, 200.0, -4.0):
         # 1 − 4/θ (1 − D) cancels by 1/θ for small θ.
         size = 1e-12 / min(abs(theta), 1.0) ** 2

@@ -14,15 +14,15 @@ class FGM(Copula):
         return u * v * (1 + self.theta * (1 - u) * (1 - v))
 
 
-class Clayton90(Rotation, of=Clayton, degrees=90):
+class Clayton90(Rotation, family=Clayton, degrees=90):
     pass
 
 
-class Clayton270(Rotation, of=Clayton, degrees=270):
+class Clayton270(Rotation, family=Clayton, degrees=270):
     pass
 
 
-class Joe90(Rotation, of=Joe, degrees=90):
+class Joe90(Rotation, family=Joe, degrees=90):
     pass
 
 

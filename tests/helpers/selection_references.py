@@ -141,7 +141,7 @@ def fixed_frontier(log: Log, model: rcjax.CascadeModel) -> Frontier:
     thresholds = np.where(members, 0.0, 1.0)
     thresholds[:, 0] = CUTS
     nothing = np.zeros(len(CUTS))
-    policies, expected = Policies.of_cascades(thresholds, members), LossTerms(nothing, nothing, nothing)
+    policies, expected = Policies.from_cascades(thresholds, members), LossTerms(nothing, nothing, nothing)
     return make_frontier(model, Points(LAM, nothing.astype(int), expected, policies), Spec(cascade="all"))
 
 

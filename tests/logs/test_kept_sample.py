@@ -97,7 +97,7 @@ def test_a_policy_file_with_five_models_is_small_and_keeps_them(tmp_path):
     log = rcjax.sample_log(500, seed=0)
     thresholds, members = np.array([[0.6, 0.6, 0.6, 0.6, 0.0]]), np.ones((1, 5), bool)
     tenth, nothing = np.array([0.1]), np.zeros(1)
-    expected, policies = LossTerms(tenth, tenth, nothing), Policies.of_cascades(thresholds, members)
+    expected, policies = LossTerms(tenth, tenth, nothing), Policies.from_cascades(thresholds, members)
     points = Points(tenth, nothing.astype(int), expected, policies)
     frontier = make_frontier(rcjax.fit(log), points, Spec(cascade="full"))
     policy = frontier.policy(lam=0.1)

@@ -14,7 +14,7 @@ import rcjax
 from rcjax._core.batching import take_entries
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model.fitting import fit_near
-from rcjax.model.likelihood import SMOOTH, Ranks, cell_table, log_likelihood
+from rcjax.model.likelihood import SMOOTH, Ranks, cell_likelihoods, log_likelihood
 from rcjax.model.marginals import Atoms, Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal, fit_pair
 
@@ -69,7 +69,7 @@ def test_the_distance_is_the_integral():
     assert float(cramer_von_mises(own, jnp.asarray(x))) == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_place_that_no_atom_has_is_at_no_distance():
+def test_atoms_without_answers_add_no_distance():
     x = jnp.linspace(0.1, 0.95, 20)
     few, many = jax.jit(lambda x: [cramer_von_mises(marginal(places=places), x) for places in (3, 6)])(x)
     assert float(few) == pytest.approx(float(many), rel=1e-9)
@@ -94,7 +94,7 @@ def test_a_fit_counts_the_atoms_and_fits_the_rest():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", thorough(KINDS, lambda kind: kind != "stated"))
-def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
+def test_a_fit_of_few_values_matches_the_empirical_distribution(kind):
     log = stated_log(kind)
     model = rcjax.fit(log)
     phi = np.asarray(model.calibrate(log))
@@ -102,7 +102,7 @@ def test_a_fit_of_few_values_is_the_distribution_of_the_log(kind):
         assert float(cramer_von_mises(take_entries(model.marginals, j), phi[:, j])) < 0.01
 
 
-class TurnedClayton(Rotation, of=Clayton, degrees=90):
+class TurnedClayton(Rotation, family=Clayton, degrees=90):
     """Not exchangeable."""
 
 
@@ -124,7 +124,9 @@ FEW = thorough(COPULAS, lambda copula: not isinstance(copula, Frank | TurnedClay
 def test_a_table_of_counts_has_the_probabilities_of_scipys_normal():
     """All values of both margins are atoms: cells are rectangles of the bivariate normal distribution."""
     first, second = (np.cumsum(masses) for masses in ((0.1, 0.4, 0.3, 0.2), (0.25, 0.05, 0.7)))
-    table = jax.jit(lambda c: cell_table(c, *((jnp.append(0.0, e[:-1]), jnp.asarray(e)) for e in (first, second)))(c))
+    table = jax.jit(
+        lambda c: cell_likelihoods(c, *((jnp.append(0.0, e[:-1]), jnp.asarray(e)) for e in (first, second)))(c)
+    )
     normal = scipy.stats.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]])
     x, y = (scipy.stats.norm.ppf(np.append(0.0, edges)).clip(-9, 9) for edges in (first, second))
     cdf = normal.cdf(np.stack(np.meshgrid(x, y, indexing="ij"), -1))
@@ -158,7 +160,7 @@ def of_few_values(u, count, seed):
 @pytest.mark.thorough
 @pytest.mark.parametrize("values", [3, 5, 10])
 @pytest.mark.parametrize(("family", "theta"), [(Gumbel, 1.5), (Frank, 4.0)])
-def test_the_likeliest_copula_of_few_values_is_the_one_they_are_drawn_from(family, theta, values):
+def test_the_likelihood_fit_of_few_values_recovers_the_copula(family, theta, values):
     """θ within 5 %, over 200 samples of 300 queries; Kendall's τ-b is off by more than twice its error somewhere."""
     u, v = map(np.asarray, family(theta).sample(jax.random.key(values), (200, 300)))
     pairs = [[of_few_values(x, values, seed) for x, seed in ((u[r], 1), (v[r], 2))] for r in range(200)]
@@ -178,7 +180,7 @@ def test_pairs_of_few_values_are_fitted_by_likelihood():
 
 
 @pytest.mark.thorough
-def test_a_replicate_keeps_the_values():
+def test_bootstrap_refits_keep_the_atoms():
     """Queries that are drawn twice are no values that a model states."""
     plain = rcjax.sample_log(200, seed=0)
     twice = plain.take(np.repeat(np.arange(100), 2))

@@ -76,7 +76,7 @@ def test_transforms_are_monotone_and_invert(values):
     np.testing.assert_allclose(back, logprob, rtol=1e-12)
 
 
-def test_fit_is_that_of_statsmodels():
+def test_fit_matches_statsmodels():
     n, seeds = 250, range(6)
     logprob, correct = (np.stack(part) for part in zip(*(sample(n, seed) for seed in seeds), strict=True))
     answered = np.random.default_rng(9).uniform(size=logprob.shape) < 0.9
@@ -175,7 +175,7 @@ def plain_calibration_error(confidence, correct):
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 7, 10**6]))
-def test_calibration_error_is_the_plain_one(seed, levels):
+def test_calibration_error_matches_a_plain_count(seed, levels):
     rng = np.random.default_rng(seed)
     confidence = rng.integers(0, levels, 57) / levels
     correct = rng.uniform(size=57) < confidence

@@ -32,7 +32,7 @@ def model(log):
 
 
 @pytest.mark.thorough
-def test_taus_of_all_pairs_are_scipys(log, model):
+def test_taus_of_all_pairs_match_scipy(log, model):
     confidence = np.asarray(model.calibrate(log.logprob))
     taus = [scipy.stats.kendalltau(confidence[:, i], confidence[:, j]).statistic for i, j in pairs(5)]
     # Gumbel knows no negative dependence, and stops at θ = 50.
@@ -134,7 +134,7 @@ def test_a_fit_near_another_uses_the_answers_of_each_model(holes):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("values", [1, 2])
-def test_a_draw_with_nothing_between_the_ends_has_a_marginal(small, values):
+def test_a_draw_without_smooth_values_has_a_marginal(small, values):
     """Some draws of a small log hold one confidence only, or two."""
     log, model = small
     logprob = jnp.broadcast_to(jnp.where(jnp.arange(600) % values == 0, -0.1, -0.9)[:, None], log.logprob.shape)
@@ -164,7 +164,7 @@ def test_the_model_is_a_pytree_and_survives_a_file(log, model, tmp_path):
 
 
 @pytest.mark.thorough
-def test_two_fits_stack_into_a_model_that_claims_neither_log_and_share_what_is_compiled(model, log, compilations):
+def test_fits_of_two_logs_stack_and_share_a_program(model, log, compilations):
     other = rcjax.fit(log.take(np.arange(599, -1, -1)))
     both = jax.tree.map(lambda *parts: jnp.stack(parts), model, other)
     assert (both.models, both.details) == (model.models, Details())

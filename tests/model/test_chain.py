@@ -83,7 +83,7 @@ def grid(count=80):
 
 
 @pytest.mark.thorough
-def test_log_densities_are_those_of_scipy_and_sum_to_one(model):
+def test_log_densities_match_scipy_and_integrate_to_one(model):
     values = np.array([[x, y] for x in (0.1, 0.43, 0.8, 0.9) for y in (0.2, 0.43, 0.6, 0.8, 1.0)])
     expected = [reference(*value) for value in values]
     np.testing.assert_allclose(np.exp(model.log_prob(values)), expected, rtol=1e-7)
@@ -105,7 +105,7 @@ def test_draws_lie_in_masses_as_often_as_the_density_says(model, draws):
 
 
 @pytest.mark.thorough
-def test_what_lies_beyond_an_end_counts_with_its_mass_where_that_is_asked_for(model):
+def test_clip_counts_values_beyond_an_end_with_the_mass_of_the_end(model):
     inside, outside = np.array([[0.1, 0.5], [0.9, 1.0]]), np.array([[0.05, 0.5], [0.95, 1.2]])
     assert (np.asarray(model.log_prob(outside)) == -np.inf).all()
     np.testing.assert_array_equal(model.log_prob(outside, clip=True), model.log_prob(inside))
@@ -138,7 +138,7 @@ def test_a_chain_of_three_is_made_of_its_pairs():
 
 
 @pytest.mark.thorough
-def test_stacked_models_under_vmap_and_as_a_batch(model):
+def test_stacked_models_agree_under_vmap_and_as_a_batch(model):
     other = dataclasses.replace(model, copulas=rcjax.copulas.Gaussian(jnp.array([-0.3])))
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), model, other)
     values = model.sample(jax.random.key(0), (6,))

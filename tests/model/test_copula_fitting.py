@@ -56,7 +56,7 @@ def tied(u, low, high):
     thorough([f for f in FAMILIES if f is not Independence], lambda family: family is not Gumbel),
     ids=lambda f: f.__name__,
 )
-def test_the_fit_is_scipys_maximum(family):
+def test_the_fit_reaches_scipys_maximum(family):
     copula = jax.jit(family.from_tau)(0.4)
     u, v = draw(copula, 1, (400,))
     first, second = tied(np.asarray(u), 0.1, 0.0), tied(np.asarray(v), 0.0, 0.2)
@@ -123,7 +123,7 @@ def test_a_step_goes_uphill_in_every_direction():
 
 
 @pytest.mark.parametrize("theta", [-25.0, 15.0])
-def test_strong_dependence_without_a_bound_is_at_none(theta):
+def test_strong_dependence_in_an_unbounded_family_is_at_no_bound(theta):
     fit = jax.jit(lambda u, v: fit_pair(Frank, *smooth(u, v), jnp.ones(N)))(*draw(Frank(theta), 6, (N,)))
     assert int(fit.status) == FitStatus.CONVERGED
     np.testing.assert_allclose(fit.copula.theta, theta, rtol=0.15)
@@ -156,7 +156,7 @@ def single(family):
 
 
 @pytest.mark.thorough
-def test_float32(float32):
+def test_the_fit_works_in_float32(float32):
     u, v = draw(Gumbel(2.0), 8, (N,))
     for family in (Gumbel, Frank, Gaussian):
         result = single(family)(u, v, jnp.ones(N))

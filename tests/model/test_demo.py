@@ -36,7 +36,7 @@ def neighbours(model):
     return [place[j, j + 1] for j in range(len(model.models) - 1)]
 
 
-def test_the_model_is_parameters_without_data(model):
+def test_the_demo_holds_parameters_and_no_data(model):
     assert len(model.models) == 5
     assert "no row of the log" in model.provenance["note"]
     assert model.provenance["source"] == "mmlu_llama_train.csv"
@@ -44,7 +44,7 @@ def test_the_model_is_parameters_without_data(model):
     assert max(leaf.size for leaf in jax.tree.leaves(model)) <= 10
 
 
-def test_the_rounded_parameters_are_sound(model):
+def test_the_demos_rounded_parameters_are_valid(model):
     marginals = model.marginals
     assert np.array_equal(marginals.proportion.sum(-1), np.ones(5))
     assert np.all(np.asarray(marginals.lowest) < marginals.highest)
@@ -55,7 +55,7 @@ def test_the_rounded_parameters_are_sound(model):
 
 
 @pytest.mark.thorough
-def test_models_are_right_as_often_as_their_confidence_says(log, model):
+def test_sampled_answers_are_right_as_often_as_their_confidence(log, model):
     confidence = np.asarray(model.calibrate(log.logprob))
     gap = np.asarray(log.correct).mean(0) - confidence.mean(0)
     standard_error = np.sqrt((confidence * (1 - confidence)).mean(0) / N)
@@ -63,7 +63,7 @@ def test_models_are_right_as_often_as_their_confidence_says(log, model):
 
 
 @pytest.mark.thorough
-def test_refitting_finds_the_model_again(refitted, model):
+def test_refitting_a_sample_recovers_the_model(refitted, model):
     # Neighbours only: the chain alone says how models further apart depend on each other.
     chosen = neighbours(model)
     theta, expected = (np.asarray(m.copulas.theta)[chosen] for m in (refitted, model))
@@ -75,7 +75,7 @@ def test_refitting_finds_the_model_again(refitted, model):
     assert np.all(np.asarray(refitted.calibrators.status) == 0)
 
 
-def test_the_seed_makes_the_log(log, compilations):
+def test_the_seed_determines_the_log(log, compilations):
     same = sample_log(N, seed=3)
     with compilations() as compiled:
         other = sample_log(N, seed=4)
@@ -85,8 +85,14 @@ def test_the_seed_makes_the_log(log, compilations):
     assert not compiled, "another seed compiled again"
 
 
+@pytest.mark.parametrize(("n", "message"), [(1, "n must be at least 2, not 1"), (10.5, "n must be a whole number")])
+def test_an_invalid_number_of_queries_is_refused(n, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        sample_log(n)
+
+
 @pytest.mark.thorough
-def test_float32(model):
+def test_the_demo_works_in_float32(model):
     with jax.enable_x64(False):
         log = sample_log(N, seed=0)
         assert {log.logprob.dtype, log.query_cost.dtype, log.cost.dtype} == {np.dtype("float32")}

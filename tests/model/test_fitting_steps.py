@@ -26,7 +26,7 @@ def leaves(tree):
 
 
 @pytest.mark.thorough
-def test_blocks_and_one_model_after_the_other_change_nothing(small_blocks, monkeypatch):
+def test_blocks_and_sequential_models_give_the_same_fit(small_blocks, monkeypatch):
     log = rcjax.sample_log(300, seed=1).select(["llama3.2-1b", "llama3.1-8b", "llama3.1-70b"])
     blocks = rcjax.fit(log)
     monkeypatch.undo()
@@ -36,14 +36,14 @@ def test_blocks_and_one_model_after_the_other_change_nothing(small_blocks, monke
 
 
 @pytest.mark.thorough
-def test_a_climb_from_a_sample_reaches_the_top_of_all(monkeypatch):
+def test_a_fit_started_on_a_sample_reaches_the_maximum_on_all_values(monkeypatch):
     """Started on 128 of 2,000 values, expectation–maximisation ends where it does from three starts on all of them."""
     rng = np.random.default_rng(0)
     x = np.where(rng.random(2000) < 0.3, rng.beta(2.0, 20.0, 2000), rng.beta(6.0, 1.5, 2000))
     present = rng.random(2000) < 0.8
 
     def likelihood(mixture):
-        columns = maximum_likelihood.columns_of(x, present)
+        columns = maximum_likelihood.stack_columns(x, present)
         return float(maximum_likelihood._em_step(columns, mixture)[1])
 
     full = likelihood(maximum_likelihood.fit_beta_mixture(x, present))

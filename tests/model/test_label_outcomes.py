@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.thorough
-def test_a_log_with_all_labels_is_as_it_was():
+def test_a_fully_labelled_log_keeps_its_labels():
     log = rcjax.sample_log(100, seed=0)
     assert expected_log(log) is not None
     for form in (expected_log(log), corrected_log(log)):
@@ -50,7 +50,7 @@ def test_corrected_outcomes_are_right_on_average_and_vary_less_than_labels(kind)
 
 @settings(deadline=None, max_examples=examples(20))
 @given(st.integers(0, 10_000))
-def test_no_pattern_of_labels_makes_a_nan(seed):
+def test_no_pattern_of_labels_gives_nan(seed):
     rng = np.random.default_rng(seed)
     log = judged_log(30, 20, rng.choice(KINDS), seed=seed % 5, by_answer=True)
     log = partly(

@@ -45,38 +45,38 @@ def reference(log):
 
 
 @pytest.mark.parametrize("kind", [pytest.param("fair", marks=pytest.mark.thorough), "none"])
-def test_predictions_are_those_of_another_optimiser(kind):
+def test_predictions_match_another_optimiser(kind):
     log = judged_log(120, 60, kind, by_answer=True)
-    assert LabelRegression.of(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
+    assert LabelRegression.fit(log).predict(log)[0] == pytest.approx(reference(log), abs=1e-6)
 
 
 @pytest.mark.thorough
-def test_a_judge_who_is_always_right_is_believed_and_a_useless_one_is_not():
+def test_a_perfect_judge_is_believed_and_a_useless_judge_is_not():
     whole = rcjax.sample_log(1000, seed=0).select(judged_log(10, 5).models)
     right = np.asarray(whole.correct)
     labelled = np.repeat((np.arange(1000) < 300)[:, None], right.shape[1], axis=1)
     losses = []
     for said in (right, np.random.default_rng(0).random(right.shape) < 0.5):
         log = partly(whole, labelled, said[..., None].astype(float))
-        guess = LabelRegression.of(log).predict(log)[0][300:]
+        guess = LabelRegression.fit(log).predict(log)[0][300:]
         losses.append(np.mean((guess - right[300:]) ** 2))
     assert losses[0] < 0.01
-    without = LabelRegression.of(partly(whole, labelled, np.full((*right.shape, 1), np.nan)))
+    without = LabelRegression.fit(partly(whole, labelled, np.full((*right.shape, 1), np.nan)))
     bare = without.predict(partly(whole, labelled, np.full((*right.shape, 1), np.nan)))[0][300:]
     assert losses[1] == pytest.approx(np.mean((bare - right[300:]) ** 2), abs=0.01)
 
 
-def test_only_labels_that_count_are_learnt_from():
+def test_labels_of_weight_zero_are_ignored():
     log = judged_log(120, 60)
     half = np.arange(120) < 60
-    both = LabelRegression.of(log, np.stack([np.ones(120, bool), half]))
+    both = LabelRegression.fit(log, np.stack([np.ones(120, bool), half]))
     cut = partly(log, log.labelled & half[:, None], np.asarray(log.hand_labels.judged))
-    assert both.predict(log)[0] == pytest.approx(LabelRegression.of(log).predict(log)[0], abs=1e-9)
-    assert both.predict(log)[1] == pytest.approx(LabelRegression.of(cut).predict(cut)[0], abs=1e-6)
+    assert both.predict(log)[0] == pytest.approx(LabelRegression.fit(log).predict(log)[0], abs=1e-9)
+    assert both.predict(log)[1] == pytest.approx(LabelRegression.fit(cut).predict(cut)[0], abs=1e-6)
 
 
-def test_another_log_is_measured_by_the_scale_of_the_first():
+def test_another_log_uses_the_scale_of_the_training_log():
     log = judged_log(120, 60)
-    regression = LabelRegression.of(log)
+    regression = LabelRegression.fit(log)
     rows = np.array([5, 17, 40])
     assert regression.predict(log.take(rows))[0] == pytest.approx(regression.predict(log)[0][rows], abs=1e-12)

@@ -12,7 +12,7 @@ import scipy.stats
 
 import rcjax
 from rcjax.model.marginals import Marginal, cramer_von_mises, lay_out_probes
-from rcjax.model.maximum_likelihood import BLOCK_SIZE, columns_of, fit_beta_mixture, fit_marginal
+from rcjax.model.maximum_likelihood import BLOCK_SIZE, fit_beta_mixture, fit_marginal, stack_columns
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -60,7 +60,7 @@ def test_quantile_inverts_the_cdf_and_is_flat_at_the_masses():
 
 
 @pytest.mark.parametrize(("a", "b"), [(1e5, 1e5), (300.0, 60.0), (3e3, 1.0)])
-def test_probes_are_wherever_a_component_rises(a, b):
+def test_probes_cover_every_component(a, b):
     own = Marginal(0.0, 1.0, 0.0, 0.0, jnp.array([0.5, 0.5]), jnp.array([a, 2.0]), jnp.array([b, 2.0]))
     assert np.diff(jax.jit(lay_out_probes)(own).components, axis=0).max() < 0.2
 
@@ -124,9 +124,9 @@ def test_gradients_in_every_parameter_agree_with_differences(name):
             np.testing.assert_allclose(ours[:, i], (ends[0] - ends[1]) / (2 * step), rtol=1e-5, atol=1e-7)
 
 
-def test_values_at_the_ends_have_logarithms_and_many_go_in_blocks():
+def test_values_at_the_ends_have_finite_logarithms_and_many_go_in_blocks():
     x, there = np.linspace(0.0, 1.0, BLOCK_SIZE + 1), np.arange(BLOCK_SIZE + 1) > 0
-    columns = columns_of(jnp.asarray(x), jnp.asarray(there))
+    columns = stack_columns(jnp.asarray(x), jnp.asarray(there))
     assert columns.shape == (2, 3, BLOCK_SIZE)
     assert np.isfinite(columns).all()
     in_order = np.moveaxis(columns, 1, 0).reshape(3, -1)
@@ -173,7 +173,7 @@ def test_the_fit_finds_a_rare_component():
         assert mean_log_likelihood(x, *fitted) >= mean_log_likelihood(x, *RARE) - UNCONVERGED
 
 
-def test_degenerate_values_fit_something_finite():
+def test_degenerate_values_give_finite_fits():
     rows = (
         [0.7] * 6,
         [0.3, 0.3, 0.8, 0.8, 0.8, 0.3],

@@ -12,12 +12,12 @@ from tiers import slow_to_compile, thorough
 from rcjax.copulas import Clayton, Frank, Gaussian, Gumbel, Independence, Joe, Rotation, StudentT, SurvivalGumbel
 from rcjax.model import likelihood
 from rcjax.model.goodness_of_fit.dependence import present_counts, ranks_of_values
-from rcjax.model.likelihood import SMOOTH, Ranks, sum_of
+from rcjax.model.likelihood import SMOOTH, Ranks, weighted_sum
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-class TurnedClayton(Rotation, of=Clayton, degrees=90):
+class TurnedClayton(Rotation, family=Clayton, degrees=90):
     """Not exchangeable: both conditionals are needed."""
 
 
@@ -90,7 +90,7 @@ def test_the_sum_is_that_of_the_observations(copula):
     weights = np.array([1.0, 2.0, 1.0, 3.0, 1.0, 1.0, 0.5, 1.0, 2.0, 0.0])
     first, second = placed(u, "first", side_u), placed(v, "second", side_v)
     likelihoods = log_likelihood(copula, first, second)[:9]
-    total = jax.jit(lambda copula: sum_of(copula, first, second, jnp.asarray(weights))(copula))
+    total = jax.jit(lambda copula: weighted_sum(copula, first, second, jnp.asarray(weights))(copula))
     np.testing.assert_allclose(total(copula), weights[:9] @ likelihoods, rtol=1e-12)
     slopes = jax.jacfwd(total)(copula)  # as fits take them
     assert all(np.isfinite(leaf) for leaf in jax.tree.leaves(slopes))
@@ -116,7 +116,7 @@ def test_gradients_are_those_of_differences(copula):
         np.testing.assert_allclose(ours, (total(*ahead) - total(*behind)) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
-def test_no_masses_leave_the_density():
+def test_ranks_without_masses_have_the_density_as_likelihood():
     u, v = np.array([0.2, 0.9]), np.array([0.3, 0.7])
     full = [Ranks(jnp.asarray(z)) for z in (u, v)]
     np.testing.assert_allclose(log_likelihood(Gumbel(2.0), *full), Gumbel(2.0).log_density(u, v), rtol=1e-14)

@@ -14,7 +14,7 @@ from tiers import thorough
 
 import rcjax
 from rcjax.model.calibration import fit_calibrator
-from rcjax.model.stated import CURVE, SIZES, StatedValues, isotonic, stated_logprobs
+from rcjax.model.stated import CURVE, SIZES, StatedValues, find_stated_logprobs, isotonic
 from rcjax.policy import Calibration
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,11 +27,11 @@ def column(values):
 
 def found_in(values):
     """The probabilities that a model with these values states."""
-    own = stated_logprobs(column(values), np.ones((len(values), 1), bool))
+    own = find_stated_logprobs(column(values), np.ones((len(values), 1), bool))
     return [] if own is None else np.exp(own[0][~np.isnan(own[0])]).round(6).tolist()
 
 
-def test_computed_probabilities_state_nothing():
+def test_computed_probabilities_are_no_stated_values():
     rng = np.random.default_rng(0)
     assert found_in(rng.uniform(size=2000)) == []
     assert found_in(1 - np.float32(rng.exponential(1e-6, 300))) == []  # tied near certainty by single precision
@@ -40,14 +40,14 @@ def test_computed_probabilities_state_nothing():
 
 
 @pytest.mark.parametrize(("kind", "count"), [("votes", 6), ("stated", 5), ("scale", 10), ("certain", 2)])
-def test_few_values_are_all_stated_certainty_among_them(kind, count):
+def test_a_model_of_few_values_states_all_of_them_certainty_included(kind, count):
     values = stated(np.random.default_rng(1).uniform(size=3000), kind)
     assert found_in(values) == sorted(set(values.round(6)))
     assert len(set(values)) == count
 
 
 @pytest.mark.thorough
-def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
+def test_confidences_of_zero_and_one_are_stated_if_few_others_occur():
     """A rare third value made all three nothing, and every answer of one confidence; an answer never rounds to 0."""
     gate = np.repeat([0.0, 0.5, 1.0], [16, 1, 83])
     assert found_in(gate) == [0, 1]
@@ -55,14 +55,14 @@ def test_a_gate_of_zero_and_one_states_both_where_little_else_is():
     assert found_in(np.repeat([0.0, 0.5, 1.0], [1, 2, 97])) == []  # one answer at 0 is no value
     assert found_in(np.append(np.ones(95), np.linspace(0.6, 0.99, 5))) == []  # rounded to certainty
     right = gate == 1
-    values = stated_logprobs(column(gate), np.ones((100, 1), bool))[0]
+    values = find_stated_logprobs(column(gate), np.ones((100, 1), bool))[0]
     fitted = fit_calibrator(column(gate)[:, 0], right, np.ones(100, bool), "generation", values=jnp.asarray(values))
     low, _, high = np.unique(np.asarray(fitted(column(gate)[:, 0])))
     assert low < 0.4
     assert high > 0.9
 
 
-def test_the_heaviest_values_have_the_places():
+def test_the_most_frequent_values_are_kept():
     rng = np.random.default_rng(3)
     places = np.arange(1, 46) / 46
     own = found_in(rng.permutation(np.repeat(places, np.arange(1, 46) + 60)))
@@ -132,7 +132,7 @@ def test_a_policy_calibrates_as_the_model_does(pairs, raw):
         (((0.7,),), r"stated\[0\]: must"),
     ],
 )
-def test_values_of_a_policy_that_cannot_be(pairs, message):
+def test_invalid_stated_values_of_a_policy_are_refused(pairs, message):
     with pytest.raises(ValueError, match=message):
         Calibration("choice", 0.0, 1.0, 0.0, 5.0, stated=pairs)
 

@@ -15,7 +15,7 @@ import rcjax
 from rcjax.policy import Defer, Ladder, Policy, Rule, load_policy, policy as policy_module
 from rcjax.policy.ladder import policy_from_json
 from rcjax.policy.policy import draw_lot
-from rcjax.solving.frontier.hull import lower_hull, thinned
+from rcjax.solving.frontier.hull import lower_hull, thin_hull
 
 CHEAP = make_policy(expected={"error": 0.3, "cost": 1e-5, "error_low": 0.25, "level": 0.9})
 DEAR = make_policy(
@@ -179,7 +179,7 @@ def test_a_thinned_hull_is_near_the_whole_one(points, tolerance, most):
     cost, error = np.array(points, float).T
     hull = lower_hull(cost, error)
     cost, error = cost[hull], error[hull]
-    few = thinned(cost, error, most, tolerance)
+    few = thin_hull(cost, error, most, tolerance)
     assert len(few) <= most
     assert (few[0], few[-1]) == (0, len(hull) - 1)
     assert (np.diff(few) > 0).all()

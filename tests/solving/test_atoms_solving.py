@@ -15,7 +15,7 @@ from rcjax import solve_frontier
 from rcjax.copulas import Gumbel
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.solving import error_and_cost, outcomes
-from rcjax.solving.objective import build_grid, transition
+from rcjax.solving.objective import build_grid, transition_kernel
 from rcjax.solving.solution import settle_threshold
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -49,8 +49,8 @@ def grids(marginals):
     return jax.jit(jax.vmap(build_grid))(marginals)
 
 
-def test_a_transition_conserves_mass_and_knows_no_place_within_a_value(grids):
-    kernel = jax.jit(jax.vmap(transition, (None, 0, 0)))(Gumbel(jnp.asarray(2.0)), grids, grids)
+def test_a_transition_conserves_mass_and_averages_within_an_atom(grids):
+    kernel = jax.jit(jax.vmap(transition_kernel, (None, 0, 0)))(Gumbel(jnp.asarray(2.0)), grids, grids)
     rows = np.asarray(jnp.einsum("gij,gj->gi", kernel, grids.weight))
     inside = (np.asarray(grids.u) > 0) & (np.asarray(grids.u) < 1)  # an end without a mass is no place to come from
     np.testing.assert_allclose(rows[inside], 1.0, atol=1e-9)

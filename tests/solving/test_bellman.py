@@ -8,21 +8,21 @@ import tiers
 from helpers.cascade_references import random_models, take
 
 from rcjax.solving import bellman
-from rcjax.solving.bellman import SearchTables, best_cascades, candidate_paths, make_plan
-from rcjax.solving.solution import pair_tables
+from rcjax.solving.bellman import SearchTables, best_cascades, list_paths, make_plan
+from rcjax.solving.solution import build_pair_tables
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 #: Costs of the random models lie between 1 and 30.
 LAM = np.geomspace(1e-3, 0.1, 40)
 
-laid_out = jax.jit(pair_tables, static_argnums=4)
+laid_out = jax.jit(build_pair_tables, static_argnums=4)
 quantiles = jax.jit(lambda marginal: marginal.quantile(jnp.linspace(0, 1, 30)))
 
 
 def problem(model, panels=None):
     """(tables, plan) of every subcascade of a model, on so many panels of quadrature."""
-    plan = make_plan(candidate_paths(model.models, "all"), len(model.models))
+    plan = make_plan(list_paths(model.models, "all"), len(model.models))
     return laid_out(model.marginals, model.copulas, model.cost, plan.pairs, panels), plan
 
 
@@ -41,42 +41,44 @@ def test_padded_steps_change_nothing(fours, monkeypatch):
     needed = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     every = jax.jit(lambda *arrays: best_cascades(*arrays))(SearchTables(tables, plan), LAM)
-    jax.tree.map(np.testing.assert_array_equal, every, needed)
+    for name in ("path", "cut", "gain"):
+        jax.tree.map(np.testing.assert_array_equal, getattr(every, name), getattr(needed, name))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [pytest.param(None, marks=pytest.mark.thorough), 0.4])
-def test_what_is_sure_after_one_round_is_what_all_rounds_find(fours, price, monkeypatch):
+def test_a_path_proven_after_one_round_is_the_path_of_all_rounds(fours, price, monkeypatch):
     refusal_worth = None if price is None else jnp.asarray(1 - price)
     lam, shares = jnp.asarray(LAM), []
 
     @jax.jit
     def searched(tables, plan):
         search = SearchTables(tables, plan, refusal_worth)
-        *_, sure = bellman._best_paths(search, lam, jnp.ones((len(lam), *tables.grid.u.shape)))
-        return sure.mean(), best_cascades(search, lam)
+        uniform = jnp.ones((len(lam), *tables.grid.u.shape))
+        return bellman._best_paths(search, lam, uniform).proven.mean(), best_cascades(search, lam)
 
     @jax.jit
     def searched_to_the_end(tables, plan):
         with monkeypatch.context() as patch:
-            patch.setattr(bellman, "is_proven", lambda values, to_gain, plan: jnp.zeros(values.shape[1], bool))
+            patch.setattr(bellman, "is_proven", lambda values, possible_gain, plan: jnp.zeros(values.shape[1], bool))
             return best_cascades(SearchTables(tables, plan, refusal_worth), lam)
 
     for model in fours:
         tables, plan = problem(model)
-        share, (path, cut, gain) = searched(tables, plan)
-        whole_path, whole_cut, _ = searched_to_the_end(tables, plan)
-        members = np.asarray(plan.defers)[path]
-        np.testing.assert_array_equal(path, whole_path)
-        np.testing.assert_allclose(np.where(members, cut.u, 0), np.where(members, whole_cut.u, 0), rtol=0, atol=1e-9)
-        assert (np.asarray(gain) < 1e-8).all()
+        share, found = searched(tables, plan)
+        expected = searched_to_the_end(tables, plan)
+        defers = np.asarray(plan.defers)[found.path]
+        np.testing.assert_array_equal(found.path, expected.path)
+        cuts = (np.where(defers, result.cut.u, 0) for result in (found, expected))
+        np.testing.assert_allclose(*cuts, rtol=0, atol=1e-9)
+        assert (np.asarray(found.gain) < 1e-8).all()
         shares.append(float(share))
     assert 0 < np.mean(shares) < 1  # or one of the two ways to end is not tried
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("panels", [9, None])
-def test_optimised_programmes_are_sure_of_as_much(fours, panels):
+def test_optimised_programmes_prove_as_much(fours, panels):
     """With LLVM's optimisations sums that are worked out twice may differ, and none then be the largest."""
     tables, plan = problem(fours[0], panels)
     density = np.random.default_rng(0).uniform(0.5, 1.5, (len(LAM), *tables.grid.u.shape))
@@ -85,7 +87,7 @@ def test_optimised_programmes_are_sure_of_as_much(fours, panels):
         programme = jax.jit(bellman._best_paths, compiler_options={"xla_backend_optimization_level": level})
         return programme(SearchTables(tables, plan), jnp.asarray(LAM), density)
 
-    (_, path, cut, sure), (_, same_path, same_cut, as_sure) = compiled(0), compiled(1)
-    np.testing.assert_array_equal(as_sure, sure)
-    np.testing.assert_array_equal(same_path, path)
-    np.testing.assert_allclose(same_cut.u, cut.u, rtol=0, atol=1e-12)
+    plain, optimised = compiled(0), compiled(1)
+    np.testing.assert_array_equal(optimised.proven, plain.proven)
+    np.testing.assert_array_equal(optimised.path, plain.path)
+    np.testing.assert_allclose(optimised.cut.u, plain.cut.u, rtol=0, atol=1e-12)

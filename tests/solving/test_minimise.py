@@ -72,7 +72,7 @@ def random_values(objective, model, lam, count=5_000):
     low, high = (np.asarray(end) for end in (model.marginals.lowest, model.marginals.highest))
     thresholds = low + np.random.default_rng(0).random((count, len(low))) * (high - low)
     thresholds[:, -1] = 0.0
-    nothing, policies = np.zeros(count), Policies.of_cascades(thresholds, np.ones(thresholds.shape, bool))
+    nothing, policies = np.zeros(count), Policies.from_cascades(thresholds, np.ones(thresholds.shape, bool))
     points = Points(nothing, nothing.astype(int), LossTerms(nothing, nothing, nothing), policies)
     tried = outcomes(make_frontier(model, points, Spec(cascade="all")))
     return np.array([np.asarray(jax.vmap(objective, (0, None))(tried, price)).min() for price in lam])
@@ -80,7 +80,7 @@ def random_values(objective, model, lam, count=5_000):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mmlu_llama", "triviaqa_qwen_oai", "gsm8k_llama"])
-def test_it_is_bellmans_on_real_logs(shared_data, name):
+def test_minimise_finds_bellmans_optimum(shared_data, name):
     """All cascades of up to three models."""
     task = "choice" if name.startswith("mmlu") else "generation"
     log = rcjax.read_log(shared_data / f"{name}_train.csv", prices=shared_data / "prices.toml", task=task)
@@ -96,14 +96,14 @@ def test_it_is_bellmans_on_real_logs(shared_data, name):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("objective", thorough([capped, squared, fair, patient], {squared, fair}.__contains__))
-def test_no_random_search_beats_it(model, objective):
+def test_no_random_search_beats_minimise(model, objective):
     ours = minimise(objective, model, "full", lam=LAM)
     assert (values(objective, ours) <= random_values(objective, model, LAM) + 1e-6).all()
     assert statuses(ours) <= FINE
 
 
 @pytest.mark.thorough
-def test_its_points_have_the_figures_of_their_policies(additive_frontier, log, tmp_path):
+def test_points_have_the_figures_of_their_policies(additive_frontier, log, tmp_path):
     ours = additive_frontier
     told = outcomes(ours)
     np.testing.assert_allclose(told.error, ours.error, atol=1e-9)
@@ -123,7 +123,7 @@ def test_its_points_have_the_figures_of_their_policies(additive_frontier, log, t
         outcomes(solve_frontier(ours.model, lam=[1.0], cascades="adaptive"))
 
 
-def test_a_slope_that_rounding_leaves_is_no_failure():
+def test_a_slope_of_rounding_errors_counts_as_converged():
     """An objective of 0.25 that varies by a hundredth, in float32, ends with a slope of 0.08 on some processors."""
     value, scale = np.array([0.25, 0.25]), np.array([0.0025, 0.25])
     rounded, steady = module.slope_tolerance(value, scale.astype(np.float32))
@@ -132,7 +132,7 @@ def test_a_slope_that_rounding_leaves_is_no_failure():
 
 
 @pytest.mark.thorough
-def test_no_number_is_no_silent_nan(model):
+def test_an_objective_that_is_nan_has_a_status(model):
     broken = minimise(lambda outcome, lam: outcome.error * jnp.nan, model, "full", lam=[100.0, 200.0])
     assert statuses(broken) == {PointStatus.NOT_FINITE}
     assert np.isfinite(broken.error).all()

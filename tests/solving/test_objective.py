@@ -191,7 +191,7 @@ def test_a_level_outside_is_refused(level):
         smoothed_quantile(jnp.ones(2), jnp.ones(2), level, 0.1)
 
 
-def test_in_float32_too():
+def test_minimise_works_in_float32():
     with jax.enable_x64(False):
         values, weights = jnp.array([1.0, 3.0, 9.0]), jnp.array([0.6, 0.3, 0.1])
         assert smoothed_quantile(values, weights, 0.9, 0.0) == 3.0  # 0.6 + 0.3 rounds to less than 0.9

@@ -25,7 +25,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize(("paths", "k"), PLANS.values(), ids=PLANS)
-def test_a_plan_says_what_its_paths_are(paths, k):
+def test_a_plan_describes_its_paths(paths, k):
     plan = jax.tree.map(np.asarray, make_plan(paths, k))
     left, right = np.array(pairs(k), int).reshape(-1, 2)[plan.pairs].T
     union = tuple(sorted(set(itertools.chain(*paths))))
@@ -67,7 +67,7 @@ def test_cascades_of_two_to_five_of_five_models_have_one_shape():
     assert len(shapes) == 1
 
 
-def test_prefixes():
+def test_a_plan_knows_whether_it_has_all_prefixes():
     assert make_plan(everything(3), 3).has_all_prefixes
     assert make_plan([(0,), (0, 1)], 3).has_all_prefixes
     assert not make_plan([(0, 1)], 3).has_all_prefixes

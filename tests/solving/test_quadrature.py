@@ -9,12 +9,12 @@ from helpers.cascade_references import random_models
 from rcjax._core.batching import take_entries
 from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
-from rcjax.solving.objective import ORDER, Grid, build_grid, transition
+from rcjax.solving.objective import ORDER, Grid, build_grid, transition_kernel
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-below_all = jax.jit(jax.vmap(Grid.below, in_axes=(None, 0)))
+below_all = jax.jit(jax.vmap(Grid.weights_below, in_axes=(None, 0)))
 
 
 def degenerate() -> Marginal:
@@ -73,7 +73,7 @@ def test_quantiles_integrate_to_the_mean(grids, marginals):
 def test_transition_keeps_the_uniform_law(grids):
     """Without a threshold the second model's rank is uniform again, but for cells of little weight in the corners."""
     source, target = take_entries(grids, 38), take_entries(grids, 38)
-    density = source.weight @ jax.jit(transition)(Gumbel(jnp.asarray(2.0)), source, target)
+    density = source.weight @ jax.jit(transition_kernel)(Gumbel(jnp.asarray(2.0)), source, target)
     # Measured: 1.02e-5, all of it in the corner cells.
     assert (np.abs(density - 1) * target.weight).sum() < 2e-5
     np.testing.assert_allclose((density * target.weight).sum(), 1.0, atol=1e-13)
@@ -85,8 +85,8 @@ def test_gradients_are_finite(marginals):
 
     def total(marginal):
         grid = build_grid(marginal)
-        kernel = transition(Gumbel(jnp.asarray(2.0)), grid, grid)
-        return (grid.weight * grid.quantile) @ kernel @ (grid.below(jnp.asarray(0.37)) * grid.quantile)
+        kernel = transition_kernel(Gumbel(jnp.asarray(2.0)), grid, grid)
+        return (grid.weight * grid.quantile) @ kernel @ (grid.weights_below(jnp.asarray(0.37)) * grid.quantile)
 
     few = take_entries(marginals, jnp.array([0, 7, 38, 39, 40, 41, 42]))
     value, gradient = jax.jit(jax.vmap(jax.value_and_grad(total)))(few)

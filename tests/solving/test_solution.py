@@ -151,7 +151,7 @@ def test_a_threshold_beside_a_point_mass_is_held(lam):
 
 
 @pytest.mark.thorough
-def test_one_model_alone_and_what_does_not_exist(three):
+def test_single_models_are_solved_and_unknown_names_refused(three):
     alone = solve(three, [0.0, 1e3], [(three.models[1],)])
     error, cost = rcjax.solving.error_and_cost(three, jnp.array([0.5]), (three.models[1],))
     np.testing.assert_allclose(alone.error, error, rtol=1e-9)
@@ -164,13 +164,13 @@ def test_one_model_alone_and_what_does_not_exist(three):
 
 
 @pytest.mark.parametrize("lam", [-1.0, float("nan"), float("inf"), [300.0, -2.0]])
-def test_a_price_that_is_none_is_refused(lam):
+def test_an_invalid_lambda_is_refused(lam):
     with pytest.raises(ValueError, match="lam must be finite and at least 0"):
         solve(rcjax.demo_model(), lam, "full")
 
 
 @pytest.mark.thorough
-def test_an_invalid_traced_price_has_a_status():
+def test_an_invalid_traced_lambda_has_a_status():
     prices = jnp.array([300.0, jnp.nan, -1.0])
     result = jax.jit(lambda lam: solve(rcjax.demo_model(), lam, "full"))(prices)
     assert result.status.tolist()[1:] == [PointStatus.INVALID_LAMBDA] * 2
@@ -180,7 +180,7 @@ def test_an_invalid_traced_price_has_a_status():
 
 
 @pytest.mark.thorough
-def test_the_loss_has_second_slopes_though_its_first_need_no_thresholds(demo, lam):
+def test_the_loss_has_second_derivatives(demo, lam):
     """The slope of the loss by λ is the cost, and the second one that of the cost; by shapes, differences."""
     model, closed_over = of_models(demo, np.array([0, 4])), jnp.asarray(lam[2])
 
@@ -201,6 +201,6 @@ def test_the_loss_has_second_slopes_though_its_first_need_no_thresholds(demo, la
 
 
 @pytest.mark.thorough
-def test_prices_that_a_compiled_function_closes_over_are_known(demo, lam):
+def test_lambdas_closed_over_by_a_compiled_function_are_checked(demo, lam):
     model, prices = of_models(demo, np.array([0, 4])), jnp.asarray(lam)
     assert (jax.jit(lambda model: solve(model, prices, "full"))(model).lam == prices).all()

@@ -13,7 +13,7 @@ from rcjax.copulas import Gumbel
 from rcjax.model import Marginal
 from rcjax.solving import error_and_cost
 from rcjax.solving.frontier.points import LossTerms, Points, Policies
-from rcjax.solving.tradeoff import select
+from rcjax.solving.tradeoff import keep_best
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -209,11 +209,11 @@ def test_infill_stays_near_the_optima(demo, cascade):
     assert (loss(frontier) - least).max() < 0.01
 
 
-def test_what_failed_at_a_price_gives_way_to_what_was_found_at_others():
+def test_a_failed_lambda_takes_the_best_solution_of_another():
     expected = LossTerms(*map(jnp.array, ([0.1, 0.5, 0.3], [0.3, 0.4, 0.1], [0.0] * 3)))
     lam, members = [0.5, 0.8, 3.0], np.eye(3, dtype=bool)
-    policies = Policies.of_cascades(np.where(members, 0.0, 1.0), members)
-    chosen = select(Points(jnp.array(lam), jnp.zeros(3, int), expected, policies), None)
+    policies = Policies.from_cascades(np.where(members, 0.0, 1.0), members)
+    chosen = keep_best(Points(jnp.array(lam), jnp.zeros(3, int), expected, policies), None)
     np.testing.assert_allclose([chosen.lam, chosen.expected.cost], [lam, [0.3, 0.3, 0.1]], rtol=1e-6)
 
 

@@ -28,7 +28,7 @@ def loss(frontier):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("price", [0.05, 0.3])
-def test_one_model_refuses_below_what_a_refusal_is_worth(price):
+def test_one_model_refuses_below_the_worth_of_a_refusal(price):
     models = random_models(82, 1, 5)
     for i in range(5):
         model = take(models, i)
@@ -69,7 +69,7 @@ def walked(confidence, cost, first, bounds, actions):
     ("search", "theta"),
     [("full", 8.0), ("adaptive", 1.0)],
 )
-def test_predictions_are_those_of_draws(search, theta):
+def test_predictions_match_draws(search, theta):
     """Draws are of the chain through every model, which policies that skip one share where models are independent."""
     model = take(random_models(83, 3, 1, theta=(1.0, theta)), 0)
     frontier = solve_frontier(model, lam=LAM, cascades=search, abstain_price=0.2)
@@ -119,18 +119,18 @@ def test_nothing_is_refused_for_more_than_an_error(demo, demo_lam, search):
 def test_a_refusal_counts_at_its_price_in_every_target(demo):
     frontier = solve_frontier(demo, abstain_price=0.25)
     penalty, cost = np.asarray(frontier.penalty), np.asarray(frontier.cost)
-    at = frontier.choose(max_error=0.15)
+    at = frontier.index_for(max_error=0.15)
     assert penalty[at] <= 0.15
     assert cost[at] == cost[penalty <= 0.15].min()
-    at = frontier.choose(budget=2e-4)
+    at = frontier.index_for(budget=2e-4)
     assert penalty[at] == penalty[cost <= 2e-4].min()
-    at = frontier.choose(error_cost=0.002)
+    at = frontier.index_for(error_cost=0.002)
     assert penalty[at] + 500 * cost[at] == (penalty + 500 * cost).min()
     policy = frontier.point(at)
     assert policy.expected["abstention"] == float(frontier.abstention[at]) > 0
     assert policy.expected["abstain_price"] == 0.25
     with pytest.raises(InfeasibleError, match=r"a refusal counted as 25 %"):
-        frontier.choose(max_error=0.001)
+        frontier.index_for(max_error=0.001)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,9 @@ def test_a_refusal_counts_at_its_price_in_every_target(demo):
     [
         ({"abstain_price": -0.1}, "abstain_price is -0.1; .* at least 0"),
         ({"abstain_price": np.nan}, "abstain_price is nan"),
+        ({"abstain_price": "0.3"}, "abstain_price must be a number, not a text"),
     ],
 )
-def test_what_does_not_exist_is_refused(demo, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_invalid_abstain_prices_are_refused(demo, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         solve_frontier(demo, lam=[1.0], **options)

@@ -39,7 +39,7 @@ def build(model, thresholds, members, error, cost) -> Frontier:
     error, cost = np.asarray(error, float), np.asarray(cost, float)[: len(error)]
     nothing = np.zeros(len(error))
     expected = LossTerms(error, cost, nothing)
-    policies = Policies.of_cascades(thresholds, members)
+    policies = Policies.from_cascades(thresholds, members)
     return make_frontier(model, Points(nothing, nothing.astype(int), expected, policies), Spec(cascade="all"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.judged_logs import MODELS, judged_log, partly
 
 import rcjax
-from rcjax.model.label_outcomes import labelled_by_hand
+from rcjax.model.label_outcomes import take_hand_labelled
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -46,12 +46,12 @@ def test_expected_errors_are_those_of_fresh_queries(kind):
 
 def test_labelled_queries_are_a_log_of_their_own():
     log = judged_log(100, 30)
-    alone = labelled_by_hand(log)
+    alone = take_hand_labelled(log)
     assert alone.n_queries == 30
     assert alone.hand_labels is None
-    assert labelled_by_hand(alone) is alone
+    assert take_hand_labelled(alone) is alone
     with pytest.raises(rcjax.LogError, match="no query has a label"):
-        labelled_by_hand(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand_labels.judged)))
+        take_hand_labelled(partly(log, np.zeros((100, 3), bool), np.asarray(log.hand_labels.judged)))
 
 
 @pytest.mark.thorough
@@ -59,7 +59,7 @@ def test_a_guarantee_counts_labels_by_hand_only():
     log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
     frontier = rcjax.solve_frontier(rcjax.fit(log))
     certificate = rcjax.certify(frontier, fresh, max_error=0.4)
-    alone = rcjax.certify(frontier, labelled_by_hand(fresh), max_error=0.4)
+    alone = rcjax.certify(frontier, take_hand_labelled(fresh), max_error=0.4)
     assert (certificate.n, certificate.errors, certificate.position) == (250, alone.errors, alone.position)
 
 
@@ -67,7 +67,7 @@ def test_a_guarantee_counts_labels_by_hand_only():
 def test_a_guarantee_with_judges_needs_a_log_that_knows_them():
     log, fresh = judged_log(400, 200, seed=0), judged_log(600, 250, seed=5)
     frontier = rcjax.solve_frontier(rcjax.fit(log))
-    for known in (None, labelled_by_hand(log)):
+    for known in (None, take_hand_labelled(log)):
         with pytest.raises(ValueError, match="needs tuned_on"):
             rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=known)
     certificate = rcjax.certify(frontier, fresh, max_error=0.4, judged=True, tuned_on=log)

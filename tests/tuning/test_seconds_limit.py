@@ -66,7 +66,7 @@ def test_queries_whose_seconds_are_not_known_do_not_count(log, model):
     seconds[::3] = np.nan
     with pytest.warns(OddLogWarning, match=r"33\.3 % of the answers of small have no seconds: the limit"):
         half = SecondsFilter.of(SecondsLimit.of(2), dataclasses.replace(log, seconds=jax.device_put(seconds)))
-    (alone,), _ = half.figures(Policies.of_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
+    (alone,), _ = half.figures(Policies.from_cascades(np.zeros((1, 3)), np.array([[False, False, True]])), model)
     assert alone == pytest.approx(np.nanmean(seconds[:, 2]))
     none = dataclasses.replace(log, seconds=jax.device_put(np.full((300, 3), np.nan)))
     with pytest.raises(LogError, match=f"no answer of {log.models[0]} has its seconds"):

@@ -15,21 +15,21 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import fill_up, side_by_side, size_class, stack, take_entries
+from rcjax._core.batching import map_in_threads, pad_to_size_class, size_class, stack, take_entries
 from rcjax._core.compilation import compiled
 from rcjax.model.fitting import fit_marginals_compiled
 from rcjax.model.marginals import Marginal, cramer_von_mises
 from rcjax.model.maximum_likelihood import fit_marginal
 
 #: Significance level of every test.
-SIGNIFICANT = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 
 #: Queries that the bootstraps of marginals and copulas use at most; their time grows with the square.
 MOST_QUERIES = 500
@@ -53,10 +53,19 @@ def exceedances_needed(replicates: int) -> int:
     >>> [exceedances_needed(replicates) for replicates in (100, 1000, 10_000)]
     [20, 50, 500]
     """
-    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANT * (replicates + 1) - 0.5))
+    return max(_FEWEST_EXCEEDANCES, math.ceil(SIGNIFICANCE_LEVEL * (replicates + 1) - 0.5))
 
 
-def replicate(
+class _Drawing(NamedTuple):
+    """State of the drawing of replicates, batch by batch."""
+
+    number: jax.Array | int  # () number of batches drawn
+    state: Any  # state of the caller's step
+    statistic: jax.Array  # () statistic of the log; NaN before the first batch
+    drawn: jax.Array  # (batches, size) statistics of the replicates; NaN if not drawn
+
+
+def draw_replicates(
     step: Callable[[Any, Any], tuple[Any, Any, Any]], state: Any, batches: Any, replicates: int
 ) -> tuple[Any, Any, Any]:
     """Draw replicates of a statistic, batch by batch, until its p-value is known.
@@ -65,7 +74,7 @@ def replicate(
         step: function of (state, batch) that returns (next state, statistic of the log (), statistics of the batch
             (size,)); NaN if the batch holds no replicate.
         state: initial state.
-        batches: (batches, size, …) keys or other arrays, from `in_batches`.
+        batches: (batches, size, …) keys or other arrays, from `divide_into_batches`.
         replicates: greatest number of replicates.
 
     Returns:
@@ -73,34 +82,34 @@ def replicate(
         drawn or not needed are NaN, whatever the size of a batch.
 
     >>> keys = jnp.arange(1.0, 1001.0)
-    >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other one exceeds a half
-    >>> _, statistic, drawn = replicate(step, (), in_batches(keys, 64), 1000)
+    >>> step = lambda state, batch: (state, jnp.asarray(0.5), batch % 2)  # every other replicate exceeds a half
+    >>> _, statistic, drawn = draw_replicates(step, (), divide_into_batches(keys, 64), 1000)
     >>> int(jnp.isfinite(drawn).sum()), round(float(p_value(statistic, drawn)), 3)
     (99, 0.505)
     """
     needed = exceedances_needed(replicates)
     count, size = jax.tree.leaves(batches)[0].shape[:2]
 
-    def unknown(loop: tuple[Any, ...]) -> jax.Array:
-        number, _, observed, drawn = loop
-        return (number < count) & ((drawn >= observed).sum() < needed)
+    def is_open(drawing: _Drawing) -> jax.Array:
+        return (drawing.number < count) & ((drawing.drawn >= drawing.statistic).sum() < needed)
 
-    def draw(loop: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, state, _, drawn = loop
-        state, observed, batch = step(state, jax.tree.map(lambda leaf: leaf[number], batches))
-        return number + 1, state, observed, drawn.at[number].set(batch)
+    def draw(drawing: _Drawing) -> _Drawing:
+        number, state, _, drawn = drawing
+        state, statistic, batch = step(state, take_entries(batches, number))
+        return _Drawing(number + 1, state, statistic, drawn.at[number].set(batch))
 
-    _, like, _ = jax.eval_shape(step, state, jax.tree.map(lambda leaf: leaf[0], batches))
+    _, like, _ = jax.eval_shape(step, state, take_entries(batches, 0))
     undrawn, drawn = (jnp.full(shape, jnp.nan, like.dtype) for shape in ((), (count, size)))
-    _, state, observed, drawn = lax.while_loop(unknown, draw, (0, state, undrawn, drawn))
-    exceeds = drawn.reshape(-1) >= observed
-    return state, observed, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn.reshape(-1), jnp.nan)
+    last = lax.while_loop(is_open, draw, _Drawing(0, state, undrawn, drawn))
+    drawn = last.drawn.reshape(-1)
+    exceeds = drawn >= last.statistic
+    return last.state, last.statistic, jnp.where(jnp.cumsum(exceeds) - exceeds < needed, drawn, jnp.nan)
 
 
-def in_batches(keys: jax.Array, most: int) -> jax.Array:
+def divide_into_batches(keys: jax.Array, most: int) -> jax.Array:
     """Divide B keys into batches of equal size, `most` at most, repeating the first keys as padding: (batches, size).
 
-    >>> in_batches(jnp.arange(5), 2).tolist()
+    >>> divide_into_batches(jnp.arange(5), 2).tolist()
     [[0, 1], [2, 3], [4, 0]]
     """
     count = keys.shape[0]
@@ -160,7 +169,7 @@ def marginal_test(
     >>> bool(test.trained_p[0] > 0.05), bool(test.trained[0] < 0.06)
     (True, True)
     """
-    rows = fill_up(confidence.T, np.ones(confidence.T.shape, bool))
+    rows = pad_to_size_class(confidence.T, np.ones(confidence.T.shape, bool))
     refitted = fit_marginals_compiled(*rows, None, _masses_of(marginals))
     data = jax.tree.map(np.asarray, (marginals, refitted, confidence))
     seed = np.asarray(jax.random.key_data(key)).tolist()
@@ -170,7 +179,7 @@ def marginal_test(
         index, generator = model
         return _test(take_entries(data, index), generator, trained_on, replicates)
 
-    return stack(side_by_side(test, models, n=confidence.shape[-1]))
+    return stack(map_in_threads(test, models, n=confidence.shape[-1]))
 
 
 def _masses_of(marginals: Marginal) -> jax.Array | None:
@@ -190,7 +199,7 @@ def _test(
     """Test the marginal of one model."""
     marginal, refitted, confidence = data
     tested = marginal if trained_on else refitted
-    samples = draw(tested, (replicates, trained_on + len(confidence)), generator)
+    samples = draw_sample(tested, (replicates, trained_on + len(confidence)), generator)
     test_samples = _filled(samples[:, trained_on:])
     training_samples = _filled(samples[:, :trained_on]) if trained_on else test_samples
     batch = max(1, _BATCH // (test_samples[0].shape[-1] + training_samples[0].shape[-1] * bool(trained_on)))
@@ -200,7 +209,9 @@ def _test(
 def _filled(values: np.ndarray) -> Sample:
     """Pad values (…, n) to the size of a bootstrap, and return them with a mask of the values present."""
     n = values.shape[-1]
-    (filled,), (present,) = (fill_up(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool)))
+    (filled,), (present,) = (
+        pad_to_size_class(rows, axis=-1, size=bootstrap_size(n)) for rows in (values, np.ones(n, bool))
+    )
     return filled, present
 
 
@@ -219,13 +230,15 @@ def _distances(
         return cramer_von_mises(fit_marginal(train, training[1], near=marginal), test, samples[1])
 
     distance, refitted_distance = (cramer_von_mises(law, *confidence) for law in (marginal, refitted))
-    batches = jax.tree.map(lambda rows: in_batches(rows, batch), (samples[0], training[0]))
+    batches = jax.tree.map(lambda rows: divide_into_batches(rows, batch), (samples[0], training[0]))
     count = len(samples[0])
-    _, _, distances = replicate(lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count)
+    _, _, distances = draw_replicates(
+        lambda _, batch: ((), distance, jax.vmap(refit_and_measure)(batch)), (), batches, count
+    )
     return distance, p_value(distance, distances[:count]), refitted_distance
 
 
-def draw(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def draw_sample(marginal: Marginal, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Draw an array of the given shape from a marginal that holds numpy arrays."""
     dtype = np.asarray(marginal.lowest).dtype
     info = np.finfo(dtype)

@@ -26,12 +26,12 @@ import numpy as np
 from jax import lax
 from numpy.typing import ArrayLike
 
-from rcjax._core.batching import fill_up, take_entries
+from rcjax._core.batching import pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide, kendall_tau, open_unit
 from rcjax.copulas import Copula, TailDependence
 from rcjax.copulas.families import FAMILIES, as_family
-from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, in_batches, p_value, replicate
+from rcjax.model.goodness_of_fit.bootstrap import bootstrap_size, divide_into_batches, draw_replicates, p_value
 from rcjax.model.likelihood import SMOOTH, Ranks
 from rcjax.model.maximum_likelihood import CopulaFit, FitStatus, count_parameters, fit_pair
 
@@ -60,14 +60,14 @@ class CopulaTest:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ties:
-    """The ties of a margin's m values; slot i holds the i-th least value, at ranks from i/m to (i + 1)/m."""
+    """The ties of a margin's m values; slot i holds the i-th smallest value, and spans the ranks i/m to (i + 1)/m."""
 
     upper: jax.Array  # (n,) number of values not above the slot's
     tied: jax.Array  # (n,) whether the slot shares its value with another
     m: jax.Array  # () number of values present
 
     @classmethod
-    def of(cls, values: jax.Array, present: jax.Array) -> "Ties":
+    def find(cls, values: jax.Array, present: jax.Array) -> "Ties":
         """Find the ties among the values (n,) that are present (n,)."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         upper = jnp.searchsorted(ordered, ordered, side="right")
@@ -75,12 +75,12 @@ class Ties:
         return cls(upper, tied, present.sum())
 
     def upper_end(self, values: jax.Array, present: jax.Array, atoms: jax.Array) -> jax.Array:
-        """Return the ranks to which `impose` moves draws tied at the atoms (A,): (A,); infinite for infinite atoms."""
+        """Return the rank to which `impose` moves draws tied at each atom (A,): (A,); infinite for infinite atoms."""
         ordered = jnp.sort(jnp.where(present, values, jnp.inf))
         return jnp.where(jnp.isfinite(atoms), jnp.searchsorted(ordered, atoms, side="right") / self.m, jnp.inf)
 
     def impose(self, u: jax.Array) -> jax.Array:
-        """Tie draws u (…) in (0, 1) as the margin is: a draw among tied ranks moves to their common upper end."""
+        """Give draws u (…) in (0, 1) the ties of the margin: draws among tied ranks move to the ranks' upper end."""
         slot = jnp.clip((u * self.m).astype(int), 0, jnp.maximum(self.m - 1, 0))
         return jnp.where(self.tied[slot], self.upper[slot] / self.m, u)
 
@@ -117,7 +117,7 @@ def copula_test(
     """
     shape, n = np.shape(x)[:-1], np.shape(x)[-1]
     rows = [np.asarray(array).reshape(-1, n) for array in (x, y, np.broadcast_to(present, np.shape(x)))]
-    rows = fill_up(*rows, axis=-1, size=bootstrap_size(n))
+    rows = pad_to_size_class(*rows, axis=-1, size=bootstrap_size(n))
     batch = max(1, _BATCH // rows[0].shape[-1] ** 2)
     stated = None if atoms is None else tuple(np.reshape(values, (-1, np.shape(values)[-1])) for values in atoms)
     tests = _copula_tests(
@@ -147,14 +147,14 @@ def _copula_tests(
 
 def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, batch: int) -> CopulaTest:
     x, y, present, tau, key, atoms = pair
-    margins = Ties.of(x, present), Ties.of(y, present)
+    margins = Ties.find(x, present), Ties.find(y, present)
     drawn_atoms = None
     if atoms is not None:
         rows = zip(margins, (x, y), atoms, strict=True)
         drawn_atoms = tuple(margin.upper_end(values, present, stated) for margin, values, stated in rows)
 
     def measure(state: tuple[Copula, jax.Array, jax.Array], keys: jax.Array) -> tuple[Any, Any, Any]:
-        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit it to the log.
+        """Compute the statistics of a batch of samples from the fitted copula; at the first call, fit the log's copula.
 
         One function does both, because the statistic takes long to compile.
         """
@@ -173,9 +173,9 @@ def _copula_test(family: type[Copula], pair: tuple[Any, ...], replicates: int, b
 
     unknown_figure = tau * jnp.nan
     unknown_copula = family(**dict.fromkeys(family.supports, unknown_figure))
-    keys = in_batches(jax.random.split(key, replicates), batch)
+    keys = divide_into_batches(jax.random.split(key, replicates), batch)
     keys = jnp.concatenate([keys[:1], keys])  # the first batch is the log's
-    (copula, *_), process, drawn = replicate(
+    (copula, *_), process, drawn = draw_replicates(
         measure, (unknown_copula, jnp.zeros((), bool), unknown_figure), keys, replicates
     )
     n = present.sum()
@@ -276,11 +276,9 @@ def ranks_of_values(
 
 
 def empirical_copula(x: jax.Array, y: jax.Array, present: jax.Array) -> jax.Array:
-    """Compute the empirical copula C_n at each observation: (n,).
+    """Compute the empirical copula C_n at each observation, in O(n²) comparisons: (n,).
 
-    It is the share of the observations present whose x (n,) and y (n,) are not above the observation's.
-
-    It takes O(n²) comparisons.
+    C_n is the share of the observations present whose x (n,) and y (n,) are not above the observation's.
 
     >>> empirical_copula(jnp.array([1, 2, 3]), jnp.array([1, 3, 2]), jnp.ones(3, bool)).tolist()
     [0.333..., 0.666..., 0.666...]
@@ -306,7 +304,7 @@ class CopulaResult:
     parameters: dict[str, float]
     """Estimates by name."""
     standard_errors: dict[str, float]
-    """Standard errors by name, from the Hessian; infinite if there is none, as at an end of a support."""
+    """Standard errors by name, from the Hessian, valid if `status` is "converged"; infinite if there are none."""
     log_likelihood: float
     """Log-likelihood of the ranks; NaN if the fit failed."""
     aic: float
@@ -344,7 +342,7 @@ def compare_copulas(
         replicates: bootstrap replicates of S_n for every family; 0: no test of fit.
         seed: seed of the replicates.
 
-    Raises ValueError for other shapes, NaN, and unknown families.
+    Raises ValueError for other shapes, NaN, a constant x or y, and unknown families.
 
     >>> from rcjax.copulas import Clayton
     >>> u, v = Clayton(2.0).sample(jax.random.key(0), (300,))
@@ -360,6 +358,10 @@ def compare_copulas(
     for name, values in zip("xy", columns, strict=True):
         if not np.isfinite(values).all():
             raise ValueError(f"{name}[{np.flatnonzero(~np.isfinite(values))[0]}] is no finite number")
+        if np.ptp(values) == 0:
+            raise ValueError(f"{name} is {values[0]:g} throughout: a constant has no dependence to fit")
+    if not len(families):
+        raise ValueError("families is empty: name at least one family")
     tried = FAMILIES if families == "auto" else (families,) if isinstance(families, str) else tuple(families)
     ranks = [jnp.asarray(rankdata(values) / (len(values) + 1), jnp.result_type(float)) for values in columns]
     results = [_fit_family(as_family(family), ranks, replicates, seed) for family in tried]

@@ -1,11 +1,11 @@
 """Calibration and discrimination on a log, and changes between two logs.
 
 Calibration asks whether 80 % of the answers are right at a confidence of 80 %; discrimination, whether right answers
-rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares them
-with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a statistic is a
-Pearson III with the statistic's first three moments. A difference of means takes the moments of the pooled sample, as a
-permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A quadratic form in nearly
-normal sums takes the moments of Σ λ χ².
+rank higher. The p-values of changes have closed forms that are accurate far into the tail: a weekly check compares
+p-values with a thousandth, for which permutation tests need ten thousand replicates. The null distribution of a
+statistic is a Pearson III with the statistic's first three moments. A difference of means takes the moments of the
+pooled sample, as a permutation test does (Mielke, Berry & Johnson 1976, Communications in Statistics 5(14)). A
+quadratic form in nearly normal sums takes the moments of Σ λ χ².
 """
 
 import math
@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 
 from rcjax._base.figures import interval_half_width
 from rcjax.logs.columns import are_scores
-from rcjax.model.calibration import mean_gap, tenths
+from rcjax.model.calibration import binned_gap, decile_bins
 
-_LEAST = 1e-16  # least p-value reported: the approximation of the tail says nothing beyond it
+_LEAST = 1e-16  # least p-value reported, because the approximation of the tail is no longer accurate
 _SYMMETRIC = 1.6e-5  # skewness below which a Pearson III is a normal law, to the precision of a float64
 _MOST_GROUPS = 200  # most groups of equal or neighbouring values in the null distribution of the distance
 
@@ -58,13 +58,14 @@ def calibration_test(
     >>> bool(test.p_value > 0.05), bool(0.03 < test.by_chance < 0.07)
     (True, True)
     """
-    bins, n = tenths(confidence), len(confidence)
-    gap = np.asarray(correct, float) - confidence
+    confidence, correct = np.asarray(confidence), np.asarray(correct)
+    bins, n = decile_bins(confidence), len(confidence)
+    gap = correct.astype(float) - confidence
     signs = np.issubdtype(correct.dtype, np.floating)
     drawn = (rng.random(n) for _ in range(replicates))
     gaps = (np.where(u < 0.5, gap, -gap) if signs else (u < confidence) - confidence for u in drawn)
-    chance = np.array([mean_gap(bins, drawn_gap) for drawn_gap in gaps])
-    error = mean_gap(bins, gap)
+    chance = np.array([binned_gap(bins, drawn_gap) for drawn_gap in gaps])
+    error = binned_gap(bins, gap)
     # Replicates that equal the error up to rounding count as exceedances.
     exceedances = (chance >= error * (1 - 1e-9)).sum()
     return CalibrationTest(error, float(chance.mean()), float((exceedances + 0.5) / (replicates + 1)))
@@ -121,7 +122,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     >>> curve["confidence"].round(2).tolist(), curve["accuracy"].tolist()
     ([0.2, 0.9], [0.0, 0.5])
     """
-    bins = (tenths(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
+    bins = (decile_bins(np.asarray(confidence)) == np.arange(10)[:, None]).astype(float)
     n = bins.sum(1)
     bins, n = bins[n > 0], n[n > 0]
     score = np.asarray(correct, float)
@@ -134,7 +135,7 @@ def reliability_curve(confidence: np.ndarray, correct: np.ndarray) -> dict[str, 
     return {"confidence": bins @ np.asarray(confidence, float) / n, "accuracy": share, "low": low, "high": high, "n": n}
 
 
-def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
+def area_under_roc(confidence: np.ndarray, correct: np.ndarray) -> float:
     """Compute the area under the ROC curve: P(a right answer is more confident than a wrong one), ties counting half.
 
     ½ is no discrimination; NaN if all answers are right, or all wrong. An answer with score s counts as s right and
@@ -144,7 +145,7 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
         confidence: (n,) confidence on any scale.
         correct: (n,) labels or scores.
 
-    >>> separation(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
+    >>> area_under_roc(np.array([0.2, 0.5, 0.9]), np.array([0, 1, 1]))
     1.0
     """
     _, inverse, count = np.unique(confidence, return_inverse=True, return_counts=True)
@@ -154,13 +155,13 @@ def separation(confidence: np.ndarray, correct: np.ndarray) -> float:
     return float(rights @ (wrongs.cumsum() - wrongs / 2) / pairs) if pairs else float("nan")
 
 
-def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Adjust p-values for multiple tests: with probability at least 1 − α, no true null hypothesis falls below α.
+def holm_adjusted(p_values: Sequence[float]) -> np.ndarray:
+    """Adjust p-values for multiple tests by Holm's method; the tests may depend on each other.
 
-    Holm 1979, "A simple sequentially rejective multiple test procedure"; the tests may depend on each other. NaN stays
-    NaN and does not count as a test.
+    With probability at least 1 − α, no true null hypothesis has an adjusted p-value below α (Holm 1979, "A simple
+    sequentially rejective multiple test procedure"). NaN stays NaN and does not count as a test.
 
-    >>> holm([0.01, 0.5, 0.02]).round(2).tolist()
+    >>> holm_adjusted([0.01, 0.5, 0.02]).round(2).tolist()
     [0.03, 0.5, 0.04]
     """
     p = np.asarray(p_values, float)
@@ -181,7 +182,7 @@ class Change(NamedTuple):
     """Probability of a change at least as large under the null hypothesis."""
 
 
-class Mean(NamedTuple):
+class SampleMean(NamedTuple):
     """The mean of a sample, with its moments."""
 
     mean: float
@@ -193,7 +194,7 @@ class Mean(NamedTuple):
     """Number of queries."""
 
     @classmethod
-    def of(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "Mean":
+    def estimate(cls, values: np.ndarray, mean: float | None = None, n: int | None = None) -> "SampleMean":
         """Estimate the mean and its moments from a sample.
 
         Args:
@@ -206,7 +207,7 @@ class Mean(NamedTuple):
         moments = float((residual**2).mean()), float((residual**3).mean())
         return cls(average if mean is None else mean, *moments, n or len(values))
 
-    def pool(self, other: "Mean") -> "Mean":
+    def pool(self, other: "SampleMean") -> "SampleMean":
         """Pool two samples, as under the null hypothesis of no change."""
         n, shares = self.n + other.n, (self.n, other.n)
         mean = (self.n * self.mean + other.n * other.mean) / n
@@ -215,17 +216,17 @@ class Mean(NamedTuple):
             gap = sample.mean - mean
             second += share / n * (sample.variance + gap**2)
             third += share / n * (sample.third + 3 * gap * sample.variance + gap**3)
-        return Mean(mean, second, third, n)
+        return SampleMean(mean, second, third, n)
 
 
-def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
+def rise_of_mean(before: SampleMean, now: SampleMean) -> tuple[float, float]:
     """Return (standard error of the difference of two means, one-sided p-value of the rise).
 
     The variance is that of the pooled sample (a score test), since a sample without errors has variance 0. The skewness
     corrects the tail for small samples.
 
-    >>> rare, common = Mean.of(np.arange(300) % 20 == 0), Mean.of(np.arange(100) % 8 == 0)
-    >>> se, p_value = mean_rise(rare, common)
+    >>> rare, common = SampleMean.estimate(np.arange(300) % 20 == 0), SampleMean.estimate(np.arange(100) % 8 == 0)
+    >>> se, p_value = rise_of_mean(rare, common)
     >>> round(se, 3), round(p_value, 3)
     (0.029, 0.006)
     """
@@ -238,10 +239,10 @@ def mean_rise(before: Mean, now: Mean) -> tuple[float, float]:
     return se, _tail(gap / se, skewness)
 
 
-def excess(now: Mean, limit: float) -> tuple[float, float]:
+def excess_over_limit(now: SampleMean, limit: float) -> tuple[float, float]:
     """Return (standard error of a mean, one-sided p-value of its excess over a fixed limit).
 
-    >>> se, p_value = excess(Mean.of(np.arange(100) % 8 == 0), 0.05)
+    >>> se, p_value = excess_over_limit(SampleMean.estimate(np.arange(100) % 8 == 0), 0.05)
     >>> round(se, 3), round(p_value, 3)
     (0.035, 0.016)
     """

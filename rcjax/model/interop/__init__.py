@@ -44,13 +44,13 @@ class Pair(NamedTuple):
     size = 2
 
     @classmethod
-    def of(cls, copula: Copula, marginals: tuple[Any, Any] | None) -> "Pair":
+    def join(cls, copula: Copula, marginals: tuple[Any, Any] | None) -> "Pair":
         """Join two distributions of another library by a copula; None: uniform margins.
 
         Raises TypeError for other objects, and for distributions of vectors.
 
         >>> from rcjax.copulas import Gumbel
-        >>> round(float(Pair.of(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
+        >>> round(float(Pair.join(Gumbel(1.0), None).log_prob(jnp.array([0.2, 0.7]))), 4)
         0.0
         """
         require_instance(copula, Copula, "copula")

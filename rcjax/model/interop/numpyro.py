@@ -65,7 +65,7 @@ class NumPyroCopula(_NumPyroLaw):
     def __init__(
         self, copula: Copula, marginals: tuple[Any, Any] | None = None, *, validate_args: bool | None = None
     ) -> None:
-        self.law = Pair.of(copula, marginals)
+        self.law = Pair.join(copula, marginals)
         super().__init__(self.law.batch_shape, (2,), validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)

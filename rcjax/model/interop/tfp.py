@@ -98,7 +98,7 @@ class TFPCopula(_TFPLaw):
     ) -> None:
         options = {"validate_args": validate_args, "allow_nan_stats": allow_nan_stats, "name": name}
         parameters = {"copula": copula, "marginals": marginals, **options}
-        self.law = Pair.of(copula, marginals)
+        self.law = Pair.join(copula, marginals)
         kind = jnp.result_type(float), tfd.FULLY_REPARAMETERIZED
         super().__init__(*kind, parameters=parameters, **options)
 

@@ -30,14 +30,14 @@ from rcjax._base.codec import (
     to_json_value,
 )
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import Array, plain, take_entries
+from rcjax._core.batching import Array, as_json_values, take_entries
 from rcjax.model.calibrated_models import FittedModel
 from rcjax.policy.counted import Counted, penalised, recorded_counted
 from rcjax.policy.decisions import Agreement, AnswerForm, Table, validate_agreements, validate_rules
 from rcjax.policy.ladder import Ladder, position_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.policy.spec import Search, Spec, Target, read_search
-from rcjax.solving.frontier.hull import lower_hull, point_for, position_weights, thinned
+from rcjax.solving.frontier.hull import index_for_target, lower_hull, position_weights, thin_hull
 from rcjax.solving.frontier.points import (
     ABSTAIN,
     NEVER_ANSWER,
@@ -50,15 +50,15 @@ from rcjax.solving.frontier.points import (
     Policies,
     Seconds,
     policies_from_rules,
-    rules_at,
+    rules_of_policy,
 )
 
 #: Relative distance of a ladder from its limit, so that rounding does not lift the ladder above.
-_INSIDE = 1e-13
+_LIMIT_MARGIN = 1e-13
 #: Most rungs of a ladder. Dropping rungs within 0.1 standard errors of the hull raised errors by 0.7 % (TriviaQA).
 MAX_RUNGS = 20
 
-_ON = 1e-9  # distance within which a position is on a rung
+_RUNG_DISTANCE = 1e-9  # distance within which a position is on a rung
 FORMAT = "rcjax-frontier"
 
 
@@ -179,7 +179,7 @@ class Frontier:
         target = Target.of(budget=budget, max_error=max_error, error_cost=error_cost, lam=lam)
         if target.is_limit:
             return self.ladder(self._position(target), target)
-        return self.point(self.choose(**target.to_json()), target.to_json())
+        return self.point(self.index_for(**target.to_json()), target.to_json())
 
     def shares(self, target: Target) -> np.ndarray:
         """Return the share of the queries that goes by each point under the policy for a target: (L,).
@@ -187,23 +187,23 @@ class Frontier:
         Raises InfeasibleError if no point meets the target.
         """
         if not target.is_limit:
-            return np.eye(len(self.lam))[self.choose(**target.to_json())]
+            return np.eye(len(self.lam))[self.index_for(**target.to_json())]
         rungs, shares = self.rung_indices, np.zeros(len(self.lam))
         shares[rungs] = position_weights(np.array([self._position(target)]), len(rungs))[0]
         return shares
 
     def _position(self, target: Target) -> float:
         """Return the position on the ladder that meets a limit. Raises InfeasibleError if no point does."""
-        self.choose(**target.to_json())
+        self.index_for(**target.to_json())
         cost, error = (np.asarray(figure, float)[self.rung_indices].tolist() for figure in (self.cost, self.penalty))
-        return position_for(target, cost, error)
+        return position_for_target(target, cost, error)
 
     @property
     def rung_indices(self) -> np.ndarray:
         """(R,) indices of the rungs of a ladder among the points, by rising cost: corners of the lower hull."""
         error, cost = np.asarray(self.penalty, float), np.asarray(self.cost, float)
         hull = lower_hull(cost, error)
-        return hull[thinned(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
+        return hull[thin_hull(cost[hull], error[hull], MAX_RUNGS)] if hull.size else hull
 
     def ladder(self, position: float, target: Target) -> AbstractPolicy:
         """Return the ladder at a position, chosen for a target; with a single rung, the policy of that rung.
@@ -216,11 +216,11 @@ class Frontier:
         budget = target.value if target.name == "budget" else None
         return points[0] if len(points) == 1 else Ladder(points, position, budget)
 
-    def choose(self, **target: float) -> int:
+    def index_for(self, **target: float) -> int:
         """Return the index of the point that meets one target; targets and errors are those of `policy`."""
         figures = np.asarray(self.cost, float), np.asarray(self.penalty, float)
         abstain_price = None if self.abstention is None else self.abstain_price
-        return point_for(Target.of(**target), *figures, abstain_price, self.counted)
+        return index_for_target(Target.of(**target), *figures, abstain_price, self.counted)
 
     def take(self, indices: ArrayLike) -> "Frontier":
         """Take points by their indices (m,), in this order, without intervals.
@@ -240,7 +240,7 @@ class Frontier:
 
     def point(self, index: int, target: Mapping[str, float] | None = None) -> Policy:
         """Return the policy at one index of the frontier; its provenance records its `target`."""
-        cascade = rules_at(self.models, self.policies.on_host(), index, self.compare or "text")
+        cascade = rules_of_policy(self.models, self.policies.on_host(), index, self.compare or "text")
         columns = {name: self.models.index(name) for name in cascade["models"]}
         calibrators = jax.tree.map(np.asarray, self.model.calibrators)
         costs, prices = np.asarray(self.model.cost), self.model.prices or {}
@@ -279,17 +279,17 @@ class Frontier:
     def to_json(self) -> dict[str, Any]:
         """Return the frontier as JSON values: `frontier` is the list of points, `model` the fitted model."""
         figures = {"lam": self.lam, "status": self.status, **self._figures}
-        head: dict[str, Any] = {"search": plain(self.search)}
+        head: dict[str, Any] = {"search": as_json_values(self.search)}
         if self.abstain_price is not None:
             head["abstain_price"] = self.abstain_price
         if self.bands is not None:
             ends = {name: getattr(self.bands, name) for name in ("error", "cost", "abstention")}
             figures |= {f"{name}_interval": interval for name, interval in ends.items() if interval is not None}
             head["bands"] = {"level": self.bands.level, "replicates": self.bands.replicates}
-        columns = plain(figures) | ({} if self.seconds is None else self.seconds.to_json())
+        columns = as_json_values(figures) | ({} if self.seconds is None else self.seconds.to_json())
         rows = zip(*columns.values(), strict=True)
         policies = self.policies.on_host()
-        cascades = (rules_at(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
+        cascades = (rules_of_policy(self.models, policies, row, self.compare or "text") for row in range(len(self.lam)))
         points = [
             dict(zip(columns, row, strict=True)) | to_json_value({name: part for name, part in cascade.items() if part})
             for row, cascade in zip(rows, cascades, strict=True)
@@ -308,12 +308,12 @@ class Frontier:
         write_atomically(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
 
-def position_for(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
+def position_for_target(target: Target, cost: Sequence[float], error: Sequence[float]) -> float:
     """Return the position on a ladder that meets a limit, or its nearest end, by the rungs' cost and error."""
-    limit = target.value * (1 - _INSIDE)
+    limit = target.value * (1 - _LIMIT_MARGIN)
     budget = target.name == "budget"
     position = position_at(cost, limit) if budget else len(error) - 1 - position_at(error[::-1], limit)
-    return float(round(position)) if abs(position - round(position)) < _ON else position
+    return float(round(position)) if abs(position - round(position)) < _RUNG_DISTANCE else position
 
 
 def describe_tuning(frontier: Frontier, target: Mapping[str, float] | None) -> dict[str, Any]:
@@ -359,9 +359,9 @@ def make_frontier(model: FittedModel, points: Points, spec: Spec, compare: Answe
 
 
 _INTERVALS = ("error_interval", "cost_interval", "abstention_interval")
-_LOOSE = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
+_QUADRATURE_MARGIN = 1e-4  # distance by which quadrature may put a share of the queries outside [0, 1]
 
-_Expected = Annotated[float, Between(-_LOOSE, 1 + _LOOSE)]
+_Expected = Annotated[float, Between(-_QUADRATURE_MARGIN, 1 + _QUADRATURE_MARGIN)]
 
 
 def _ordered(ends: tuple[float, float], where: str) -> tuple[float, float]:
@@ -449,7 +449,7 @@ def frontier_from_json(data: Any) -> Frontier:
     if file.search != "adaptive":
         policies = _as_cascades(policies)
         for row, point in enumerate(points):
-            is_same = rules_at(model.models, policies, row, "text")["rules"] == point.rules
+            is_same = rules_of_policy(model.models, policies, row, "text")["rules"] == point.rules
             requirement = "must refuse, ask the next model, then answer, where the search is not adaptive"
             require(is_same, f"frontier[{row}].rules", requirement, dict(point.rules))
     lam, status, *expected = _columns(points, "lam", "status", "error", "cost", "abstention")
@@ -484,4 +484,4 @@ def _as_cascades(policies: Policies) -> Policies:
     )
     thresholds = np.where(policies.members, thresholds, NEVER_ANSWER)
     refusal_thresholds = refusal_thresholds if refusal_thresholds.any() else None
-    return Policies.of_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)
+    return Policies.from_cascades(thresholds, policies.members, refusal_thresholds, agreements=policies.agreements)

@@ -53,7 +53,7 @@ def lower_hull(cost: Array, error: Array) -> np.ndarray:
     return front[corners]
 
 
-def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
+def thin_hull(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.ndarray:
     """Thin the corners of a hull, and return the indices of the corners that stay, both ends among them.
 
     A dropped corner lies below the line between its kept neighbours by at most a tolerance, which is doubled until few
@@ -65,7 +65,7 @@ def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.
         tolerance: tolerance to start with, in errors.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0, 9.0]), np.array([0.5, 0.3, 0.19, 0.1])
-    >>> thinned(cost, error, 9).tolist(), thinned(cost, error, 3).tolist()
+    >>> thin_hull(cost, error, 9).tolist(), thin_hull(cost, error, 3).tolist()
     ([0, 1, 2, 3], [0, 2, 3])
     """
     last, places = len(cost) - 1, [0]
@@ -77,7 +77,7 @@ def thinned(cost: Array, error: Array, most: int, tolerance: float = 0.0) -> np.
         places.append(end)
     if len(places) <= most:
         return np.array(places)
-    return thinned(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
+    return thin_hull(cost, error, most, max(2 * tolerance, 1e-6 * float(np.ptp(error))))
 
 
 def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
@@ -90,10 +90,10 @@ def position_weights(positions: np.ndarray, count: int) -> np.ndarray:
 
 
 def shares_at_bill(bills: np.ndarray, money: np.ndarray) -> np.ndarray:
-    """Return the shares of the queries that go by each of R rungs where a ladder's bill is some money: (…, M, R).
+    """Return the shares of the queries that go by each of R rungs of a ladder that follows its bill: (…, M, R).
 
-    A service that follows its bill stands there: at the last position of the ladder whose bill is within the money, or
-    else on the rung with the least bill. Bills on a log may be in another order than the costs expected of the rungs.
+    For each amount of money, the service stands at the last position of the ladder whose bill is within the money, or
+    else on the rung with the least bill. Bills on a log may be in another order than the expected costs of the rungs.
     Only neighbouring rungs are mixed.
 
     Args:
@@ -127,7 +127,7 @@ def _above(middle: _Point, left: _Point, right: _Point) -> bool:
     return (x - x_left) * (y_right - y_left) <= (x_right - x_left) * (y - y_left)
 
 
-def rows_to_show(
+def choose_rows(
     cost: npt.ArrayLike, error: npt.ArrayLike, most: int, refusing: bool = False, kept: Sequence[int] = ()
 ) -> list[int]:
     """Choose the points that a table shows, cheapest first: at most `most` corners of the hull.
@@ -141,11 +141,11 @@ def rows_to_show(
         refusing: whether models may refuse.
         kept: indices that are shown unless a point dominates them as printed, such as single models'.
 
-    >>> rows_to_show([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), rows_to_show([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
+    >>> choose_rows([3.0, 1.0, 2.0, 9.0], [0.1, 0.5, 0.2, 0.3], 9), choose_rows([3.0, 1.0, 2.0], [0.1] * 3, 2, True)
     ([1, 2, 0], [1, 0])
-    >>> rows_to_show([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
+    >>> choose_rows([1.0, 2.0, 3.0, 4.0], [0.4, 0.3, 0.21, 0.1], 2, kept=[1])
     [0, 1, 3]
-    >>> rows_to_show([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
+    >>> choose_rows([1.0, 1.0], [0.1, 0.1], 9, kept=[1])
     [1]
     """
     costs = np.array([float(f"{figure:.3g}") for figure in np.ravel(cost)])
@@ -158,23 +158,23 @@ def rows_to_show(
         chosen = order[np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))]
     else:
         hull = front[lower_hull(costs[front], errors[front])]
-        chosen = hull[thinned(costs[hull], errors[hull], most)]
+        chosen = hull[thin_hull(costs[hull], errors[hull], most)]
     shown = {*chosen.tolist(), *({*front.tolist()} & {*kept})}
     return sorted(shown, key=lambda place: (costs[place], -errors[place]))
 
 
-def best_buys(
+def list_best_buys(
     cost: npt.ArrayLike, error: npt.ArrayLike, single_cost: npt.ArrayLike, single_error: npt.ArrayLike
 ) -> list[int]:
-    """Return the indices of the single models that are the best buy for their money.
+    """Return the indices of the single models that no policy beats.
 
-    No policy gains `LEAST_GAIN` errors for the same money, or errs as little for less.
+    A policy beats a model if it makes `LEAST_GAIN` errors fewer for the same money, or no more errors for less money.
 
     Args:
         cost, error: (L,) figures of the corners of a hull; ladders lie on the lines between them.
         single_cost, single_error: (k,) figures of the single models.
 
-    >>> best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
+    >>> list_best_buys([1.0, 3.0], [0.3, 0.1], [1.0, 2.0, 2.0, 4.0], [0.3, 0.2005, 0.21, 0.1])
     [0, 1]
     """
     costs, errors = np.ravel(np.asarray(cost, float)), np.ravel(np.asarray(error, float))
@@ -186,13 +186,13 @@ def best_buys(
 
 
 class InfeasibleError(ValueError):
-    """The error that no point of the frontier meets the target; the message names the best reachable figure."""
+    """Raised if no point of the frontier meets the target; the message names the best figure that is reached."""
 
-    #: Result of `rcjax.tune` without a policy, a `Tuned`; None if nothing was tuned.
+    #: The `Tuned` of `rcjax.tune`, without a policy; None if nothing was tuned.
     tuned: Any = None
 
 
-def point_for(
+def index_for_target(
     target: Target, cost: np.ndarray, penalty: np.ndarray, abstain_price: float | None, counted: Counted = ERRORS
 ) -> int:
     """Return the index of the point that meets a target.
@@ -208,13 +208,13 @@ def point_for(
     Raises InfeasibleError if no point meets the target.
 
     >>> cost, error = np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])
-    >>> point_for(Target("budget", 2.5), cost, error, None)
+    >>> index_for_target(Target("budget", 2.5), cost, error, None)
     1
     """
     value, limit = target.value, target.value * (1 + 1e-9)
     if target.name == "budget":
         if not (cost <= limit).any():
-            raise InfeasibleError(too_dear(value, float(cost.min())))
+            raise InfeasibleError(over_budget_message(value, float(cost.min())))
         return int(np.lexsort((cost, np.where(cost <= limit, penalty, np.inf)))[0])
     if target.name == "max_error":
         if not (penalty <= limit).any():
@@ -225,7 +225,7 @@ def point_for(
     return int(np.argmin(penalty + (1 / value if target.name == "error_cost" else value) * cost))
 
 
-def too_dear(budget: float, cheapest: float, period: Period | None = None) -> str:
+def over_budget_message(budget: float, cheapest: float, period: Period | None = None) -> str:
     """Return the message that no cascade keeps to a budget.
 
     Args:
@@ -233,7 +233,7 @@ def too_dear(budget: float, cheapest: float, period: Period | None = None) -> st
         cheapest: cost of the cheapest cascade, in money per query.
         period: the budget for a period, if it was given so.
 
-    >>> too_dear(1e-6, 1.82154e-5), too_dear(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
+    >>> over_budget_message(1e-6, 1.82154e-5), over_budget_message(1e-6, 1.82154e-5, Period(2.0, "month"))[-28:]
     ('no cascade costs $1.00 per million queries or less; the cheapest costs $18.22', 'give at least $36.45 a month')
     """
 

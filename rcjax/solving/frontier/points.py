@@ -1,7 +1,7 @@
 """Points of a frontier as arrays: policies, their λ, their expected figures, and intervals around these.
 
 Policies are intervals of calibrated confidence, with an action of the model in each interval: cascades with a threshold
-for each model, and policies that skip models, are one type. `rules_at` converts arrays to the models, rules and
+for each model, and policies that skip models, are one type. `rules_of_policy` converts arrays to the models, rules and
 agreements of a deployed policy; `policies_from_rules` converts them back.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from rcjax._base.codec import describe_type
-from rcjax._core.batching import Array, Status, plain, take_entries
+from rcjax._core.batching import Array, Status, as_json_values, take_entries
 from rcjax.policy.counted import penalised
 from rcjax.policy.decisions import Agreement, AnswerForm, Rule
 
@@ -80,7 +80,7 @@ class Policies:
     """(…, k) comparisons of answers; None: no model compares answers."""
 
     @classmethod
-    def of_cascades(
+    def from_cascades(
         cls,
         thresholds: Any,
         members: Any,
@@ -100,7 +100,7 @@ class Policies:
             xp: numpy, or jax.numpy within a jitted function.
             agreements: (…, k) comparisons between members.
 
-        >>> policies = Policies.of_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
+        >>> policies = Policies.from_cascades(np.array([[0.7, 1.0, 0.0]]), np.array([[True, False, True]]))
         >>> policies.first.tolist(), policies.bounds[0].tolist(), policies.actions[0].tolist()
         ([0], [[0.7, 1.0], [1.0, 1.0], [0.0, 1.0]], [[2, 0], [2, 1], [2, 2]])
         """
@@ -122,7 +122,7 @@ class Policies:
         return jax.tree.map(np.asarray, self)
 
 
-def rules_at(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
+def rules_of_policy(names: tuple[str, ...], policies: Policies, index: int, compare: AnswerForm) -> dict[str, Any]:
     """Return the `models`, `rules` and `agreements` of one policy; neighbouring rules with one action are merged.
 
     Args:
@@ -131,8 +131,8 @@ def rules_at(names: tuple[str, ...], policies: Policies, index: int, compare: An
         index: index of the policy.
         compare: comparison of answers.
 
-    >>> policies = Policies.of_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
-    >>> rules_at(("small", "large"), policies, 0, "text")["rules"]["small"]
+    >>> policies = Policies.from_cascades(np.array([[0.7, 0.0]]), np.array([[True, True]]))
+    >>> rules_of_policy(("small", "large"), policies, 0, "text")["rules"]["small"]
     (Rule(up_to=0.7, action='ask', model='large'), Rule(up_to=1.0, action='answer', model=None))
     """
     members = np.flatnonzero(policies.members[index]).tolist()
@@ -198,7 +198,7 @@ class LossTerms(NamedTuple):
     wrong: Array
     """Wrong answer: 0 or 1, a score lost, or a probability."""
     cost: Array
-    """Money per query; seconds where answers are charged seconds."""
+    """Money per query."""
     refused: Array
     """Refusal: 0 or 1, or a probability; 0 where models do not refuse."""
 
@@ -234,16 +234,16 @@ class Points:
     policies: Policies  # (L,) policies
 
 
-_TAIL = 0.95 - 1e-9  # share of the queries, less the rounding of sums of weights
+_TAIL = 0.95 - 1e-9  # share of the queries below the quantile, less the rounding of sums of weights
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Seconds:
-    """Seconds that queries wait under a policy, or under each of the L policies of a frontier.
+    """Seconds that queries wait under a policy, or under each of the L policies of a frontier; numpy arrays.
 
-    They are summed along a query's path; of two parallel calls the slower counts.
-    Only queries whose seconds are known along the whole path count; NaN without any. Numpy arrays.
+    The seconds of a query are summed along its path; of two parallel calls the slower counts. A query counts if the
+    seconds of its whole path are known. The figures are NaN without such queries.
     """
 
     mean: Array
@@ -258,19 +258,17 @@ class Seconds:
         {'seconds': [1.5, None], 'seconds_p95': [3.0, None]}
         """
         figures = {"seconds": self.mean, "seconds_p95": self.p95}
-        return plain({name: np.asarray(figure)[at] for name, figure in figures.items()})
+        return as_json_values({name: np.asarray(figure)[at] for name, figure in figures.items()})
 
 
-def seconds_of(waits: ArrayLike, weights: ArrayLike) -> Seconds:
-    """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies.
-
-    Both are NaN if there is no such query.
+def summarise_seconds(waits: ArrayLike, weights: ArrayLike) -> Seconds:
+    """Return mean and 95 % quantile of the seconds of queries whose seconds are known under all policies; else NaN.
 
     Args:
         waits: (P, n) seconds of n queries under P policies; NaN if they are not known.
         weights: (P, n) share of a query that goes by each policy; 0 for a query that does not count.
 
-    >>> seconds = seconds_of(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
+    >>> seconds = summarise_seconds(jnp.array([[3.0, 1.0, 2.0, jnp.nan]]), jnp.ones((1, 4)))
     >>> float(seconds.mean), float(seconds.p95)
     (2.0, 3.0)
     """
@@ -335,6 +333,8 @@ def check_abstain_price(abstain_price: Any) -> float | None:
     """Return the price of a refusal in errors; None if it is infinite. Raises ValueError for a negative price."""
     if abstain_price is None:
         return None
+    if isinstance(abstain_price, str) or np.ndim(abstain_price):
+        raise TypeError(f"abstain_price must be a number, not {what_it_is(abstain_price)}")
     if not abstain_price >= 0:  # negated, so that NaN raises too
         raise ValueError(
             f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rcjax._base.figures import Z_ONE_SIDED_95, Money, count, format_points, percent
-from rcjax._core.batching import side_by_side
+from rcjax._core.batching import map_in_threads
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log, carried_mask, with_carried_queries
 from rcjax.logs.log import Log
@@ -252,7 +252,7 @@ def _tune_without_folds(
     require_answers(frontier.policies, log)
     retune_on = search.retuner(frontier, log, np.array([0]))
     n = min(map(len, rest))
-    return side_by_side(lambda rows: retune_on(log, rows[:n]), rest, n=log.n_queries)
+    return map_in_threads(lambda rows: retune_on(log, rows[:n]), rest, n=log.n_queries)
 
 
 def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:

@@ -18,13 +18,13 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Z_ONE_SIDED_95
-from rcjax._core.batching import plain, side_by_side
+from rcjax._core.batching import as_json_values, map_in_threads
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import Log
 from rcjax.model.calibrated_models import CalibratedModels, Details, FittedModel, refit_calibrated
 from rcjax.model.cascade_model import CascadeModel
-from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, calibration_test, separation
+from rcjax.model.goodness_of_fit.reliability import accuracy_p_value, area_under_roc, calibration_test
 from rcjax.model.label_outcomes import FOLDS, corrected_log, deal_folds, expected_log
 from rcjax.policy.counted import ERRORS, Counted, penalised
 from rcjax.solving.frontier.frontier import Frontier
@@ -74,7 +74,7 @@ def held_out_parts(model: FittedModel, log: Log, *, folds: bool, seed: int = 0) 
         rest = without(log, fold == number)
         return HeldOutPart(_fitted_near(model, rest), log.take(fold == number), rest)
 
-    return side_by_side(without_fold, range(FOLDS), n=log.n_queries)
+    return map_in_threads(without_fold, range(FOLDS), n=log.n_queries)
 
 
 def without(log: Log, rows: np.ndarray) -> Log:
@@ -240,7 +240,7 @@ class Diagnosis:
         document = dataclasses.asdict(self)
         del document["confidence"], document["correct"]
         document |= {"counted": self.counted.noun, "findings": [finding.to_json() for finding in self.findings]}
-        return {"verdict": self.verdict} | plain(document | {"remarks": self.remarks})
+        return {"verdict": self.verdict} | as_json_values(document | {"remarks": self.remarks})
 
 
 @takes(model=FittedModel, log=Log, training=(Log, None), frontier=(Frontier, None))
@@ -296,7 +296,7 @@ def diagnose(
         lambda: _promise(model, every_query, training, trained_on, seed, frontier),
         lambda: _calibration(model, log, unseen, correct, (expected, trained_on), seed, replicates),
     ]
-    promise, calibration = side_by_side(lambda part: part(), parts, n=1, same_programs=False)
+    promise, calibration = map_in_threads(lambda part: part(), parts, n=1, same_programs=False)
     return Diagnosis(
         models=model.models,
         source=log.source,
@@ -389,7 +389,7 @@ def _calibration(
             calibration_error=tests[j].error,
             calibration_error_by_chance=tests[j].by_chance,
             calibration_p=tests[j].p_value,
-            separation=separation(*labels[j]),
+            separation=area_under_roc(*labels[j]),
             slope=float(calibrators.coefficients[j, 1]),
             slope_p=float(calibrators.slope_p[j]),
             certain_share=float(certain[j]),

@@ -27,8 +27,8 @@ import numpy as np
 from rcjax._base.figures import choose_unit, count, percent
 from rcjax.logs.log import Log
 from rcjax.logs.oddities import find_unsure, measure_unevenness
-from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANT
-from rcjax.model.goodness_of_fit.reliability import Mean, excess, holm, mean_rise
+from rcjax.model.goodness_of_fit.bootstrap import SIGNIFICANCE_LEVEL
+from rcjax.model.goodness_of_fit.reliability import SampleMean, excess_over_limit, holm_adjusted, rise_of_mean
 from rcjax.policy.counted import ERRORS, Counted
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.solving.frontier.points import CascadeSet
@@ -177,7 +177,7 @@ def assess_together(findings: Iterable[Finding], looks: float = 1.0, alarm: floa
     findings = list(findings)
     raw = [math.nan if finding.p_value is None else 1 - (1 - finding.p_value) ** looks for finding in findings]
     assessed = []
-    for finding, p_value in zip(findings, holm(raw).tolist(), strict=True):
+    for finding, p_value in zip(findings, holm_adjusted(raw).tolist(), strict=True):
         verdict: FindingVerdict = "fine"
         if finding.figure > finding.kind.limits.doubtful:
             unlikely = finding.p_value is not None and finding.p_value < UNLIKELY
@@ -202,7 +202,7 @@ def _assess(
     noun: str = ERRORS.noun,
 ) -> Finding:
     """Make a finding, by default with the verdict of its limits; a fine figure gets no advice."""
-    by_chance = p_value is not None and not p_value < SIGNIFICANT
+    by_chance = p_value is not None and not p_value < SIGNIFICANCE_LEVEL
     verdict = verdict or verdict_of(name, figure, by_chance=by_chance)
     advice = "" if verdict == "fine" else advice
     return FINDING_KINDS[name].finding(subject, figure, advice, p_value=p_value, verdict=verdict, noun=noun)
@@ -334,7 +334,7 @@ class ModelCalibration:
     def _calibration_finding(self) -> Finding:
         chance = percent(self.calibration_error_by_chance)
         why = f"more than the {chance} that chance explains: label more queries, or drop the model"
-        if self.calibration_p >= SIGNIFICANT:
+        if self.calibration_p >= SIGNIFICANCE_LEVEL:
             why = (
                 f"but so few queries give {chance} to a perfect calibration: label more before you trust its confidence"
             )
@@ -343,7 +343,7 @@ class ModelCalibration:
 
     def _separation_finding(self) -> Finding:
         name, figure = self.model, self.separation
-        by_chance = not self.slope_p < SIGNIFICANT
+        by_chance = not self.slope_p < SIGNIFICANCE_LEVEL
         verdict = limit = verdict_of("separation", figure)
         if self.slope < 0 or by_chance:
             verdict = "doubtful" if self.slope >= 0 and limit == "fine" else "bad"
@@ -510,7 +510,7 @@ def relative(observed: float, expected: float) -> float:
 class Baseline:
     """The baseline of a primary figure: a promise, with its sampling error, or a limit, which has none."""
 
-    promise: Mean | None
+    promise: SampleMean | None
     """Promised mean; None for a limit."""
     limit: float = 0.0
     """Limit, without a promise."""
@@ -533,7 +533,7 @@ class Baseline:
         known = policy.expected.get("level") is not None
         interval = (float(low), float(high)) if known and low is not None and high is not None else None
         queries = max(2, round(_PROMISE_SHARE * trained_on) if name == "error" else trained_on)
-        promise = Mean.of(carried, None if expected is None else float(expected), queries)
+        promise = SampleMean.estimate(carried, None if expected is None else float(expected), queries)
         return cls(promise, interval=interval)
 
     def compare(self, values: np.ndarray, earlier: np.ndarray) -> PrimaryFigure:
@@ -543,12 +543,12 @@ class Baseline:
             values: (n,) figure of each query of the log.
             earlier: (m,) figure of each query of earlier weeks without an alarm, which join a promise.
         """
-        now = Mean.of(values)
+        now = SampleMean.estimate(values)
         if self.promise is None:
-            se, p_value = excess(now, self.limit)
+            se, p_value = excess_over_limit(now, self.limit)
             if self.rival is not None:  # as in comparisons, unless the two are the same
                 se = float(paired_error(values)) if values.any() else 0.0
             return PrimaryFigure(now.mean, self.limit, se, p_value, now.n, 0, rival=self.rival)
-        before = self.promise.pool(Mean.of(earlier)) if len(earlier) else self.promise
+        before = self.promise.pool(SampleMean.estimate(earlier)) if len(earlier) else self.promise
         interval = None if len(earlier) else self.interval
-        return PrimaryFigure(now.mean, before.mean, *mean_rise(before, now), now.n, before.n, interval)
+        return PrimaryFigure(now.mean, before.mean, *rise_of_mean(before, now), now.n, before.n, interval)

@@ -23,7 +23,7 @@ import numpy as np
 
 from rcjax._base.codec import takes
 from rcjax._base.figures import Money, count, percent
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.errors import LogError
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
@@ -214,7 +214,7 @@ class PolicyCheck:
         fields["findings"] = [finding.to_json() for finding in self.findings]
         fields["replacement"] = self.replacement and self.replacement.to_json()
         fields |= {"decision": self.decision.to_json(), "counted": self.counted.noun}
-        return {"drifted": self.drifted, "verdict": self.verdict} | plain(fields)
+        return {"drifted": self.drifted, "verdict": self.verdict} | as_json_values(fields)
 
 
 @takes(policy=AbstractPolicy, log=Log)

@@ -19,12 +19,12 @@ import numpy as np
 import polars as pl
 
 from rcjax._base.figures import choose_unit, count, percent
-from rcjax._core.batching import plain
+from rcjax._core.batching import as_json_values
 from rcjax.logs.kept_sample import carried_log
 from rcjax.logs.log import Log
 from rcjax.logs.reading import seconds_since_1970
 from rcjax.logs.sources import load_table
-from rcjax.model.goodness_of_fit.reliability import Mean, distribution_change, mean_rise
+from rcjax.model.goodness_of_fit.reliability import SampleMean, distribution_change, rise_of_mean
 from rcjax.policy.following import MAX_COST_RATIO
 from rcjax.policy.policy import AbstractPolicy
 from rcjax.tuning.diagnostics.findings import FINDING_KINDS, Finding, assess_together, relative
@@ -169,7 +169,7 @@ class TrafficCheck:
         """Return the fields as JSON values, with `changed` and `describe` as `described`."""
         findings = [finding.to_json() for finding in self.findings]
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return plain(fields | {"findings": findings, "changed": self.changed, "described": self.describe()})
+        return as_json_values(fields | {"findings": findings, "changed": self.changed, "described": self.describe()})
 
 
 def is_call_log(source: Any) -> bool:
@@ -285,25 +285,25 @@ def _call_findings(policy: AbstractPolicy, now: pl.DataFrame, before: pl.DataFra
         sides = [side.filter(pl.col("model") == name) for side in (before, now)]
         if min(side.height for side in sides) < _FEWEST_ON_A_SIDE:
             continue
-        failed = [Mean.of(side["failed"].to_numpy().astype(float)) for side in sides]
+        failed = [SampleMean.estimate(side["failed"].to_numpy().astype(float)) for side in sides]
         fact = f"{percent(failed[1].mean)} of the calls of {name} failed, {percent(failed[0].mean)} before"
         advice = f"{fact}: see the column error of the log"
         gap = failed[1].mean - failed[0].mean
-        yield FINDING_KINDS["failed calls"].finding(name, gap, advice, p_value=mean_rise(*failed)[1])
+        yield FINDING_KINDS["failed calls"].finding(name, gap, advice, p_value=rise_of_mean(*failed)[1])
         tokens = [(side["input_tokens"] + side["output_tokens"]).drop_nulls().to_numpy() for side in sides]
         if min(map(len, tokens)) >= _FEWEST_ON_A_SIDE:
-            earlier, last_week = (Mean.of(part) for part in tokens)
+            earlier, last_week = (SampleMean.estimate(part) for part in tokens)
             fact = f"a call of {name} has {last_week.mean:,.0f} tokens on average, {earlier.mean:,.0f} before"
             advice = f"{fact}: are prompts or answers longer?"
             rise = relative(last_week.mean, earlier.mean)
-            yield FINDING_KINDS["tokens"].finding(name, rise, advice, p_value=mean_rise(earlier, last_week)[1])
+            yield FINDING_KINDS["tokens"].finding(name, rise, advice, p_value=rise_of_mean(earlier, last_week)[1])
         if policy.follows or min(queries) < _FEWEST_ON_A_SIDE:
             continue
         shares = [
-            Mean.of((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
+            SampleMean.estimate((np.arange(n) < side.filter("billed")["query"].n_unique()).astype(float))
             for n, side in zip(queries, sides, strict=True)
         ]
-        p, gap = mean_rise(*shares)[1], shares[1].mean - shares[0].mean
+        p, gap = rise_of_mean(*shares)[1], shares[1].mean - shares[0].mean
         advice = f"{name} is asked about {percent(shares[1].mean)} of the queries, {percent(shares[0].mean)} before"
         yield FINDING_KINDS["asked"].finding(
             name, abs(gap), advice, p_value=min(1.0, 2 * min(p, 1 - p)) if gap else 1.0
@@ -317,12 +317,12 @@ def _bill_findings(week: pl.DataFrame, weeks_before: pl.DataFrame) -> Iterator[F
         earlier, last_week = (side.filter(pl.col("first") == first)["cost"].to_numpy() for side in bills)
         if min(len(earlier), len(last_week)) < _FEWEST_ON_A_SIDE:
             continue
-        before, now = Mean.of(earlier), Mean.of(last_week)
+        before, now = SampleMean.estimate(earlier), SampleMean.estimate(last_week)
         unit = choose_unit([now.mean])
         money = f"{unit.full(now.mean)}, ${unit.show(before.mean)} before"
         advice = f"queries that {first} is asked first cost {money}: have prices, prompts or answer lengths changed?"
         rise = relative(now.mean, before.mean)
-        yield FINDING_KINDS["bill"].finding(first, rise, advice, p_value=mean_rise(before, now)[1])
+        yield FINDING_KINDS["bill"].finding(first, rise, advice, p_value=rise_of_mean(before, now)[1])
 
 
 def _bills(calls: pl.DataFrame) -> pl.DataFrame:

@@ -33,7 +33,7 @@ from rcjax.policy.following import Bill
 from rcjax.policy.ladder import figure_at
 from rcjax.policy.policy import AbstractPolicy, Policy
 from rcjax.solving.frontier.frontier import Frontier
-from rcjax.solving.frontier.points import Policies, Seconds, seconds_of
+from rcjax.solving.frontier.points import Policies, Seconds, summarise_seconds
 from rcjax.tuning.replaying.walk import (
     Column,
     Columns,
@@ -420,7 +420,7 @@ def _mean_and_se(values: jax.Array, counts: Array) -> tuple[jax.Array, jax.Array
 
 
 _compiled_figures = compiled(_figures)
-_seconds_of = compiled(seconds_of)
+_seconds_of = compiled(summarise_seconds)
 
 
 @compiled
@@ -440,7 +440,7 @@ def _replay_points(
 ) -> tuple[dict[str, jax.Array], Any]:
     def replay_point(policy: Policies) -> tuple[dict[str, jax.Array], Any]:
         paths = _walk_policy(phi, policy, columns)
-        seconds = None if paths.waits is None else seconds_of(paths.waits[None], columns.counts[None])
+        seconds = None if paths.waits is None else summarise_seconds(paths.waits[None], columns.counts[None])
         return _figures(paths, columns.counts), seconds
 
     return lax.map(replay_point, policies, batch_size=batch)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, fill_up
+from rcjax._core.batching import Array, pad_to_size_class
 from rcjax._core.compilation import compiled
 from rcjax.logs.errors import LogError
 from rcjax.logs.log import NO_ANSWER, Log
@@ -82,7 +82,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
     Policies that compare answers need `answer` (k, n), codes as in `Log.answer`; without codes, confidences decide.
 
     >>> import numpy as np
-    >>> policy = Policies.of_cascades(np.array([0.5, 0.0]), np.array([True, True]))
+    >>> policy = Policies.from_cascades(np.array([0.5, 0.0]), np.array([True, True]))
     >>> [route.tolist() for route in walk(jnp.array([[0.4, 0.6], [0.9, 0.9]]), policy)]
     [[[False, True], [True, False]], [[True, True], [True, False]]]
 
@@ -90,7 +90,7 @@ def walk(confidence: Array, policy: Policies, answer: Array | None = None) -> Ro
 
     >>> from rcjax.solving.frontier.points import Agreements
     >>> agreements = Agreements(np.array([-1, 0, -1]), np.array([-1, 2, -1]))
-    >>> policy = Policies.of_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
+    >>> policy = Policies.from_cascades(np.array([1.0, 0.5, 0.0]), np.ones(3, bool), agreements=agreements)
     >>> walk(jnp.zeros((3, 2)), policy, jnp.array([[0, 0], [0, 1], [2, 1]])).answers.tolist()
     [[False, False], [True, False], [False, True]]
     """
@@ -172,8 +172,8 @@ def loss_terms_on_log(calibrators: Calibrator, policies: Policies, log: Log, rig
         right: (n, k) whether the answer is right, or its score.
         cost: cost of each answer (n, k), or mean cost of each model (k,).
     """
-    money = fill_up(cost)[0] if np.ndim(cost) > 1 else cost
-    rows = fill_up(log.logprob, right, log.answered)
+    money = pad_to_size_class(cost)[0] if np.ndim(cost) > 1 else cost
+    rows = pad_to_size_class(log.logprob, right, log.answered)
     shares = _loss_terms_filled(calibrators, rows, money, policies, _filled_answers(policies, log))
     return LossTerms(*(np.asarray(share)[:, : log.n_queries] for share in shares))
 
@@ -191,7 +191,7 @@ def waiting_times_on_log(calibrators: Calibrator, policies: Policies, log: Log) 
 
     NaN where an answer on the path of a query has no known seconds.
     """
-    rows = fill_up(log.logprob, log.answered, log.seconds)
+    rows = pad_to_size_class(log.logprob, log.answered, log.seconds)
     seconds = _waiting_times_filled(calibrators, rows, policies, _filled_answers(policies, log))
     return np.asarray(seconds, float)[:, : log.n_queries]
 
@@ -207,7 +207,7 @@ def _waiting_times_filled(
 
 def _filled_answers(policies: Policies, log: Log) -> Any:
     """Return the codes of the answers of a log, filled up; None if the policies do not compare answers."""
-    return None if log.answer is None or policies.agreements is None else fill_up(log.answer)[0]
+    return None if log.answer is None or policies.agreements is None else pad_to_size_class(log.answer)[0]
 
 
 def require_answers(policies: Policies, log: Log) -> None:
@@ -293,12 +293,12 @@ def columns_of(log: Log, models: tuple[str, ...], policies: Policies, asked: Any
     def column(values: Any, default: float = 0) -> np.ndarray:
         filled = np.full((len(models), int(rows.sum())), default, np.asarray(values).dtype)
         filled[asked] = np.asarray(values)[rows].T
-        return fill_up(filled, axis=1)[0]
+        return pad_to_size_class(filled, axis=1)[0]
 
     seconds = None if part.seconds is None else column(part.seconds)
     compared = part.answer is not None and policies.agreements is not None
     codes = column(part.answer, NO_ANSWER) if compared else None
-    counts = fill_up(np.ones(int(rows.sum()), bool))
+    counts = pad_to_size_class(np.ones(int(rows.sum()), bool))
     return Columns(column(part.logprob), column(part.correct), column(part.query_cost), seconds, codes, *counts)
 
 

@@ -34,17 +34,17 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from rcjax._base.extras import import_extra, version
-from rcjax._core.batching import fill_up, plain, stack, take_entries
-from rcjax._core.compilation import compiled, in_full
+from rcjax._core.batching import as_json_values, pad_to_size_class, stack, take_entries
+from rcjax._core.compilation import compiled, in_full_precision
 from rcjax.copulas.families import as_family
-from rcjax.model.calibrated_models import Details, calibrators_to_json, stated_in
+from rcjax.model.calibrated_models import Details, calibrators_to_json, find_stated_in_log
 from rcjax.model.cascade_model import CascadeModel, calibrators_from_json, marginals_from_json, marginals_to_json
 from rcjax.policy.spec import Spec
 from rcjax.solving.bellman import CascadePlan, make_plan
 from rcjax.solving.frontier.frontier import Frontier, make_frontier
 from rcjax.solving.frontier.points import LossTerms, Points, PointStatus, Policies, lam_range
 from rcjax.solving.objective import ORDER
-from rcjax.solving.tradeoff import select
+from rcjax.solving.tradeoff import keep_best
 from rcjax.tuning.sweeps.problems import (
     Batch,
     Data,
@@ -168,11 +168,11 @@ def _pad_sample(sample: Sample, shape: Shape, library: Library, settings: SweepS
     held_out = np.ones(log.n_queries, bool)
     held_out[chosen] = settings.train is None  # without `train`, replicates are judged by the rows that they left out
     matrices = log.logprob, log.correct, log.answered, log.query_cost, held_out
-    full = fill_up(*map(np.asarray, matrices), size=shape.queries)
+    full = pad_to_size_class(*map(np.asarray, matrices), size=shape.queries)
     rows = np.full(shape.drawn, shape.queries - 1, np.int32)
     rows[: len(chosen)] = chosen
     lam = lam_range(np.array(entry.cost), settings.lam) if isinstance(settings.lam, int) else settings.lam
-    values = stated_in(log) if shape.stated else None
+    values = find_stated_in_log(log) if shape.stated else None
     key = random_state(sample, entry).generate_state(2)
     dtype = full[0].dtype
     stated = None if values is None else values.astype(dtype)
@@ -229,7 +229,7 @@ def _program(function: Callable[..., Any], mesh: Mesh, width: int | None, **opti
         return jax.shard_map(share, mesh=mesh, check_vma=False, **specs)(shared, problems)
 
     # An accelerator's programs are compiled ahead (`_compile_together`); a CPU's may be kept in files.
-    return compiled(run) if width is None else jax.jit(in_full(run))
+    return compiled(run) if width is None else jax.jit(in_full_precision(run))
 
 
 def device_mesh(devices: Sequence[Any] | None = None) -> Mesh:
@@ -477,7 +477,7 @@ def fits_table(batch: Batch, fits: Fit) -> pl.DataFrame:
             content = {
                 "calibrators": calibrators_to_json(fit.calibrators),
                 "marginals": marginals_to_json(fit.marginals),
-                "copulas": {type(copula).__name__: plain(vars(copula)) for copula in fit.copulas},
+                "copulas": {type(copula).__name__: as_json_values(vars(copula)) for copula in fit.copulas},
                 "cost": np.asarray(fit.cost).tolist(),
             }
             rows.append({"log": sample.log, "seed": sample.seed, "fit": json.dumps(content)})
@@ -508,5 +508,5 @@ def frontier_of(model: CascadeModel, points: pl.DataFrame, search: SweepSearch) 
     members = np.array([[name in cascade.split(" > ") for name in model.models] for cascade in points["cascade"]])
     bounds, actions = (np.array(points[name].to_list()) for name in ("bounds", "actions"))
     policies = Policies(first, bounds, actions, members)
-    solved = select(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
+    solved = keep_best(Points(lam, status, LossTerms(error, cost, np.zeros_like(error)), policies), None)
     return make_frontier(model, solved, Spec(cascade=None if search == "labels" else search))

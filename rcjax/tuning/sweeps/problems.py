@@ -33,13 +33,13 @@ from rcjax.copulas.families import as_family
 from rcjax.logs.errors import IncompleteLogWarning, LeftOutWarning, LogError, UnlabelledWarning
 from rcjax.logs.log import Log
 from rcjax.logs.reading import read_log
-from rcjax.model.calibrated_models import Details, fit_calibrators, stated_in
+from rcjax.model.calibrated_models import Details, find_stated_in_log, fit_calibrators
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all
-from rcjax.model.fitting import copulas_of, fit_marginals, pair_taus, stated_confidences
+from rcjax.model.fitting import fit_copulas_traced, fit_marginals, pair_taus, stated_confidences
 from rcjax.model.marginals import Marginal
-from rcjax.solving.bellman import CascadePlan, SearchTables, candidate_paths
+from rcjax.solving.bellman import CascadePlan, SearchTables, list_paths
 from rcjax.solving.frontier.points import LossTerms, Points as FrontierPoints, PointStatus, Policies, check_lam
-from rcjax.solving.objective import Tables, build_grid, transition
+from rcjax.solving.objective import Tables, build_grid, transition_kernel
 from rcjax.solving.solution import adaptive_points, optimise, points_at
 from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, score_pairs
 from rcjax.tuning.replaying.walk import walk
@@ -123,7 +123,7 @@ def fit_problem(
     if values is None:  # no model states values, so that there are no ties
         copulas = tuple(jax.vmap(family.from_tau)(taus) for family in families)
     else:
-        copulas = tuple(copulas_of(family, marginals, confidence, answered, taus) for family in families)
+        copulas = tuple(fit_copulas_traced(family, marginals, confidence, answered, taus) for family in families)
     cost = divide((spent * count).sum(0), count.sum(0))
     return Fit(calibrators, marginals, copulas, cost, (count.T @ count > 0).all())
 
@@ -186,7 +186,7 @@ def _pair_tables(fit: Fit, family: jax.Array, panels: int) -> Tables:
     grid = jax.vmap(partial(build_grid, panels=panels))(fit.marginals)
 
     def kernel(copulas: Copula) -> jax.Array:
-        return jax.vmap(transition)(copulas, take_entries(grid, left), take_entries(grid, right))
+        return jax.vmap(transition_kernel)(copulas, take_entries(grid, left), take_entries(grid, right))
 
     # `family` is the same for all problems, so that only this family is evaluated.
     kernels = lax.switch(family, [partial(kernel, copulas) for copulas in fit.copulas])
@@ -380,7 +380,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
         raise LogError(f"{log.source}: two models share no query, or one has no answer: a sweep needs some for all")
     paths = tuple(_paths(log.models, search) for search in settings.cascades.values())
     drawn = size_of_training(log.n_queries, settings.train, log.source)
-    values = stated_in(log)
+    values = find_stated_in_log(log)
     stated = 0 if values is None else values.shape[1]
     return Shape(len(log.models), filled_up(log.n_queries + 1), filled_up(drawn), log.task, paths, stated)
 
@@ -388,7 +388,7 @@ def shape_of(log: Log, settings: SweepSettings) -> Shape:
 def _paths(models: tuple[str, ...], search: SweepSearch) -> Any:
     if search == "labels":
         return search
-    paths = candidate_paths(models, search)
+    paths = list_paths(models, search)
     return "adaptive" if paths is None else tuple(paths)
 
 

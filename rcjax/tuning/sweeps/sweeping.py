@@ -34,7 +34,7 @@ import polars as pl
 from rcjax._base.codec import SCHEMA_VERSION, Object, abbreviate, check_header, load_json, read_table, read_value
 from rcjax._base.extras import version
 from rcjax._base.files import write_atomically
-from rcjax._core.batching import as_here
+from rcjax._core.batching import with_thread_settings
 from rcjax.logs.errors import near
 from rcjax.serving.price_lists import GENAI
 from rcjax.solving.frontier.frontier import Frontier
@@ -226,7 +226,7 @@ def _run(engine: Engine, work: Work, target: Path, report: Callable[[int, int], 
     # The engine is closed at once if a file cannot be written.
     with closing(engine(work, missing)) as solved, ThreadPoolExecutor(1) as writer:
         for number, tables in solved:
-            writing.append((number, writer.submit(as_here(_write), target, number, tables)))
+            writing.append((number, writer.submit(with_thread_settings(_write), target, number, tables)))
             if len(writing) > 1:
                 finish(*writing.popleft())
         for last in writing:

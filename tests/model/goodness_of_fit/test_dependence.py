@@ -89,7 +89,7 @@ def test_replicates_tie_where_the_log_does():
     values = np.concatenate([np.full(12, 0.1), np.full(7, 0.5), np.full(20, 0.9), rng.uniform(0.1, 0.9, 61)])
     values = rng.permutation(np.concatenate([values, np.full(30, np.nan)]))
     present = jnp.asarray(~np.isnan(values))
-    ties = Ties.of(jnp.asarray(values), present)
+    ties = Ties.find(jnp.asarray(values), present)
     kept = np.sort(values[present])
     even = (np.arange(100) + 0.5) / 100
     imposed = np.asarray(ties.impose(jnp.asarray(even)))
@@ -124,7 +124,7 @@ def found(logs):
 
 
 @pytest.mark.thorough
-def test_its_own_family_is_accepted_and_another_rejected(found):
+def test_the_true_family_is_accepted_and_another_rejected(found):
     assert (found.process_p[:2] > 0.05).all()
     assert found.process_p[2] == 0.5 / (REPLICATES + 1)
     np.testing.assert_allclose(found.copula.theta[:2], 2.0, rtol=0.2)
@@ -167,7 +167,7 @@ def drawn_pairs(float64):
     return np.asarray(u), np.asarray(v)
 
 
-def test_results_are_those_of_another_optimiser_and_stand_by_aic(drawn_pairs):
+def test_results_match_another_optimiser_and_are_sorted_by_aic(drawn_pairs):
     best, other, none = compare_copulas(*drawn_pairs, ["gumbel", "clayton", "independence"])
     assert [one.family for one in (best, other, none)] == ["Clayton", "Gumbel", "Independence"]
     u, v = (scipy.stats.rankdata(x) / 301 for x in drawn_pairs)
@@ -187,7 +187,7 @@ def test_results_are_those_of_another_optimiser_and_stand_by_aic(drawn_pairs):
     assert (none.parameters, none.aic, none.status, best.p_value) == ({}, 0.0, "converged", None)
 
 
-def test_ranks_alone_count(drawn_pairs):
+def test_only_ranks_matter(drawn_pairs):
     x, y = drawn_pairs
     (one,), (same,) = (compare_copulas(*columns, "frank") for columns in ((x, y), (np.exp(x), -1 / y)))
     assert (one.log_likelihood, one.parameters) == (same.log_likelihood, same.parameters)
@@ -206,6 +206,8 @@ def test_the_test_of_fit_rejects_the_wrong_family(drawn_pairs):
         (np.arange(20.0), np.arange(19.0), "auto", "both must be"),
         (np.r_[np.nan, np.arange(19.0)], np.arange(20.0), "auto", r"x\[0\] is no finite number"),
         (np.arange(20.0), np.arange(20.0), "nope", "unknown copula 'nope'"),
+        (np.arange(20.0), np.arange(20.0), [], "families is empty"),
+        (np.arange(20.0), np.ones(20), "gumbel", "y is 1 throughout: a constant has no dependence"),
     ],
 )
 def test_bad_input_gets_one_line(x, y, families, message):
@@ -227,7 +229,7 @@ def answers(float64):
     return np.where(answered, confidence, np.nan), correct, answered
 
 
-def test_rank_correlations_are_scipys(answers):
+def test_rank_correlations_match_scipy(answers):
     confidence, correct, answered = answers
     found = np.asarray(rank_correlations(*map(jnp.asarray, answers)))
     assert found.shape == (3, 4, 4)
@@ -247,7 +249,7 @@ def test_rank_correlations_are_scipys(answers):
     assert 0 < unknown < 18
 
 
-def test_the_papers_test_is_walds_in_a_logistic_regression(answers):
+def test_the_papers_test_is_walds_test_of_a_logistic_regression(answers):
     confidence, correct, answered = answers
     found = np.asarray(logistic_test(*map(jnp.asarray, answers)))
     expected = np.full((4, 4), np.nan)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rcjax.model.goodness_of_fit.bootstrap import draw, marginal_test
+from rcjax.model.goodness_of_fit.bootstrap import draw_sample, marginal_test
 from rcjax.model.marginals import Atoms, Marginal
 from rcjax.model.maximum_likelihood import fit_marginal
 
@@ -27,7 +27,7 @@ def test_samples_have_the_law_of_the_marginal():
     """Shares of the masses within four standard errors, what lies between by Kolmogorov and Smirnov's test."""
     for low, high, bottom, top, share, a, b in CASES:
         marginal = Marginal(*(np.array(each, float) for each in (low, high, bottom, top, share, a, b)))  # type: ignore[arg-type]
-        values = draw(marginal, (20, 200), np.random.default_rng(0))
+        values = draw_sample(marginal, (20, 200), np.random.default_rng(0))
         assert values.shape == (20, 200)
         for value, mass in ((low, bottom), (high, top)):
             assert abs((values == value).mean() - mass) <= 4 * np.sqrt(mass * (1 - mass) / values.size)
@@ -62,7 +62,7 @@ def found(draws, fit):
 
 
 @pytest.mark.thorough
-def test_its_own_law_is_accepted_and_others_are_rejected(found):
+def test_the_true_marginal_is_accepted_and_others_are_rejected(found):
     trained, refitted = found
     assert trained[0] > 0.02
     assert refitted[0] > 0.02
@@ -72,7 +72,7 @@ def test_its_own_law_is_accepted_and_others_are_rejected(found):
 
 
 @pytest.mark.thorough
-def test_a_log_beyond_the_ends_of_stated_values_is_no_misfit_of_its_own_marginal():
+def test_stated_values_beyond_the_trained_ends_are_no_misfit():
     """What was the lowest value, or the highest, lies between others there: a mass again, not a beta's spike."""
     values = jnp.array([[0.2, 0.4, 0.6, 0.8, 0.9]])
     rows = jnp.repeat(values, jnp.array([10, 40, 60, 70, 20]), axis=1)

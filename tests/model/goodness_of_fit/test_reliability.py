@@ -13,16 +13,16 @@ from tiers import examples
 from benchmarks.paper.statistics import accuracy_above
 from rcjax.model.goodness_of_fit.reliability import (
     CalibrationTest,
-    Mean,
+    SampleMean,
     accuracy_p_value,
+    area_under_roc,
     calibration_change,
     calibration_test,
     distribution_change,
-    excess,
-    holm,
-    mean_rise,
+    excess_over_limit,
+    holm_adjusted,
     reliability_curve,
-    separation,
+    rise_of_mean,
 )
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -100,11 +100,11 @@ def test_accuracy_above_is_a_plain_count():
 
 
 @pytest.mark.parametrize("levels", [4, 10**6])
-def test_separation_is_mann_and_whitneys(levels):
+def test_area_under_roc_is_mann_whitneys_u(levels):
     rng = np.random.default_rng(5)
     confidence, correct = rng.integers(0, levels, 80) / levels, rng.random(80) < 0.7
     u = scipy.stats.mannwhitneyu(confidence[correct], confidence[~correct]).statistic
-    assert separation(confidence, correct) == pytest.approx(u / (correct.sum() * (~correct).sum()))
+    assert area_under_roc(confidence, correct) == pytest.approx(u / (correct.sum() * (~correct).sum()))
 
 
 def test_accuracy_p_value_is_that_of_two_proportions():
@@ -117,7 +117,7 @@ def test_accuracy_p_value_is_that_of_two_proportions():
     assert accuracy_p_value(1.0, np.arange(5) > 0, 10) == 0
 
 
-def test_scores_that_all_lie_above_are_no_chance():
+def test_scores_all_above_the_confidence_are_no_chance():
     confidence = np.linspace(0.2, 0.7, 60)
     result = calibration_test(confidence, confidence + 0.1, np.random.default_rng(0), 50)
     assert (result.error, result.p_value) == (pytest.approx(0.1), pytest.approx(0.5 / 51))
@@ -133,7 +133,7 @@ def test_scores_that_all_lie_above_are_no_chance():
         ([0.2, 0.8], [1, 0]),
     ],
 )
-def test_corners(confidence, correct):
+def test_degenerate_samples_have_defined_figures(confidence, correct):
     confidence, correct = np.array(confidence), np.array(correct, bool)
     result = calibration_test(confidence, correct, np.random.default_rng(0), 50)
     assert float(result.error) == pytest.approx(plain_error(confidence, correct))
@@ -145,9 +145,15 @@ def test_corners(confidence, correct):
     assert (curve["high"] >= curve["accuracy"] - 1e-12).all()
     assert accuracy_above(confidence, correct)["accuracy"][0] == correct.mean()
     one_kind = correct.all() or not correct.any()
-    assert np.isnan(separation(confidence, correct)) if one_kind else 0 <= separation(confidence, correct) <= 1
+    assert np.isnan(area_under_roc(confidence, correct)) if one_kind else 0 <= area_under_roc(confidence, correct) <= 1
     if len(set(confidence)) == 1 and not one_kind:
-        assert separation(confidence, correct) == 0.5
+        assert area_under_roc(confidence, correct) == 0.5
+
+
+def test_lists_are_samples_and_empty_samples_are_refused():
+    assert calibration_test([0.5, 0.6], [1, 0], np.random.default_rng(0)).error == pytest.approx(0.55)
+    with pytest.raises(ValueError, match="confidence is empty"):
+        reliability_curve([], [])
 
 
 def distance(x, y):
@@ -202,8 +208,8 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
         (9, 30, 30, 300),
         (150, 800, 30, 300),
     ):
-        before = Mean.of(np.arange(n_before) < wrong_before)
-        _, p_value = mean_rise(before, Mean.of(np.arange(n) < wrong))
+        before = SampleMean.estimate(np.arange(n_before) < wrong_before)
+        _, p_value = rise_of_mean(before, SampleMean.estimate(np.arange(n) < wrong))
         law = stats.hypergeom(n + n_before, wrong + wrong_before, n)
         exact = law.sf(wrong) + law.pmf(wrong) / 2
         assert p_value == pytest.approx(exact, rel=0.35), (wrong, n, p_value, exact)
@@ -212,14 +218,16 @@ def test_a_rise_of_a_share_is_that_of_fishers_exact_test_far_out():
 def test_means_of_parts_are_those_of_the_whole():
     rng = np.random.default_rng(1)
     x, y = rng.gamma(2, size=40), rng.gamma(3, size=70)
-    assert Mean.of(x).pool(Mean.of(y)) == pytest.approx(Mean.of(np.concatenate([x, y])))
+    assert SampleMean.estimate(x).pool(SampleMean.estimate(y)) == pytest.approx(
+        SampleMean.estimate(np.concatenate([x, y]))
+    )
 
 
 @pytest.mark.parametrize(("before", "now", "p_value"), [(0.0, 0.0, 1.0), (1.0, 1.0, 1.0), (0.0, 1.0, 0.0)])
 def test_samples_without_any_spread(before, now, p_value):
-    result = mean_rise(Mean.of(np.full(30, before)), Mean.of(np.full(20, now)))[1]
+    result = rise_of_mean(SampleMean.estimate(np.full(30, before)), SampleMean.estimate(np.full(20, now)))[1]
     assert result == pytest.approx(p_value, abs=1e-6)
-    assert excess(Mean.of(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
+    assert excess_over_limit(SampleMean.estimate(np.full(20, now)), before)[1] <= (0.05 if now > before else 1.0)
 
 
 @pytest.mark.thorough
@@ -230,7 +238,7 @@ def test_small_p_values_come_as_often_as_they_say():
     for _ in range(8000):
         p, q = rng.choice([0.5, 0.7, 0.9, 0.95], 300), rng.choice([0.5, 0.7, 0.9, 0.95], 100)
         y, z = rng.random(300) < p, rng.random(100) < q
-        rise = mean_rise(Mean.of(~y), Mean.of(~z))[1]
+        rise = rise_of_mean(SampleMean.estimate(~y), SampleMean.estimate(~z))[1]
         result.append((rise, calibration_change((p, y), (q, z)).p_value, distribution_change(p, q).p_value))
     for column in np.array(result).T:
         for level, most in ((0.05, 0.058), (0.01, 0.0135), (0.001, 0.0026)):
@@ -253,7 +261,7 @@ def test_a_changed_calibration_is_seen_and_an_unchanged_one_is_not():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_holm_rejects_step_by_step(p_values):
     """By the procedure itself: the smallest p-value at α/K, the next at α/(K − 1), until one is not rejected."""
-    adjusted, order = holm(p_values), np.argsort(p_values, kind="stable")
+    adjusted, order = holm_adjusted(p_values), np.argsort(p_values, kind="stable")
     for level in (0.05, 0.3):
         rejected = set()
         for step, place in enumerate(order.tolist()):
@@ -264,5 +272,5 @@ def test_holm_rejects_step_by_step(p_values):
 
 
 def test_holm_leaves_out_missing_p_values():
-    np.testing.assert_allclose(holm([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
-    assert np.isnan(holm([np.nan])).all()
+    np.testing.assert_allclose(holm_adjusted([0.02, np.nan, 0.03]), [0.04, np.nan, 0.04])
+    assert np.isnan(holm_adjusted([np.nan])).all()

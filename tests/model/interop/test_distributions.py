@@ -39,7 +39,7 @@ def margins(library):
     jax.config.update("jax_enable_x64", wide)
 
 
-def test_densities_are_those_of_scipy_and_statsmodels(library, margins):
+def test_densities_match_scipy_and_statsmodels(library, margins):
     normal = library.copula(rcjax.copulas.Gaussian(0.6), margins)
     expected = stats.multivariate_normal([0, 1], [[1, 1.2], [1.2, 4]]).logpdf(POINTS)
     np.testing.assert_allclose(normal.log_prob(POINTS), expected, rtol=1e-10)
@@ -64,7 +64,7 @@ def test_a_bare_copula_is_a_distribution_of_ranks(library):
     expected = np.log(REFERENCES[rcjax.copulas.Frank(4.0)].pdf(inside))
     np.testing.assert_allclose(ranks.log_prob(inside), expected, rtol=1e-8)
     np.testing.assert_array_equal(ranks.log_prob(np.array([[-0.1, 0.5], [0.5, 1.1]])), [-np.inf, -np.inf])
-    assert np.isnan(Pair.of(rcjax.copulas.Frank(4.0), None).log_prob(np.array([np.nan, 0.5])))
+    assert np.isnan(Pair.join(rcjax.copulas.Frank(4.0), None).log_prob(np.array([np.nan, 0.5])))
 
 
 @pytest.mark.thorough
@@ -115,7 +115,7 @@ def test_coordinates_without_bounds_cover_the_support(library, margins):
 
 
 @pytest.mark.thorough
-def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_moved(library):
+def test_a_cascade_has_its_models_density_and_no_bijector(library):
     log = rcjax.sample_log(96, seed=0)
     model = rcjax.fit(log.select(log.models[:3]))
     values = model.calibrate(log)
@@ -141,15 +141,15 @@ def test_a_cascade_has_the_density_of_its_model_with_gradients_and_cannot_be_mov
     assert float(slopes[0].theta[1]) == 0.0  # of a pair that are no neighbours
 
 
-def test_what_is_no_marginal_is_refused():
+def test_arguments_that_are_no_marginals_are_refused():
     class Vectors:
         event_shape, log_prob = (2,), None
 
     for margin, name in ((0.5, "a float"), (Vectors(), "a Vectors")):
         with pytest.raises(TypeError, match=f"a marginal must be a distribution of single numbers, not {name}"):
-            Pair.of(rcjax.copulas.Gumbel(2.0), (margin, margin))
+            Pair.join(rcjax.copulas.Gumbel(2.0), (margin, margin))
     with pytest.raises(TypeError, match="copula must be a Copula"):
-        Pair.of("gumbel", None)
+        Pair.join("gumbel", None)
 
 
 @pytest.mark.parametrize(

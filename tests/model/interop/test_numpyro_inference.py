@@ -28,7 +28,7 @@ def model(data):
 
 
 @pytest.mark.thorough
-def test_a_plate_of_observations_has_the_reference_s_density():
+def test_a_plate_of_observations_matches_the_reference_density():
     data = pairs(50)
     got, _ = util.log_density(model, (data,), {}, {"theta": jnp.asarray(1.3)})
     expected = np.log(references.GumbelCopula(2.3).pdf(data)).sum() + float(dist.LogNormal(0.0, 1.0).log_prob(1.3))
@@ -49,7 +49,7 @@ def test_predictions_batches_and_expansions():
 
 
 @pytest.mark.thorough
-def test_the_posterior_of_theta_is_that_of_a_grid():
+def test_the_posterior_of_theta_matches_a_grid():
     """NUTS against Bayes' theorem on a grid with statsmodels' density, and against the fit by likelihood."""
     data = pairs()
     sampler = MCMC(NUTS(model), num_warmup=300, num_samples=2000, progress_bar=False)

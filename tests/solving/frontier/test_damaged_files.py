@@ -53,7 +53,7 @@ def refusal(name, data):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_rcjax_writes_is_read(name):
+def test_saved_files_are_read(name):
     assert refusal(name, SAMPLES[name]) is None
 
 

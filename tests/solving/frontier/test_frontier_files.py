@@ -77,7 +77,7 @@ def test_a_policy_expects_what_the_bands_say(banded):
 
 
 @pytest.mark.thorough
-def test_which_cascades_competed_survives_a_file(demo, demo_lam, tmp_path):
+def test_the_search_survives_a_file(demo, demo_lam, tmp_path):
     pair, single = ("llama3.2-3b", "llama3.1-8b"), ("llama3.2-1b",)
     frontier = solve_frontier(demo, lam=demo_lam, cascades=[pair, *single])
     frontier.save(tmp_path / "frontier.json")
@@ -102,7 +102,7 @@ def comparing(float64):
 
 
 @pytest.mark.thorough
-def test_policies_that_compare_answers_come_back(comparing, tmp_path):
+def test_agreement_policies_survive_a_file(comparing, tmp_path):
     comparing.save(tmp_path / "frontier.json")
     assert comparing.point(1).agreements == {"llama3.1-8b": Agreement("llama3.2-1b", "llama3.1-70b", "choice")}
     data = json.loads((tmp_path / "frontier.json").read_text())

@@ -11,7 +11,7 @@ UNIT = st.integers(0, 20).map(lambda n: n / 20)  # many ties
 
 @given(arrays.arrays(float, st.tuples(st.integers(1, 30), st.just(2)), elements=UNIT))
 @example(np.array([[0.15, 0.5], [0.05, 0.95], [0.25, 0.05]]))
-def test_a_corner_is_the_best_at_every_price(points):
+def test_every_corner_of_the_hull_is_best_at_some_lambda(points):
     cost, error = points.T
     hull = lower_hull(cost, error)
     assert (np.diff(cost[hull]) > 0).all()
@@ -24,13 +24,13 @@ def test_a_corner_is_the_best_at_every_price(points):
     assert (np.diff(slopes) > -1e-12 * np.abs(slopes[1:])).all()
 
 
-def test_what_is_not_finite_has_no_say():
+def test_points_that_are_not_finite_are_ignored():
     cost, error = np.array([np.nan, 1.0, 2.0, 0.0]), np.array([0.0, 0.5, -np.inf, np.nan])
     assert lower_hull(cost, error).tolist() == [1]
     assert lower_hull(cost[:1], error[:1]).size == 0
 
 
-def test_the_pareto_front_is_what_nothing_beats():
+def test_no_point_dominates_the_pareto_front():
     rng = np.random.default_rng(1)
     cost, error = rng.integers(0, 12, (2, 60)) / 12.0
     kept = pareto(cost, error)

@@ -26,9 +26,9 @@ def action_at(policies, row, j, confidence):
 
 
 @pytest.mark.parametrize("refusing", [False, True])
-def test_intervals_of_cascades_are_those_of_a_loop(refusing):
+def test_intervals_of_cascades_match_a_plain_loop(refusing):
     thresholds, members, refusal_thresholds = cascades(refusing)
-    policies = Policies.of_cascades(thresholds, members, refusal_thresholds)
+    policies = Policies.from_cascades(thresholds, members, refusal_thresholds)
     assert policies.bounds.shape == policies.actions.shape == (COUNT, K, 3 if refusing else 2)
     assert (policies.bounds[..., -1] == 1).all()
     assert (np.diff(policies.bounds, axis=-1) >= 0).all()

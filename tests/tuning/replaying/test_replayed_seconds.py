@@ -8,7 +8,7 @@ import pytest
 from helpers.timed_logs import timed_log, waited
 
 import rcjax
-from rcjax.solving.frontier.points import seconds_of
+from rcjax.solving.frontier.points import summarise_seconds
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -45,7 +45,7 @@ def test_policies_and_a_frontier_wait_as_the_steps_do(log, frontier):
 
 
 def test_one_query_that_is_known_is_the_mean_and_the_tail():
-    seconds = seconds_of(np.array([[3.0, np.nan], [2.0, 1.0]]), np.array([[0.5, 0.5], [0.25, 0.25]]))
+    seconds = summarise_seconds(np.array([[3.0, np.nan], [2.0, 1.0]]), np.array([[0.5, 0.5], [0.25, 0.25]]))
     assert (float(seconds.mean), float(seconds.p95)) == (pytest.approx(8 / 3), 3.0)
 
 
