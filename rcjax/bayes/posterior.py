@@ -18,7 +18,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jax.scipy import special
 
-from rcjax._base.codec import check_fields, prefix_place, takes, whole
+from rcjax._base.codec import check_fields, prefix_place, takes, whole_number
 from rcjax._base.extras import import_extra
 from rcjax._core.batching import take_entries
 from rcjax._core.compilation import compiled
@@ -190,8 +190,8 @@ def _check_draws(method: str, draws: int, chains: int) -> None:
     """Raise ValueError for an unknown method, or too few draws or chains."""
     if method not in ("nuts", "laplace"):
         raise ValueError(f"method is {method!r}; it is 'nuts' or 'laplace'")
-    whole(draws, "draws", 4 if method == "nuts" else 1)
-    whole(chains, "chains", 1)
+    whole_number(draws, "draws", 4 if method == "nuts" else 1)
+    whole_number(chains, "chains", 1)
 
 
 @compiled
@@ -404,7 +404,7 @@ def _thin(model: CascadeModel, draws: int | None) -> CascadeModel:
     Names are dropped: they are static in a pytree, and without names posteriors of one size share a program.
     """
     count = model.cost.shape[0]
-    number = count if draws is None else min(whole(draws, "draws", 1), count)
+    number = count if draws is None else min(whole_number(draws, "draws", 1), count)
     return take_entries(dataclasses.replace(model, models=()), np.arange(number) * count // number)
 
 

@@ -32,7 +32,7 @@ from rcjax._base.codec import (
     read_list,
     read_value,
     require,
-    whole,
+    whole_number,
 )
 from rcjax._base.figures import choose_unit, count
 from rcjax._base.tokens import Price
@@ -306,7 +306,7 @@ def sample_log(n: int = 1000, seed: int = 0) -> Log:
     >>> log.logprob.shape, log.source
     ((300, 5), 'rcjax demo (synthetic)')
     """
-    n = whole(n, "n", 2)
+    n = whole_number(n, "n", 2)
     content = _content()
     model = model_from_json(content)
     variation = np.float64(content["demo"]["length_variation"])

@@ -334,7 +334,7 @@ def check_abstain_price(abstain_price: Any) -> float | None:
     if abstain_price is None:
         return None
     if isinstance(abstain_price, str) or np.ndim(abstain_price):
-        raise TypeError(f"abstain_price must be a number, not {what_it_is(abstain_price)}")
+        raise TypeError(f"abstain_price must be a number, not {describe_type(abstain_price)}")
     if not abstain_price >= 0:  # negated, so that NaN raises too
         raise ValueError(
             f"abstain_price is {abstain_price}; it is what a refusal costs in errors, such as 0.3, at least 0"
