@@ -174,10 +174,10 @@ def format_number(value: float, digits: int = 3) -> str:
     return f"{value:,.{max(0, digits - 1 - power)}f}"
 
 
-def format_check_figure(value: float | None, unit: str) -> str:
+def format_figure(value: float | None, unit: str) -> str:
     """Format the figure of a diagnostic check, which is a share or a number.
 
-    >>> format_check_figure(0.031, "share"), format_check_figure(0.0312, "number"), format_check_figure(285, "number")
+    >>> format_figure(0.031, "share"), format_figure(0.0312, "number"), format_figure(285, "number")
     ('3.1 %', '0.031', '285')
     """
     if value is None or math.isnan(value):

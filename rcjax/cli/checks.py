@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rcjax._base.codec import read_value, to_json_value
-from rcjax._base.figures import Money, capitalised, choose_unit, count, format_check_figure
+from rcjax._base.figures import Money, capitalised, choose_unit, count, format_figure
 from rcjax.cli.app import start_jax
 from rcjax.cli.console import (
     Screen,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from rcjax.tuning.replaying.comparing import ModelOrPolicy
 
 
-def judge_policy(
+def try_check(
     policy: AbstractPolicy, log: Log, retuning: bool | Replacement = True
 ) -> tuple[Mapping[str, Any] | None, str]:
     """Check a policy on a log; return (the check as JSON values, ""), or (None, the reason against a check)."""
@@ -145,7 +145,7 @@ def tune_and_retune(log: Path, test: Path, reading: LogOptions, spec: Spec, targ
     return f"{tune} && {command('retune', 'policy.json', test, **retune_reading.as_options(), out='policy.json')}"
 
 
-#: The checks of the sample: their bad verdict is "biased".
+#: The findings on the sample: their bad verdict is "biased".
 _BIASED = ("lacking answers", "labels")
 
 
@@ -290,8 +290,8 @@ def diagnose(
 ) -> None:
     """Test whether the promises of a tuning hold on held-out queries, and advise what to do if not.
 
-    Tunes on LOG, and checks the promised error and cost and the calibration of each model: each check is fine, doubtful
-    or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for your target; the default target
+    Tunes on LOG, and compares the promised error and cost, and the calibration of each model, with held-out queries.
+    Each finding is fine, doubtful or bad. With `--test`, it also gives the decision of `rcjax check` on the policy for your target; the default target
     is the least money for at most a point more error than today's.
 
     Example: `rcjax diagnose log.csv --test fresh_log.csv --budget 150/M`
@@ -299,7 +299,7 @@ def diagnose(
     Args:
         test: Log of other queries to test on. [default: LOG itself, in five folds]
         cascade: Test the promises of `rcjax tune` with this `--cascade`. [default: those of the default search]
-        all_: Show every check, not only the worst of each kind.
+        all_: Show every finding, not only the worst of each kind.
     """
     spec = replace(within.spread(spec, log), cascade=cascade, intervals=False)
     options = reading.options()
@@ -322,20 +322,20 @@ def diagnose(
         with steps("checking the policy"):
             policy = rcjax.tune(training, spec).policy
             assert policy is not None  # as there is a target
-            document["check"], _ = judge_policy(policy, fresh)
+            document["check"], _ = try_check(policy, fresh)
         retune = tune_and_retune(log, test, reading, spec, Target.of(**spec.target))
     conclude(document, partial(show_diagnosis, document, retune, show_all=all_), as_json=json_)
 
 
 @escape_arguments
 def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: bool = False) -> None:
-    """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the checks.
+    """Print a diagnosis (its JSON form): the decision, the promise, the advice, then the findings.
 
-    Only the worst check of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
+    Only the worst finding of each kind is printed, unless `show_all` is set. `retune` is the command that tunes again.
     """
     from rcjax.tuning.diagnostics.findings import Promise  # which imports JAX
 
-    screen, noun, checks = Screen(), document["counted"], document["findings"]
+    screen, noun, findings = Screen(), document["counted"], document["findings"]
     held_out = "judged by queries that the fit has not seen" if document["held_out"] else "judged in five folds"
     models, queries = count(len(document["models"]), "model"), count(document["n"], "query")
     screen.print(f"{Path(document['source']).name}: {models}, {queries} that all answered; {held_out}\n")
@@ -350,23 +350,23 @@ def show_diagnosis(document: Mapping[str, Any], retune: str = "", *, show_all: b
             f"On {queries_in_words}, the {noun} of the frontier's policies was {gaps}, on average.",
             style="" if check else "bold",
         )
-    todo = [check for verdict in ("bad", "doubtful") for check in checks if check["verdict"] == verdict]
+    todo = [finding for verdict in ("bad", "doubtful") for finding in findings if finding["verdict"] == verdict]
     if todo:
-        screen.print("What explains it" if check else "What to do", style="bold")
-    for verdict, name in dict.fromkeys((check["verdict"], check["name"]) for check in todo):
-        first, *more = [check for check in todo if (check["verdict"], check["name"]) == (verdict, name)]
-        similar = [f"{check['subject']} ({format_check_figure(check['figure'], check['unit'])})" for check in more]
+        screen.print("What explains it" if check and check["verdict"] != "fine" else "What to do", style="bold")
+    for verdict, name in dict.fromkeys((finding["verdict"], finding["name"]) for finding in todo):
+        first, *more = [finding for finding in todo if (finding["verdict"], finding["name"]) == (verdict, name)]
+        similar = [f"{finding['subject']} ({format_figure(finding['figure'], finding['unit'])})" for finding in more]
         screen.hang(verdict, "; likewise ".join(filter(None, (first["advice"], ", ".join(similar)))))
     if not show_all:
-        kinds = dict.fromkeys(check["name"] for check in checks)
-        checks = [max((check for check in checks if check["name"] == name), key=_severity) for name in kinds]
-        screen.print("The worst of each kind of check:")
-    _print_checks(screen, checks)
+        kinds = dict.fromkeys(finding["name"] for finding in findings)
+        findings = [max((finding for finding in findings if finding["name"] == name), key=_severity) for name in kinds]
+        screen.print("The worst finding of each kind:")
+    _print_findings(screen, findings)
     screen.hang("note", *document["remarks"])
     if check:
         screen.next_step(*advise_next(check, retune))
         return
-    more = "" if show_all else f"--all shows all {len(document['findings'])} checks; "
+    more = "" if show_all else f"--all shows all {len(document['findings'])} findings; "
     screen.next_step(f"{more}rcjax report writes a page for your team")
 
 
@@ -378,7 +378,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
         retune: command that tunes the policy again.
     """
     screen = Screen()
-    checks, window = facts["findings"], facts["window"]
+    findings, window = facts["findings"], facts["window"]
     carried = "" if facts["carried"] == facts["tuned_on"] else f"{facts['carried']:,} of the "
     compared = f"{count(facts['n'], 'query')} against {carried}{facts['tuned_on']:,} tuned on"
     screen.print(f"{facts['source']}: {compared}, answers of {', '.join(facts['policy_models'])}")
@@ -387,10 +387,10 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
     screen.print()
     show_decision(screen, facts)
     show_comparison(screen, facts, money or choose_unit([0.0]), facts["counted"])
-    for check in checks:
-        if check["verdict"] == "bad" and not check["primary"] and check["name"] not in _BIASED:
-            screen.hang("changed", check["advice"])
-    _print_checks(screen, checks, _verdict_in_words)
+    for finding in findings:
+        if finding["verdict"] == "bad" and not finding["primary"] and finding["name"] not in _BIASED:
+            screen.hang("changed", finding["advice"])
+    _print_findings(screen, findings, _verdict_in_words)
     if facts.get("traffic"):
         _print_traffic(screen, facts["traffic"])
     screen.hang("note", *facts["remarks"])
@@ -401,7 +401,7 @@ def show_check(facts: Mapping[str, Any], retune: str = "", money: Money | None =
 def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str]) -> None:
     """Print the check of all traffic of a call log, the reason for missing labels, and the next step."""
     screen = Screen()
-    changed = [check["advice"] for check in traffic["findings"] if check["verdict"] == "bad"]
+    changed = [finding["advice"] for finding in traffic["findings"] if finding["verdict"] == "bad"]
     summary = count(len(changed), "figure") if changed else "no figure"
     screen.print(f"Without labels: {summary} of all traffic changed; only labels tell how often it errs.", style="bold")
     screen.hang("changed", *changed)
@@ -413,43 +413,43 @@ def show_traffic(traffic: Mapping[str, Any], reason: str, step: tuple[str, str])
 def _print_traffic(screen: Screen, traffic: Mapping[str, Any]) -> None:
     """Print the checks that need no labels: the last week of all traffic against the weeks before."""
     screen.print(f"All traffic, which needs no labels: {traffic['described']}")
-    _print_checks(screen, traffic["findings"], _verdict_in_words)
+    _print_findings(screen, traffic["findings"], _verdict_in_words)
     if traffic["expensive_calls_note"]:
         screen.print(traffic["expensive_calls_note"])
 
 
-def _verdict_in_words(check: Mapping[str, Any]) -> str:
-    bad = "biased" if check["name"] in _BIASED else "DRIFTED" if check["primary"] else "changed"
-    return {"fine": "fine", "doubtful": "unclear", "bad": bad}[check["verdict"]]
+def _verdict_in_words(finding: Mapping[str, Any]) -> str:
+    bad = "biased" if finding["name"] in _BIASED else "DRIFTED" if finding["primary"] else "changed"
+    return {"fine": "fine", "doubtful": "unclear", "bad": bad}[finding["verdict"]]
 
 
-def _severity(check: Mapping[str, Any]) -> tuple[int, float]:
-    return ("fine", "doubtful", "bad").index(check["verdict"]), _excess(check)
+def _severity(finding: Mapping[str, Any]) -> tuple[int, float]:
+    return ("fine", "doubtful", "bad").index(finding["verdict"]), _excess(finding)
 
 
-def _excess(check: Mapping[str, Any]) -> float:
+def _excess(finding: Mapping[str, Any]) -> float:
     """Return the excess of a figure over its limit; infinity for a missing figure."""
-    figure, (limit, worse) = check["figure"], check["limits"].values()
+    figure, (limit, worse) = finding["figure"], finding["limits"].values()
     return math.inf if figure is None else figure - limit if worse > limit else limit - figure
 
 
-def _print_checks(
+def _print_findings(
     screen: Screen,
-    checks: Sequence[Mapping[str, Any]],
+    findings: Sequence[Mapping[str, Any]],
     word: Callable[[Mapping[str, Any]], str] = itemgetter("verdict"),
 ) -> None:
-    table = make_table("verdict", "check", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
+    table = make_table("verdict", "finding", "of", "figure", "p", "limit", text_columns=3, unbroken=True)
     fold_names(table, 2)
-    for check in checks:
-        p = "" if check["p_value"] is None else f"{check['p_value']:.2g}"
-        limit, worse = check["limits"].values()
-        held_to = f"{'≤' if worse > limit else '≥'} {format_check_figure(limit, check['unit'])}"
-        is_by_chance = check["verdict"] == "fine" and 0 < _excess(check) < math.inf  # beyond the limit, but fine
-        verdict = "by chance" if is_by_chance else word(check)
-        figure = format_check_figure(check["figure"], check["unit"])
-        table.add_row(verdict, check["label"], check["subject"], figure, p, held_to)
+    for finding in findings:
+        p = "" if finding["p_value"] is None else f"{finding['p_value']:.2g}"
+        limit, worse = finding["limits"].values()
+        held_to = f"{'≤' if worse > limit else '≥'} {format_figure(limit, finding['unit'])}"
+        is_by_chance = finding["verdict"] == "fine" and 0 < _excess(finding) < math.inf  # beyond the limit, but fine
+        verdict = "by chance" if is_by_chance else word(finding)
+        figure = format_figure(finding["figure"], finding["unit"])
+        table.add_row(verdict, finding["label"], finding["subject"], figure, p, held_to)
     screen.print(table)
-    if label := next((check["label"] for check in checks if check["name"] == "separation"), ""):
+    if label := next((finding["label"] for finding in findings if finding["name"] == "separation"), ""):
         meaning = "a confidence that tells nothing would do as well: small is good there"
         screen.hang("p", f"the probability that chance explains the figure; of {label}, that {meaning}")
 

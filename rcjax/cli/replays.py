@@ -15,7 +15,7 @@ import typer
 from rcjax._base.codec import to_json_value
 from rcjax._base.figures import Money, capitalised, count, interval_half_width, percent
 from rcjax.cli.app import start_jax
-from rcjax.cli.checks import advise_next, compare_fresh, judge_policy, show_comparison, show_decision
+from rcjax.cli.checks import advise_next, compare_fresh, show_comparison, show_decision, try_check
 from rcjax.cli.console import (
     LEVEL,
     Fact,
@@ -88,7 +88,7 @@ def evaluate(
         document |= comparison
         notes += uncompared
         with steps("checking"):
-            facts, reason = judge_policy(tuned, data)
+            facts, reason = try_check(tuned, data)
         if facts is None and not is_same_log:
             notes.append(f"it cannot be checked: {reason}")
         document["check"] = facts
@@ -312,7 +312,7 @@ def retune(
         new = retuned.policy
         assert new is not None  # as there is a target
     with steps("replaying both, and checking"):
-        replacement, facts = _judge_retuning(old, retuned, every_week, fresh, log or ())
+        replacement, facts = _assess_retuning(old, retuned, every_week, fresh, log or ())
         has_old_models = set(old.models) <= set(fresh.models)
         replays = {"before": replay_on(old, fresh) if has_old_models else None, "after": replay_on(new, fresh)}
     grounds = _Grounds.of(replacement, facts, fresh, renewed=not log)
@@ -352,7 +352,7 @@ def _read_fresh(
     return carried, carried
 
 
-def _judge_retuning(
+def _assess_retuning(
     old: AbstractPolicy, retuned: Tuned, every_week: Log, fresh: Log, files: Sequence[Path]
 ) -> tuple[Replacement, Mapping[str, Any] | None]:
     """Return (the replacement of a policy by a new one; the check of the old one as JSON values, None without one).
@@ -365,7 +365,7 @@ def _judge_retuning(
     subject, _ = at_traffic_of(main_file(files), old) if files else (old, [])
     assert retuned.policy is not None  # as there is a target
     replacement = assess_replacement(subject, retuned.policy, fresh, retuned.log)
-    facts, _ = judge_policy(subject, every_week, replacement)
+    facts, _ = try_check(subject, every_week, replacement)
     return replacement, facts
 
 

@@ -28,7 +28,7 @@ from rcjax._base.figures import (
     Money,
     capitalised,
     describe_cascade,
-    format_check_figure,
+    format_figure,
     format_interval,
     format_number,
     format_threshold,
@@ -56,7 +56,7 @@ _LEAST_BUDGET = 1e-12  # dollars per query, for a policy that costs nothing
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The result of `make_report`: the tuned policy, its results on fresh queries, the checks, and their page."""
+    """The result of `make_report`: the tuned policy, its results on fresh queries, the findings, and their page."""
 
     tuned: Tuned
     """Result of tuning, with a policy for the given target, or for at most a point more error than today's."""
@@ -188,7 +188,7 @@ class Report:
     def verdict(self) -> FindingVerdict:
         """Verdict on the first policy: of its check on fresh queries, or else the worst of the diagnosis.
 
-        The checks of the log and of the models that the policy asks count.
+        The findings on the log and on the models that the policy asks count.
         """
         if self.check is not None:
             return self.check.verdict
@@ -197,7 +197,7 @@ class Report:
 
     @property
     def judged_by(self) -> str:
-        """Description of the queries that the checks judge by."""
+        """Description of the queries that the findings are based on."""
         if self.diagnosis.held_out:
             return f"{PurePath(self.judged.source).name}, {self.diagnosis.n:,} queries that the tuning has not seen"
         return f"{self.diagnosis.n:,} queries of the log itself, each by a model fitted to the others, in five folds"
@@ -300,7 +300,7 @@ _CAPTIONS = {
 }
 
 
-def draw_checks(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
+def draw_findings(diagnosis: Diagnosis, log: Log) -> list[dict[str, Any]]:
     """Draw the figures of a diagnosis on a log: the rows of the template."""
     nouns = {"noun": diagnosis.counted.noun.capitalize(), "success": diagnosis.counted.success.capitalize()}
     with style():
@@ -352,7 +352,7 @@ def render(report: Report) -> str:
     environment.filters |= {
         "percent": percent,
         "money": lambda cost: "–" if cost is None else f"${report.money.show(cost)}",
-        "figured": lambda check: format_check_figure(check.figure, check.kind.unit),
+        "figured": lambda finding: format_figure(finding.figure, finding.kind.unit),
     }
     return environment.get_template("page.html.jinja").render(context(report))
 
@@ -386,7 +386,7 @@ def context(report: Report) -> dict[str, Any]:
         "findings": findings,
         "judged": report.judged_by,
         "promise": report.promise_text,
-        "figures": draw_checks(report.diagnosis, report.judged.select(report.diagnosis.models)),
+        "figures": draw_findings(report.diagnosis, report.judged.select(report.diagnosis.models)),
     }
 
 
