@@ -183,7 +183,7 @@ def test_the_loop_of_free_text_runs_without_a_person(place, monkeypatch):
     assert load_policy(policy).provenance["same_as"]["same"] == "judge:middle"
     assert run("check", policy, same, "--no-retuning").exit_code == 0
     raw = run("check", policy, place / "week-1.jsonl", "--no-retuning")  # ungraded: only what needs no labels
-    assert (raw.exit_code, "Without labels: nothing has changed" in flat(raw.stdout)) == (0, True)
+    assert (raw.exit_code, "Without labels: no figure of all traffic changed" in flat(raw.stdout)) == (0, True)
     assert "week-1.jsonl --reference large --grade judge:middle" in flat(raw.stdout).rpartition("Next: compare")[2]
     raw = run("check", policy, place / "week-1.jsonl", "--labels", place / "none.csv", "--no-retuning")
     assert (raw.exit_code, "none.csv" in flat(raw.stderr)) == (2, True)
