@@ -420,7 +420,7 @@ def certify(
             tuned on are tested.
         tuned_on: the log that the frontier was tuned on, which gives the default of `today`. It must share no queries
             with the held-out log. None: the queries that the model carries, some hundreds.
-        fields: fields of `Spec`, which override `spec`.
+        fields: fields of `Spec`, which override `spec`; a target replaces the target of `spec`.
 
     Tests bet on the loss of each query, from 0 to 1, or on its difference from today's, from −1 to 1 (Waudby-Smith &
     Ramdas 2024). The tests are valid with any number of queries, for errors, scores, refusals at their price, and
@@ -446,7 +446,7 @@ def certify(
     >>> certificate.policy.provenance["guarantee"]["confidence"]
     0.95
     """
-    spec = dataclasses.replace(spec or Spec(), **fields)
+    spec = Spec.merge(spec, fields)
     spec = spec if spec.confidence is not None else dataclasses.replace(spec, confidence=0.95)
     target, confidence = _limit_of(spec)
     level = 1 - confidence
@@ -486,10 +486,11 @@ def _today_and_bill(
 
 def _limit_of(spec: Spec) -> tuple[Target, float]:
     """Return (the limit to guarantee, the confidence). Raises ValueError if one is out of range."""
-    target = Target.of(**spec.target)
-    confidence = float(spec.confidence or 0.0)
-    if target.name not in ("max_error", "match"):
-        raise ValueError(f"{target.name} cannot be guaranteed: give max_error or match")
+    target, confidence = spec.target, float(spec.confidence or 0.0)
+    if target is None or target.name not in ("max_error", "match"):
+        raise ValueError(
+            f"{'no target' if target is None else target.name} cannot be guaranteed: give max_error or match"
+        )
     for name, value in ((target.name, target.value), ("confidence", confidence)):
         if not 0 < value < 1 and (name, value) != ("match", 0.0):
             raise ValueError(f"{name} is {value}; it must lie between 0 and 1")

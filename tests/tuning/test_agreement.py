@@ -17,6 +17,7 @@ import rcjax
 from rcjax.model.calibrated_models import pairs
 from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
+from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
 from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
@@ -217,7 +218,7 @@ def test_agreement_is_chosen_where_it_pays_and_lowers_the_error(log):
 def test_a_policy_is_tuned_again_with_answers_and_without(log):
     frontier = rcjax.tuning.select_frontier(log).frontier
     compares = np.asarray(frontier.policies.agreements.compares).any(1)
-    policy = frontier.point(int(compares.argmax()), {"error_cost": 0.002})
+    policy = frontier.point(int(compares.argmax()), Target("error_cost", 0.002))
     other = make_log(300, 0.0, seed=9)
     new = rcjax.retune(policy, other, intervals=False)
     assert new.policy.agreements

@@ -32,7 +32,7 @@ def model(log):
 @pytest.mark.thorough
 def test_every_point_is_at_its_bill_and_bands_with_it(log, model):
     frontier = rcjax.solve_frontier(model, lam=np.geomspace(1e2, 1e5, 6))
-    frontier = frontier.with_bands(rcjax.tuning.bootstrap(frontier, log, replicates=20))
+    frontier = dataclasses.replace(frontier, bands=rcjax.tuning.bootstrap(frontier, log, replicates=20))
     billed, told = with_bills(frontier, rcjax.replay(frontier, log))
     confidence, (_, right, _, query_cost) = np.asarray(model.calibrate(log.logprob)), columns(log)
     policies = frontier.policies.on_host()
