@@ -345,9 +345,8 @@ class Spec:
         """
         spec = spec or cls()
         if any(options.get(name) is not None for name in TARGETS):
-            spec = replace(
-                spec, **dict.fromkeys(TARGETS), period=None, follows=spec.follows or options.get("budget") is None
-            )
+            follows = spec.follows or options.get("budget") is None
+            spec = replace(spec, **dict.fromkeys(TARGETS), period=None, follows=follows)
         return replace(spec, **options)
 
     def with_target(self, target: Target) -> Spec:

@@ -6,8 +6,8 @@ error of the paired difference. The policy stands at the cheapest position where
 
     difference + z·standard error ≤ margin,        z = 1.645.
 
-At a single position the bound has a confidence of 95 %. As the cheapest of many positions is taken, the margin is kept
-with a probability of some 90 % (`benchmarks.match`).
+At a single position the left side is the one-sided 95 % upper limit of the difference. As the cheapest of many
+positions is taken, the margin is kept in some 90 % of cases (`benchmarks.match`).
 
 With segments, each segment has its own frontier. At each rung of the ladder one segment moves to its next corner: the
 move that saves most errors for its money. So a position on the ladder stands for one λ in all segments (the greedy

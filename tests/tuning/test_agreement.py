@@ -19,7 +19,7 @@ from rcjax.model.fitting import fit
 from rcjax.policy.comparison import describe_rungs
 from rcjax.policy.spec import Target
 from rcjax.solving.frontier.points import NEVER_ANSWER
-from rcjax.tuning.candidates import Blending, CandidateRows, LabelledAnswers, concatenate
+from rcjax.tuning.candidates import CandidateRows, LabelledAnswers, ScoringOptions, concatenate
 from rcjax.tuning.replaying.walk import loss_terms, loss_terms_on_log
 from rcjax.tuning.scoring import estimate_wrong, score_agreement, score_candidates
 
@@ -35,7 +35,7 @@ judged_by = jax.jit(score_agreement)
 def judged(log, query_cost=COST, **how):
     """`score_agreement` of (confidence, conditional, correct, present, answer)."""
     *rows, answer = log
-    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), Blending(**how))
+    return judged_by(CandidateRows(*rows, np.asarray(query_cost), answer), ScoringOptions(**how))
 
 
 def random_log(seed, missing=0.1, unknown=0.15):
@@ -163,7 +163,7 @@ def model(log):
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    pairs, answers = score_candidates(calibrators, rows, query_cost, Blending())
+    pairs, answers = score_candidates(calibrators, rows, query_cost, ScoringOptions())
     return (pairs if answers is None else concatenate(pairs, answers)).best(lam)
 
 

@@ -13,15 +13,15 @@ from rcjax.model.calibrated_models import pairs
 from rcjax.solving.frontier.points import NEVER_ANSWER, lam_range
 from rcjax.tuning.candidates import (
     MAX_THRESHOLDS,
-    Blending,
     CandidateRows,
     LabelledAnswers,
+    ScoringOptions,
     calibrate_conditionally,
     even_parts,
     score_pairs,
 )
 from rcjax.tuning.replaying.walk import loss_terms
-from rcjax.tuning.scoring import filled_query_cost, score_candidates
+from rcjax.tuning.scoring import impute_query_cost, score_candidates
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -29,7 +29,7 @@ K, N = 3, 12
 COLUMNS = ("first", "second", "threshold", "penalty", "cost", "label_penalty")  # of candidates that do not refuse
 COST = np.array(COSTS[:K])
 BLEND = (0.5, 0.2)
-tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), Blending(*BLEND)))
+tried = jax.jit(lambda *rows: score_pairs(CandidateRows(*rows), ScoringOptions(*BLEND)))
 crossing = jax.jit(calibrate_conditionally, static_argnums=3)
 
 
@@ -86,7 +86,7 @@ def test_label_errors_and_costs_are_those_of_a_walk(seed):
     confidence, conditional, correct, present = random_log(seed, missing=0.0)
     query_cost = COST * np.random.default_rng(seed).uniform(0.2, 5, (N, K))
     rows = CandidateRows(confidence, conditional, correct, present, query_cost)
-    found, plain = (judged_by(rows, Blending(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
+    found, plain = (judged_by(rows, ScoringOptions(*weights)) for weights in ((0.5, 0.2), (0.0, 0.0)))
     kept = np.flatnonzero(np.isfinite(found.penalty))
     fates = jax.jit(loss_terms)(confidence, correct, query_cost, found.policies(xp=jnp))
     wrong, spent, refused = (np.asarray(fate)[kept] for fate in fates)
@@ -140,7 +140,7 @@ def test_the_confidence_of_one_model_calibrates_another_as_in_statsmodels():
 
 def tune_by_labels(calibrators, rows, query_cost, lam):
     """(L,) the best policy for each λ (L,)."""
-    return score_candidates(calibrators, rows, query_cost, Blending())[0].best(lam).policies()
+    return score_candidates(calibrators, rows, query_cost, ScoringOptions())[0].best(lam).policies()
 
 
 def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
@@ -148,7 +148,7 @@ def test_by_labels_the_best_single_model_or_pair_is_chosen_by_its_bills():
     lam = lam_range(np.asarray(log.cost), 40)
     rows = LabelledAnswers(log.logprob, log.correct, log.answered)
     tuned, by_mean = (
-        tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (filled_query_cost(log), log.cost)
+        tune_by_labels(rcjax.fit(log).calibrators, rows, cost, lam) for cost in (impute_query_cost(log), log.cost)
     )
     thresholds = tuned.bounds[..., -2]
     assert (by_mean.bounds[..., -2] != thresholds).any()

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from rcjax.model.label_outcomes import deal_folds
 from rcjax.tuning import blending as module, candidates
 from rcjax.tuning.blending import estimate_blending
-from rcjax.tuning.candidates import Blending, draw_enough, recentre
-from rcjax.tuning.scoring import filled_query_cost
+from rcjax.tuning.candidates import ScoringOptions, draw_enough, recentre
+from rcjax.tuning.scoring import impute_query_cost
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -22,8 +22,8 @@ def test_without_enough_labels_weights_are_the_defaults():
     gaps = np.ones((60, 3), bool)
     gaps[9:, 1] = False
     for few in (log.select(["m0"]), log.take(slice(9)), make_log(60, 3, seed=4, answered=gaps)):
-        assert estimate_blending(few, "generation") == Blending()
-    assert Blending().label == 0.25
+        assert estimate_blending(few, "generation") == ScoringOptions()
+    assert ScoringOptions().label == 0.25
 
 
 def test_weights_are_of_queries_drawn_from_the_whole_log(monkeypatch):
@@ -107,7 +107,7 @@ def test_a_missing_answer_costs_the_mean_of_its_model():
     log = make_log(50, 3, seed=1, missing=0.3)
     answered, own = np.asarray(log.answered), np.asarray(log.query_cost)
     assert not answered.all()
-    money = filled_query_cost(log)
+    money = impute_query_cost(log)
     for j in range(3):
         here = answered[:, j]
         np.testing.assert_array_equal(money[here, j], own[here, j])

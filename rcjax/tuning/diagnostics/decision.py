@@ -250,9 +250,9 @@ def _tune_without_folds(
     point = Points(zero + lam, np.zeros(1, int), LossTerms(zero, zero, zero), policies)
     frontier = make_frontier(model, point, spec)
     require_answers(frontier.policies, log)
-    retune_on = search.retuner(frontier, log, np.array([0]))
+    tune_draw = search.draw_tuner(frontier, log, np.array([0]))
     n = min(map(len, rest))
-    return map_in_threads(lambda rows: retune_on(log, rows[:n]), rest, n=log.n_queries)
+    return map_in_threads(lambda rows: tune_draw(log, rows[:n]), rest, n=log.n_queries)
 
 
 def _optimism(held_out: np.ndarray, in_sample: np.ndarray) -> float:
