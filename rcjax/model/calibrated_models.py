@@ -43,17 +43,6 @@ def pairs(k: int) -> tuple[tuple[int, int], ...]:
     return tuple(combinations(range(k), 2))
 
 
-def number_pairs(k: int) -> np.ndarray:
-    """Return the index in `pairs(k)` of each pair (i, j) with i < j, and 0 elsewhere: (k, k).
-
-    >>> number_pairs(3).tolist()
-    [[0, 0, 1], [0, 0, 2], [0, 0, 0]]
-    """
-    numbers = np.zeros((k, k), int)
-    numbers[np.triu_indices(k, 1)] = np.arange(k * (k - 1) // 2)
-    return numbers
-
-
 def describe_fit(log: Log) -> dict[str, Any]:
     """Describe the log that a model is fitted on, the date and the versions, without the log's folder.
 

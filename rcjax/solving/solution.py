@@ -28,11 +28,10 @@ import numpy as np
 from jax import lax
 
 from rcjax._base.codec import takes
-from rcjax._core.batching import Array, take_entries, vary_over_same_devices, with_automatic_axes
+from rcjax._core.batching import Array, number_pairs, take_entries, vary_over_same_devices, with_automatic_axes
 from rcjax._core.compilation import compiled, is_traced
 from rcjax._core.numerics import divide
 from rcjax.copulas import Copula
-from rcjax.model.calibrated_models import number_pairs
 from rcjax.model.cascade_model import CascadeModel
 from rcjax.model.marginals import Marginal
 from rcjax.solving.bellman import (

@@ -37,10 +37,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rcjax._core.batching import Array, pad_to_size_class, take_entries
+from rcjax._core.batching import Array, number_pairs, pad_to_size_class, take_entries
 from rcjax._core.compilation import compiled
 from rcjax._core.numerics import divide
-from rcjax.model.calibrated_models import number_pairs
 from rcjax.model.calibration import Calibrator, Transform, calibrate_all, fit_calibrator
 from rcjax.solving.frontier.hull import lower_hull, thin_hull
 from rcjax.solving.frontier.points import ALWAYS_ANSWER, NEVER_ANSWER, NEVER_REFUSE, NO_MODEL, Agreements, Policies

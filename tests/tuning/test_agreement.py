@@ -122,9 +122,9 @@ def test_candidates_are_those_of_the_definition(seed):
     for i, j, third, threshold, *figures in rows:
         expected = by_definition(log, query_cost, (int(i), int(j), int(third)), threshold)
         np.testing.assert_allclose(figures, expected, atol=1e-6)
-    tried = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
-    assert tried == {*itertools.combinations(range(K), 3)}
-    for triple in tried:
+    triples = {(int(i), int(j), int(third)) for i, j, third, *_ in rows}
+    assert triples == {*itertools.combinations(range(K), 3)}
+    for triple in triples:
         cuts = sorted(row[3] for row in rows if row[:3] == triple)
         counted = present[:, list(triple)].all(1)
         assert len(cuts) == len({*confidence[counted, triple[0]]})  # one above each value of the first model

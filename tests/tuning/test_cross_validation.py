@@ -57,12 +57,12 @@ def test_targets_run_from_the_cheapest_bill_beyond_the_dearest():
 
 
 def by_hand(log, model, options, targets, folds, seed):
-    """(penalty (S, T, m), cost (S, T, m), told (S, T)) by loops: fit without the fold, judge, choose, walk."""
+    """(penalty (S, T, m), cost (S, T, m), in_sample (S, T)) by loops: fit without the fold, judge, choose, walk."""
     logprob, right, answered, query_cost = columns(log)
     complete, k = answered.all(1), right.shape[1]
     fold = dealt(complete, folds, seed)
     price = None if options.refusal_worth is None else 1 - float(options.refusal_worth)
-    arms = {}
+    by_set = {}
     for number in range(folds):
         out = fold == number
         train = answered & ~out[:, None]
@@ -90,7 +90,7 @@ def by_hand(log, model, options, targets, folds, seed):
             )
             error = np.where(np.arange(len(error)) < k, error, np.inf) if name == "models" else error
             every = [(own, row) for own, rows in tables for row in rows]
-            penalty, money, told = arms.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
+            penalty, money, in_sample = by_set.setdefault(name, [np.zeros((len(wanted), len(out))) for _ in range(3)])
             for row, target in enumerate(wanted):
                 mixed = [(1.0, best_for(error, cost, **target))] if name == "models" else mix_for(error, cost, **target)
                 for share, place in mixed:
@@ -99,9 +99,9 @@ def by_hand(log, model, options, targets, folds, seed):
                     walked = walk_by_hand(policies, 0, confidence[part], right[part], query_cost[part], codes)
                     penalty[row, part] += share * (walked[0] + (price or 0.0) * walked[2])
                     money[row, part] += share * walked[1]
-                    told[row] += share * error[place] * part.sum() / complete.sum()
-    penalty, money, told = map(np.array, zip(*arms.values(), strict=True))
-    return penalty[..., complete], money[..., complete], told[..., 0]
+                    in_sample[row] += share * error[place] * part.sum() / complete.sum()
+    penalty, money, in_sample = map(np.array, zip(*by_set.values(), strict=True))
+    return penalty[..., complete], money[..., complete], in_sample[..., 0]
 
 
 # -- single models and pairs
@@ -122,17 +122,17 @@ def two(float64):
 
 
 def test_losses_are_a_loop_over_the_folds(two):
-    log, losses, _, (wrong, money, told) = two
+    log, losses, _, (wrong, money, in_sample) = two
     assert losses.penalty.expected.shape == (2, N_LAM + BUDGETS, log.complete.sum())
     np.testing.assert_allclose(losses.penalty.expected, wrong, atol=1e-12)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.in_sample, told, atol=1e-7)
+    np.testing.assert_allclose(losses.in_sample, in_sample, atol=1e-7)
     np.testing.assert_array_equal(losses.estimated, losses.penalty)
     assert len(np.unique(money[1].mean(-1))) > 12  # pairs at many thresholds
     assert (wrong[0] != wrong[1]).any()
 
 
-# -- all arms, of whatever there is to choose from
+# -- candidate sets, of whatever there is to choose from
 
 
 LOGS = {
@@ -149,12 +149,12 @@ def test_losses_of_every_candidate_set_are_those_of_a_loop(name):
     transform = rcjax.fit(log).calibrators.transform
     options = estimate_blending(log, transform, refusal_worth_at(price, log.cost.dtype))
     losses, _, model = losses_of(log, options, 3, 5)
-    penalty, money, told = by_hand(log, model, options, losses.targets, 3, 5)
+    penalty, money, in_sample = by_hand(log, model, options, losses.targets, 3, 5)
     assert len(losses.cost) == len(money) == 3
     np.testing.assert_allclose(losses.cost.mean(-1), money.mean(-1), rtol=1e-6)
     np.testing.assert_allclose(losses.penalty.corrected, penalty, atol=1e-9)
     np.testing.assert_allclose(losses.cost, money, rtol=1e-9)
-    np.testing.assert_allclose(losses.in_sample, told, atol=1e-9)
+    np.testing.assert_allclose(losses.in_sample, in_sample, atol=1e-9)
 
 
 def test_held_out_labels_do_not_change_the_choice():

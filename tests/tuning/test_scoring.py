@@ -39,7 +39,7 @@ def blend_by_definition(log, folds):
     """The weights by SciPy: what four fifths say of each pair at each cut against what the last one counts."""
     logprob, correct, present = (np.asarray(column) for column in (log.logprob, log.correct, log.answered))
     right, both, k = correct.astype(float), present.all(1), present.shape[1]
-    told, counted = [], []  # rows of (constant, by a, by b), and figures
+    predicted, counted = [], []  # rows of (constant, by a, by b), and figures
     for fold in range(5):
         train = present & (folds != fold)[:, None]
         confidence = [logistic(logprob[:, j], correct[:, j], train[:, j]) for j in range(k)]
@@ -54,14 +54,14 @@ def blend_by_definition(log, folds):
                 gain = right[low, j] - right[low, i]
                 own = confidence[j][low] - confidence[i][low] - mean[0] + level - gain
                 other = cross[low] - confidence[i][low] - mean[1] + level - gain
-                told.append([gain.sum() / here.sum(), own.sum() / here.sum(), other.sum() / here.sum()])
+                predicted.append([gain.sum() / here.sum(), own.sum() / here.sum(), other.sum() / here.sum()])
                 passed = out & (logprob[:, i] <= cut)
                 counted.append((right[passed, j] - right[passed, i]).sum() / out.sum())
-    told, counted = np.array(told), np.array(counted)
-    prior = 300 / both.sum() * (told[:, 1:] ** 2).sum() / 2
+    predicted, counted = np.array(predicted), np.array(counted)
+    prior = 300 / both.sum() * (predicted[:, 1:] ** 2).sum() / 2
 
     def misfit(weights):
-        miss = told[:, 0] + told[:, 1:] @ weights - counted
+        miss = predicted[:, 0] + predicted[:, 1:] @ weights - counted
         return 1e3 * ((miss**2).sum() + prior * ((weights - 0.375) ** 2).sum())
 
     inside = {"type": "ineq", "fun": lambda weights: 1 - weights.sum()}

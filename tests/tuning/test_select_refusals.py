@@ -88,7 +88,7 @@ def test_a_refusal_counts_at_its_price(whole, held_out):
     assert refusals > 0
     mean = (errors + PRICE * refusals) / seen.n
     assert mean < found.error_bound <= 0.25
-    told = found.policy.provenance["guarantee"]
-    assert (told["refusals"], told["abstain_price"]) == (refusals, PRICE)
+    guarantee = found.policy.provenance["guarantee"]
+    assert (guarantee["refusals"], guarantee["abstain_price"]) == (refusals, PRICE)
     with pytest.raises(rcjax.InfeasibleError, match=r"refused .*, each counted as 20 %"):
         rcjax.certify(whole, held_out, max_error=0.02)

@@ -177,14 +177,14 @@ def test_figures_of_single_models_are_those_of_the_log(log):
 
 
 def test_stages_are_reported_as_they_begin(log):
-    told = []
+    stages = []
 
     def stage(words):
-        told.append(words)
+        stages.append(words)
         return jax.default_device(None)
 
     tune_in_stages(log, None, Spec(cascade="full", intervals=False), stage)
-    assert told == ["fitting the model", "choosing cascades"]
+    assert stages == ["fitting the model", "choosing cascades"]
 
 
 @pytest.mark.usefixtures("own_settings")
